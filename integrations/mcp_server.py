@@ -85,10 +85,8 @@ class _Tools:
         self._synced = synced
 
     async def list_indexes(self) -> list[dict[str, Any]]:
-        """List the indexes with their number of documents."""
-        return await _run(
-            lambda: [{"name": name, "documents": len(index.reader())} for name, index in self._indexes.items()]
-        )
+        """List the indexes with their number of documents, or with the error of one that cannot be read."""
+        return await _run(lambda: [_summary(name, index) for name, index in self._indexes.items()])
 
     async def search(
         self,
@@ -177,6 +175,13 @@ async def _run(call: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(call)
     except QuarryError as error:
         raise ToolError(f"{type(error).__name__}: {error}") from error
+
+
+def _summary(name: str, index: OpenIndex) -> dict[str, Any]:
+    try:
+        return {"name": name, "documents": len(index.reader())}
+    except QuarryError as error:  # the others can be searched nevertheless
+        return {"name": name, "error": f"{type(error).__name__}: {error}"}
 
 
 def _result(hit: Hit) -> dict[str, Any]:

@@ -228,3 +228,16 @@ def test_arguments_that_a_tool_does_not_have_are_refused(path, tmp_path):
     index.close()
     assert len(tools) == 6
     assert all(tool.input_schema["additionalProperties"] is False for tool in tools)
+
+
+def test_the_other_indexes_are_listed_when_one_disappears(path, tmp_path):
+    engine.build(DOCUMENTS, tmp_path / "gone")
+    _, answers = talk(
+        [tmp_path / "gone", path], lambda: (tmp_path / "gone").rename(tmp_path / "away"), ("list_indexes", {})
+    )
+    ((content, is_error),) = answers
+    gone, notes = content["result"]
+    assert not is_error
+    assert notes == {"name": "notes", "documents": 2}
+    assert gone["name"] == "gone"
+    assert gone["error"].startswith("IndexNotFound")
