@@ -62,9 +62,7 @@ def make_server(
         )
         changes: list[Callable[..., Any]] = [tools.add, tools.delete, *([tools.sync] if synced else [])]
         offered += [_strict_tool(each, adds) for each in changes]
-    return MCPServer(
-        "quarry", title="Quarry", instructions=_INSTRUCTIONS, log_level="WARNING", tools=offered
-    )
+    return MCPServer("quarry", title="Quarry", instructions=_INSTRUCTIONS, log_level="WARNING", tools=offered)
 
 
 def _strict_tool(method: Callable[..., Any], annotations: ToolAnnotations) -> Tool:

@@ -16,6 +16,7 @@ from mcp.client.stdio import stdio_client
 
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound, InvalidSetting
+from quarry.engine.cli.commands import main
 from quarry.integrations.mcp_server import make_server
 from quarry.integrations.open_index import OpenIndex
 
@@ -241,3 +242,21 @@ def test_the_other_indexes_are_listed_when_one_disappears(path, tmp_path):
     assert notes == {"name": "notes", "documents": 2}
     assert gone["name"] == "gone"
     assert gone["error"].startswith("IndexNotFound")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["=INDEX"], "without a name"),
+        (["INDEX", "--writable", "--sync", "notes"], "needs an index and a folder"),
+        (["INDEX", "--writable", "--sync", "=INDEX"], "needs an index and a folder"),
+        (["INDEX", "--writable", "--sync", "notes="], "needs an index and a folder"),
+        (["INDEX", "--writable", "--sync", "notes=INDEX/nope"], "no such folder"),
+        (["INDEX", "--writable", "--sync", "notes=INDEX", "--sync", "notes=INDEX"], "only one folder"),
+        (["INDEX", "--writable", "--sync", "other=INDEX"], "not served"),
+        (["INDEX", "--sync", "notes=INDEX"], "read-only"),
+    ],
+)
+def test_words_that_are_not_valid_are_errors_at_the_start(path, words, part, capsys):
+    assert main(["mcp", *(word.replace("INDEX", str(path)) for word in words)]) != 0
+    assert part in capsys.readouterr().err
