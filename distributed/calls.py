@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import quarry.distributed  # noqa: F401  # before ray: sets its environment
-from quarry.formats.errors import BackendUnavailable, ShardTimeout
+from quarry.formats.errors import BackendUnavailable, QuarryError, ShardTimeout
 
 try:
-    from ray.exceptions import RayActorError
+    from ray.exceptions import RayActorError, RayTaskError
     from ray.serve.exceptions import DeploymentUnavailableError, ReplicaUnavailableError
 except ImportError as error:
     raise BackendUnavailable(
@@ -39,6 +39,7 @@ def call(handle: Any, method: str, arguments: tuple[Any, ...], timeout_s: float,
 
     Raises:
         ShardTimeout: there was no answer in time, for example because no copy is running.
+        QuarryError: the method raised it.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -48,6 +49,11 @@ def call(handle: Any, method: str, arguments: tuple[Any, ...], timeout_s: float,
                 timeout_s=max(0.001, deadline - time.monotonic()),
                 _skip_asyncio_check=True,  # threads of a deployment may wait
             )
+        except RayTaskError as error:  # Ray's wrapping of an error has another class and name
+            cause: object = error.cause
+            if isinstance(cause, QuarryError):
+                raise cause from None
+            raise
         except TimeoutError:
             response.cancel()
             raise _late(name, timeout_s) from None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import reprlib
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from quarry.engine.cli.words import name_indexes, parse_path
-from quarry.formats.errors import BackendUnavailable
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 __all__ = ["add_arguments", "run"]
 
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from quarry.integrations.open_index import OpenIndex
 
     encoder = None if args.encoder is None else open_encoder(args.encoder)
-    synced: dict[str, Path] = name_indexes(args.sync)
+    synced = _followed_folders(args.sync)
     with contextlib.ExitStack() as stack:
         indexes = {
             name: stack.enter_context(contextlib.closing(OpenIndex(path, encoder, create=False)))
@@ -58,3 +60,26 @@ def run(args: argparse.Namespace) -> int:
             threading.Thread(target=each.encode_query, args=("load the model",), daemon=True).start()
         make_server(indexes, is_writable=args.writable, synced=synced).run("stdio")
     return 0
+
+
+def _followed_folders(words: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of NAME=FOLDER by the names of the indexes that follow them.
+
+    Raises:
+        InvalidSetting: a word is not of this form, there is no such folder, or an index would follow two.
+    """
+    found: dict[str, Path] = {}
+    for word in words:
+        name, _, folder = word.partition("=")
+        if not name or not folder:
+            raise InvalidSetting(
+                "--sync needs an index and a folder", expected="NAME=FOLDER", actual=reprlib.repr(word)
+            )
+        if not Path(folder).is_dir():
+            raise InvalidSetting(
+                "there is no such folder to follow", path=folder, expected="NAME=FOLDER", actual=reprlib.repr(word)
+            )
+        if name in found:
+            raise InvalidSetting("an index can follow only one folder", expected="one --sync of it", actual=name)
+        found[name] = Path(folder)
+    return found

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -53,19 +54,25 @@ def make_server(
                 "a folder for an index that is not served", expected=" or ".join(sorted(indexes)), actual=name
             )
     tools = _Tools(indexes, synced or {})
-    server: MCPServer[Any] = MCPServer("quarry", title="Quarry", instructions=_INSTRUCTIONS, log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for read in (tools.search, tools.get_document, tools.list_indexes):
-        server.add_tool(read, annotations=reads)
+    offered = [_strict_tool(each, reads) for each in (tools.search, tools.get_document, tools.list_indexes)]
     if is_writable:
         adds = ToolAnnotations(
             read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
         )
-        server.add_tool(tools.add, annotations=adds)
-        server.add_tool(tools.delete, annotations=adds)
-        if synced:
-            server.add_tool(tools.sync, annotations=adds)
-    return server
+        changes: list[Callable[..., Any]] = [tools.add, tools.delete, *([tools.sync] if synced else [])]
+        offered += [_strict_tool(each, adds) for each in changes]
+    return MCPServer("quarry", title="Quarry", instructions=_INSTRUCTIONS, log_level="WARNING", tools=offered)
+
+
+def _strict_tool(method: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
+    """Return a tool that refuses arguments it does not have; the library would ignore them."""
+    tool = Tool.from_function(method, annotations=annotations)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
 
 
 class _Tools:
@@ -76,10 +83,8 @@ class _Tools:
         self._synced = synced
 
     async def list_indexes(self) -> list[dict[str, Any]]:
-        """List the indexes with their number of documents."""
-        return await _run(
-            lambda: [{"name": name, "documents": len(index.reader())} for name, index in self._indexes.items()]
-        )
+        """List the indexes with their number of documents, or with the error of one that cannot be read."""
+        return await _run(lambda: [_summary(name, index) for name, index in self._indexes.items()])
 
     async def search(
         self,
@@ -168,6 +173,13 @@ async def _run(call: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(call)
     except QuarryError as error:
         raise ToolError(f"{type(error).__name__}: {error}") from error
+
+
+def _summary(name: str, index: OpenIndex) -> dict[str, Any]:
+    try:
+        return {"name": name, "documents": len(index.reader())}
+    except QuarryError as error:  # the others can be searched nevertheless
+        return {"name": name, "error": f"{type(error).__name__}: {error}"}
 
 
 def _result(hit: Hit) -> dict[str, Any]:

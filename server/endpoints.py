@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -9,9 +10,10 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quarry.formats.errors import QuarryError
 from quarry.server.answers import document_json, hits_json
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
-from quarry.server.http.failures import RequestError
+from quarry.server.http.failures import ERROR_SCHEMA, RequestError, request_error
 from quarry.server.http.json_schema import Schema, check, parse_json, parsed
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
@@ -30,6 +32,7 @@ from quarry.server.workers import Workers, wait_for
 __all__ = ["IndexOperations"]
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 JSON, NDJSON = JSON_TYPES[0], NDJSON_TYPES[0]
 _INDEX = "/v1/indexes/{index}"
@@ -67,7 +70,7 @@ class IndexOperations:
                 needs="read",
                 answer=self._list_indexes,
                 summary="List the indexes",
-                result=(JSON, _object(indexes={"type": "array", "items": _object(name=_TEXT, documents=_COUNT)})),
+                result=(JSON, _INDEXES),
             ),
             Operation(
                 method="GET",
@@ -174,10 +177,21 @@ class IndexOperations:
         ]
 
     async def _list_indexes(self, _: Request) -> Response:
-        def list_indexes() -> list[dict[str, object]]:
-            return [{"name": name, "documents": index.size()} for name, index in self._indexes.items()]
+        def list_indexes() -> dict[str, object]:
+            listed: list[object] = []
+            failures: dict[str, QuarryError] = {}
+            for name, index in self._indexes.items():
+                try:
+                    listed.append({"name": name, "documents": index.size()})
+                except QuarryError as error:  # the others can be searched nevertheless
+                    failures[name] = error
+                    _log.warning("%s cannot be read: %s", name, error)
+            if failures and not listed:
+                raise next(iter(failures.values()))
+            errors = [{"name": name, **request_error(error).to_dict()} for name, error in failures.items()]
+            return {"indexes": listed} | ({"errors": errors} if errors else {})
 
-        return json_response({"indexes": await self._run(list_indexes)})
+        return json_response(await self._run(list_indexes))
 
     async def _describe(self, request: Request) -> Response:
         index = self._index(request)
@@ -357,4 +371,10 @@ def listing_schema(limits: Limits) -> Schema:
     }
 
 
+_INDEXES = _object(indexes={"type": "array", "items": _object(name=_TEXT, documents=_COUNT)})
+_INDEXES["properties"]["errors"] = {
+    "type": "array",
+    "description": "the indexes that cannot be read, if there are any",
+    "items": _object(name=_TEXT, error=ERROR_SCHEMA["properties"]["error"]),
+}
 _DELETED = _object(n_deleted=_COUNT, generation=_COUNT)

@@ -64,7 +64,7 @@ class WorkerProcesses:
         most.
 
         Raises:
-            WorkerFailed: processes end with the same batch, or before their first one.
+            WorkerFailed: processes end with the same batch, or one exits before its first one.
             Exception: of a process, such as InvalidDocument; or of `batches`.
         """
         following = iter(batches)
@@ -108,7 +108,8 @@ class WorkerProcesses:
         """Raise WorkerFailed if a batch has ended its last process."""
         worker.join()
         how = _describe_exit(worker.exit_code)
-        if not worker.has_started:
+        has_exited = worker.exit_code is None or worker.exit_code >= 0  # by itself, not by a signal
+        if not worker.has_started and has_exited:
             raise WorkerFailed(
                 "a process that encodes documents could not be started; its standard error says why",
                 path=self._job.index,

@@ -58,7 +58,7 @@ def name_indexes(words: Sequence[str]) -> dict[str, Path]:
     """Return folders of indexes by name: words are folders, or NAME=FOLDER; the default is a folder's own name.
 
     Raises:
-        InvalidSetting: a path is empty, or two indexes have the same name.
+        InvalidSetting: a path or a name is empty, or two indexes have the same name.
     """
     found: dict[str, Path] = {}
     for word in words:
@@ -67,6 +67,8 @@ def name_indexes(words: Sequence[str]) -> dict[str, Path]:
             folder, name = word, Path(word).resolve().name
         if not folder:
             raise InvalidSetting("an empty path", expected="the folder of an index")
+        if not name:
+            raise InvalidSetting("an index without a name", expected="NAME=FOLDER", actual=reprlib.repr(word))
         if name in found:
             raise InvalidSetting(
                 "two indexes have the same name", expected="other names, as NAME=FOLDER", actual=name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.responses import Response
 
@@ -39,7 +40,7 @@ _RETRIED = {503, 504}
 """Statuses after which the same request may succeed a moment later."""
 
 _NULLABLE = {"type": ["string", "null"]}
-ERROR_SCHEMA: Mapping[str, object] = {
+ERROR_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "required": ["error"],
     "properties": {

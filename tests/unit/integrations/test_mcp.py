@@ -16,6 +16,7 @@ from mcp.client.stdio import stdio_client
 
 from quarry import engine
 from quarry.engine import Engine, IndexNotFound, InvalidSetting
+from quarry.engine.cli.commands import main
 from quarry.integrations.mcp_server import make_server
 from quarry.integrations.open_index import OpenIndex
 
@@ -211,3 +212,51 @@ def test_the_configuration_of_the_example(repository, tmp_path):
     tools, answers = talk(arguments, ("sync", {}), ("search", {"query": "when does rain fall?", "k": 1}))
     assert {"search", "get_document", "list_indexes", "add", "delete", "sync"} == set(tools)
     assert answers[1][0]["result"][0]["source"].startswith("rain.md")
+
+
+def test_arguments_that_a_tool_does_not_have_are_refused(path, tmp_path):
+    _, answers = talk(
+        [path],
+        ("search", {"query": "bread", "filters": {"year": 1900}}),
+        ("get_document", {"id": "ship", "indx": "notes"}),
+        ("list_indexes", {"verbose": True}),
+    )
+    assert [is_error for _, is_error in answers] == [True] * 3
+    for (content, _), name in zip(answers, ("filters", "indx", "verbose"), strict=True):
+        assert name in json.dumps(content)
+    index = OpenIndex(path)
+    tools = asyncio.run(make_server({"notes": index}, is_writable=True, synced={"notes": tmp_path}).list_tools())
+    index.close()
+    assert len(tools) == 6
+    assert all(tool.input_schema["additionalProperties"] is False for tool in tools)
+
+
+def test_the_other_indexes_are_listed_when_one_disappears(path, tmp_path):
+    engine.build(DOCUMENTS, tmp_path / "gone")
+    _, answers = talk(
+        [tmp_path / "gone", path], lambda: (tmp_path / "gone").rename(tmp_path / "away"), ("list_indexes", {})
+    )
+    ((content, is_error),) = answers
+    gone, notes = content["result"]
+    assert not is_error
+    assert notes == {"name": "notes", "documents": 2}
+    assert gone["name"] == "gone"
+    assert gone["error"].startswith("IndexNotFound")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["=INDEX"], "without a name"),
+        (["INDEX", "--writable", "--sync", "notes"], "needs an index and a folder"),
+        (["INDEX", "--writable", "--sync", "=INDEX"], "needs an index and a folder"),
+        (["INDEX", "--writable", "--sync", "notes="], "needs an index and a folder"),
+        (["INDEX", "--writable", "--sync", "notes=INDEX/nope"], "no such folder"),
+        (["INDEX", "--writable", "--sync", "notes=INDEX", "--sync", "notes=INDEX"], "only one folder"),
+        (["INDEX", "--writable", "--sync", "other=INDEX"], "not served"),
+        (["INDEX", "--sync", "notes=INDEX"], "read-only"),
+    ],
+)
+def test_words_that_are_not_valid_are_errors_at_the_start(path, words, part, capsys):
+    assert main(["mcp", *(word.replace("INDEX", str(path)) for word in words)]) != 0
+    assert part in capsys.readouterr().err

@@ -412,6 +412,24 @@ def test_an_index_that_disappears_is_an_error_until_it_is_back(tmp_path: Path) -
         assert server.search("sky", query="moon").status == 503
 
 
+def test_the_other_indexes_are_listed_when_one_disappears(tmp_path: Path) -> None:
+    paths = {name: tmp_path / name for name in ("a", "b")}
+    for path in paths.values():
+        engine.build([{"id": "moon", "text": "the moon"}], path, encoder=ENCODER)
+    with app(paths, encoder=ENCODER) as served, running(served) as server:
+        paths["a"].rename(tmp_path / "away")
+        answer = server.ask("GET", "/v1/indexes")
+        assert (answer.status, answer.json["indexes"]) == (200, [{"name": "b", "documents": 1}])
+        (failed,) = answer.json["errors"]
+        assert (failed["name"], failed["error"]["type"]) == ("a", "IndexNotFound")
+        assert str(tmp_path) not in answer.body.decode()
+        document = server.ask("GET", "/openapi.json").json["paths"]["/v1/indexes"]["get"]
+        schema = document["responses"]["200"]["content"]["application/json"]["schema"]
+        assert set(failed) == set(schema["properties"]["errors"]["items"]["required"])
+        paths["b"].rename(tmp_path / "away too")
+        assert server.ask("GET", "/v1/indexes").status == 503
+
+
 def test_a_damaged_index_is_an_error_without_details(tmp_path: Path) -> None:
     path = tmp_path / "index"
     engine.build([{"id": "moon", "text": "the moon"}], path, encoder=ENCODER)

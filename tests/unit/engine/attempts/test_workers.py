@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+from multiprocessing.context import SpawnProcess
 
 import pytest
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
@@ -11,6 +12,7 @@ from support.indexes.striking_encoder import StrikingEncoder
 
 from quarry import engine
 from quarry.engine import Engine, InvalidDocument, InvalidSetting, WorkerFailed
+from quarry.engine.attempts import worker_processes
 from quarry.engine.documents.document import Document
 from quarry.engine.thresholds import Thresholds
 
@@ -136,3 +138,37 @@ def test_an_encoder_that_cannot_be_sent(tmp_path):
     with pytest.raises(InvalidSetting, match="a handle of a device"):
         engine.build(["a"], tmp_path / "idx", encoder=_Unpicklable(), workers=1)
     assert not list(tmp_path.iterdir())
+
+
+@needs_sigkill
+@pytest.mark.parametrize("n_killed", [1, 3])
+def test_a_process_that_is_killed_before_it_is_ready(tmp_path, monkeypatch, n_killed):
+    """It is replaced, as one that is killed later; three of them with the same batch are an error."""
+    start, killed = SpawnProcess.start, []
+
+    def start_and_kill(process):
+        start(process)
+        if len(killed) < n_killed:
+            killed.append(process.pid)
+            process.kill()
+
+    monkeypatch.setattr(SpawnProcess, "start", start_and_kill)
+    if n_killed == 3:
+        with pytest.raises(WorkerFailed, match=r"3 processes ended.*SIGKILL"):
+            engine.build(DOCUMENTS, tmp_path / "idx", encoder=ENCODER, workers=1)
+    else:
+        report = engine.build(DOCUMENTS, tmp_path / "idx", encoder=ENCODER, workers=1)
+        assert report.n_documents == len(DOCUMENTS)
+    assert len(killed) == n_killed
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_exits_before_it_is_ready(tmp_path, monkeypatch):
+    """At once, with the advice about the main module: another one would exit as well."""
+    monkeypatch.setattr(worker_processes, "_work", _exit_at_once)
+    with pytest.raises(WorkerFailed, match=r"__main__.*exit code 3"):
+        engine.build(DOCUMENTS, tmp_path / "idx", encoder=ENCODER, workers=1)
+
+
+def _exit_at_once(*_):
+    raise SystemExit(3)

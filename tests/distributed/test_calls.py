@@ -1,0 +1,42 @@
+"""Calls of deployments, with a handle that stands for one of Ray Serve."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from quarry.formats.errors import IndexNotFound, ShardTimeout
+
+pytest.importorskip("ray", reason="the extra distributed is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, while it is imported
+
+
+def handle(error: Exception) -> SimpleNamespace:
+    """A handle whose method raises an error in another process."""
+    from ray.exceptions import RayTaskError
+
+    wrapped = RayTaskError("state", "a traceback", error).as_instanceof_cause()
+    assert isinstance(wrapped, RayTaskError)
+
+    def result(**_: object) -> None:
+        raise wrapped
+
+    return SimpleNamespace(state=SimpleNamespace(remote=lambda: SimpleNamespace(result=result)))
+
+
+@pytest.mark.parametrize(
+    "error", [IndexNotFound("there is no index", path="idx"), ShardTimeout("late"), KeyError("x")], ids=repr
+)
+def test_an_error_of_the_method_is_raised_as_it_was(error: Exception) -> None:
+    from ray.exceptions import RayTaskError
+
+    from quarry.distributed.calls import call
+
+    with pytest.raises(type(error)) as raised:
+        call(handle(error), "state", (), 5, "the shard")
+    if isinstance(error, KeyError):  # not one that clients are to understand
+        assert isinstance(raised.value, RayTaskError)
+    else:
+        assert type(raised.value) is type(error)
+        assert str(raised.value) == str(error)
