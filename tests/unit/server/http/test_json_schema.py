@@ -119,6 +119,8 @@ def test_all_options_are_given_to_the_engine() -> None:
         "rerank": 20,
         "offset": 2,
         "min_relevance": 0.25,
+        "typos": False,
+        "operators": True,
         "partial": True,
         "timeout": 1.5,
     }
