@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         return command.run(args)
     args.replicas = 1 if args.replicas is None else args.replicas
     args.replica_cpus = 1.0 if args.replica_cpus is None else args.replica_cpus
-    from quarry.formats.shard_set import load_newest_shard_set
+    from quarry.formats.shard_set import load_newest_shard_set  # needs NumPy, without which `--help` is quicker
 
     names = {path.absolute(): f"quarry-{name}" for name, path in name_indexes(args.index).items()}
     n_shards = [len(load_newest_shard_set(Directory(path)).folders) for path in names]

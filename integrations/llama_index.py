@@ -31,13 +31,7 @@ _MODES: Mapping[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.TEXT_SEARCH: "lexical",
     VectorStoreQueryMode.HYBRID: "hybrid",
 }
-_NODE_FIELDS = (
-    "_node_content",
-    "_node_type",
-    "document_id",
-    "doc_id",
-    "ref_doc_id",
-)  # of all stores of LlamaIndex
+_NODE_FIELDS = ("_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id")  # of all its stores
 _MMR_THRESHOLD = 0.5
 _MMR_PREFETCHED = 4  # hits to select from, for each node that is requested
 
@@ -245,9 +239,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
             return index.search(k=k, **chosen)
         wanted = set(query.node_ids)
         passing = list(index.ids(filter=only))
-        n_others = len(passing) - len(
-            wanted.intersection(passing)
-        )  # with such a value in a field "id" of their own
+        n_others = len(passing) - len(wanted.intersection(passing))  # such a value is in their own field "id"
         hits = index.search(k=k + n_others, **chosen)
         return [hit for hit in hits if hit.id in wanted][:k]
 

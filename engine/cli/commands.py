@@ -326,6 +326,8 @@ def _run_search(args: argparse.Namespace) -> int:
     if bool(args.query) == (args.like is not None):
         args.fail("one of QUERY and --like is required")
     only = parse_filter_option(args.filter)
+    from quarry.engine.options import SearchOptions
+
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         for query in [None] if args.like is not None else _read_queries(args.query):
             hits = index.search(
@@ -341,7 +343,7 @@ def _run_search(args: argparse.Namespace) -> int:
                 timeout=args.timeout,
                 min_relevance=args.min_relevance,
             )
-            has_operators = args.mode == "lexical" if args.operators is None else args.operators
+            has_operators = SearchOptions(mode=args.mode, operators=args.operators).operators
             counted = query if query is None or has_operators else query.translate(_OPERATORS)
             facets = [index.facets(field, query=counted, filter=only) for field in args.facets]
             about = {"like": args.like} if query is None else {"query": query}

@@ -14,6 +14,17 @@ __all__ = ["to_arrow", "to_pandas"]
 Row = Mapping[str, Any]
 """The columns of a hit by name."""
 
+_COLUMNS = {
+    "id": False,
+    "score": True,
+    "relevance": True,
+    "title": False,
+    "text": False,
+    "metadata": False,
+    "dense_score": True,
+    "lexical_score": True,
+}  # in their order; whether they have numbers
+
 
 def to_pandas(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pandas has no types
     """Return one row for each hit, see `quarry.engine.search.hits.hits.Hits.to_pandas`.
@@ -29,17 +40,8 @@ def to_pandas(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pandas has no type
             "hits cannot become a DataFrame without the library pandas", expected="pip install pandas"
         ) from error
     columns: dict[str, Any] = {
-        name: pd.Series([row[name] for row in rows], dtype=kind)
-        for name, kind in {
-            "id": "object",
-            "score": "float64",
-            "relevance": "float64",
-            "title": "object",
-            "text": "object",
-            "metadata": "object",
-            "dense_score": "float64",
-            "lexical_score": "float64",
-        }.items()
+        name: pd.Series([row[name] for row in rows], dtype="float64" if is_number else "object")
+        for name, is_number in _COLUMNS.items()
     }
     return pd.DataFrame(columns)
 
@@ -59,9 +61,5 @@ def to_arrow(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pyarrow has no type
             expected="pip install 'quarry-search[tables]'",
         ) from error
     shown = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in rows]
-    kinds = {
-        **dict.fromkeys(("id", "title", "text", "metadata"), pyarrow.string()),
-        **dict.fromkeys(("score", "relevance", "dense_score", "lexical_score"), pyarrow.float64()),
-    }
-    names = ("id", "score", "relevance", "title", "text", "metadata", "dense_score", "lexical_score")
-    return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema([(name, kinds[name]) for name in names]))
+    kinds = [(name, pyarrow.float64() if is_number else pyarrow.string()) for name, is_number in _COLUMNS.items()]
+    return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema(kinds))
