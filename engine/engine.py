@@ -28,8 +28,9 @@ from quarry.engine.filtering.filter import AllOf, parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.verification import VerifyReport, verify_index
-from quarry.engine.index.view import IndexView, ViewResources
+from quarry.engine.index.view import IndexView
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.listing.documents import StoredDocuments
@@ -93,7 +94,7 @@ class Engine:
         )
         try:
             if is_writable:
-                self._writer = self._open_writer(self._view.get().encoder, wait_s)
+                self._writer = self._open_writer(self._view.get().writing_encoder, wait_s)
                 collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
@@ -189,14 +190,13 @@ class Engine:
         resources = ViewResources(
             options,
             accelerator,
-            open_encoder(encoder),
+            None if encoder is None else open_encoder(encoder),
             None if reranker is None else open_reranker(reranker, options.n_threads),
-            is_default=encoder is None,
         )
         new = None
         if checked_flag(create, "create"):
             new = NewIndex(
-                encoder=resources.encoder,
+                encoder=resources.chosen_encoder,
                 representation=representation,
                 shards=shards,
                 dim=dim,
