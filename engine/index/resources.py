@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, default_bundle_path, path_by_identity
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, path_by_identity
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import open_encoder
@@ -40,12 +40,12 @@ class ViewResources:
     chosen_encoder: Encoder | None
     reranker: Reranker | None = None
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
-    _bundled: dict[Path, Encoder] = field(init=False, default_factory=dict)
+    _bundled: dict[str, Encoder] = field(init=False, default_factory=dict)
 
     def has_encoder_of(self, record: EncoderRecord) -> bool:
         """Return whether texts can be encoded for an index with this encoder; opens no bundle."""
         if self.chosen_encoder is None:
-            return path_by_identity(record.identity) is not None
+            return record.identity in BUNDLED.values()
         return self.chosen_encoder.identity == record.identity
 
     def encoder_for(self, record: EncoderRecord) -> Encoder:
@@ -60,10 +60,9 @@ class ViewResources:
         """
         if self.chosen_encoder is not None:
             return self.chosen_encoder
-        folder = path_by_identity(record.identity) or default_bundle_path()
-        if folder not in self._bundled:
-            self._bundled[folder] = open_encoder(folder)
-        return self._bundled[folder]
+        if record.identity not in self._bundled:
+            self._bundled[record.identity] = open_encoder(path_by_identity(record.identity))
+        return self._bundled[record.identity]
 
     def writing_encoder(self, record: EncoderRecord, dim: int) -> Encoder:
         """Return the encoder of documents for an index with this encoder; one that refuses texts if it is another.
@@ -84,23 +83,24 @@ class ViewResources:
         Raises:
             EncoderMismatch: it is another one, or the index was built without an encoder.
         """
+        if self.has_encoder_of(expected):
+            return
         if not has_encoder(expected):
             raise EncoderMismatch(
                 "the index was built without an encoder, so texts have no vectors in it",
                 path=path,
                 expected="search(text, vector=...), or mode='lexical'; documents with 'vectors'",
             )
-        if not self.has_encoder_of(expected):
-            chosen = self.chosen_encoder
-            name, identity = (
-                (DEFAULT_NAME, BUNDLED[DEFAULT_NAME]) if chosen is None else (chosen.name, chosen.identity)
-            )
-            raise EncoderMismatch(
-                "the vectors of this index are of another encoder; open it with encoder=...",
-                path=path,
-                expected=f"{expected.name} ({expected.identity})",
-                actual=f"{name} ({identity})",
-            )
+        chosen = self.chosen_encoder
+        name, identity = (
+            (DEFAULT_NAME, BUNDLED[DEFAULT_NAME]) if chosen is None else (chosen.name, chosen.identity)
+        )
+        raise EncoderMismatch(
+            "the vectors of this index are of another encoder; open it with encoder=...",
+            path=path,
+            expected=f"{expected.name} ({expected.identity})",
+            actual=f"{name} ({identity})",
+        )
 
     def encode(self, texts: list[str], record: EncoderRecord, metric: Metric) -> Queries:
         """Return the (n, stored_dim) vectors of query texts for an index with this encoder and metric.

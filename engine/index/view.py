@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
@@ -149,7 +149,7 @@ class IndexView:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
         return index_statistics(self.snapshot) | self.resources()
 
-    @property
+    @cached_property
     def has_encoder(self) -> bool:
         """Whether texts have vectors: the index was built with an encoder."""
         return has_encoder(self.snapshot.manifest.encoder)

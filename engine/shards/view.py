@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +170,7 @@ class ShardedView:
         """
         self._resources.check_encoder(self._encoder_record, self._path)
 
-    @property
+    @cached_property
     def has_encoder(self) -> bool:
         """Whether texts have vectors: the index was built with an encoder."""
         return has_encoder(self._encoder_record)
