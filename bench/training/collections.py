@@ -8,7 +8,7 @@ from bench.data.collections import Collection, data_folder, read_collection
 from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
 from quarry.training.data.json_lines import json_lines
 
-__all__ = ["COLLECTIONS", "articles_by_title", "held_out_articles", "pairs_collection"]
+__all__ = ["COLLECTIONS", "SMALL_COLLECTIONS", "articles_by_title", "held_out_articles", "pairs_collection"]
 
 _SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
 _HELD_OUT_ARTICLES = 40
@@ -62,7 +62,7 @@ def articles_by_title(name: str, id_prefix: str, n_articles: int) -> Collection:
     return Collection(f"{name}-titles", "titles", documents, queries, qrels)
 
 
-COLLECTIONS: dict[str, Callable[[], Collection]] = {
+SMALL_COLLECTIONS: dict[str, Callable[[], Collection]] = {
     # For choices: never trained on, and not what is reported.
     "held-out": lambda: held_out_articles("squad", _HELD_OUT_ARTICLES, _SQUAD_QUERIES),
     "ohsumed": lambda: pairs_collection("ohsumed", _PAIRS),
@@ -71,4 +71,10 @@ COLLECTIONS: dict[str, Callable[[], Collection]] = {
     "squad": lambda: read_collection(data_folder("squad"), "dev").subset(_SQUAD_DOCUMENTS, _SQUAD_QUERIES),
     "cranfield": lambda: read_collection(data_folder("cranfield"), "test"),
 }
-"""Collections by name."""
+"""Collections by name that are measured in minutes."""
+
+COLLECTIONS: dict[str, Callable[[], Collection]] = {
+    **SMALL_COLLECTIONS,
+    "squad-whole": lambda: read_collection(data_folder("squad"), "dev"),
+}
+"""All collections by name."""
