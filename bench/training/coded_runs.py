@@ -178,7 +178,7 @@ class CodedRuns:
         codes = quantizer.nearest(rotated)
         stored = replace(quantizer, score_codebook=quantizer.encode_codebook).decode(codes)
         decoded = quantizer.decode(codes)
-        ranks = self._evaluation.rank(queries, lambda part: quantizer.rotate(part) @ decoded.T)
+        ranks = self._evaluation.rank(lambda own: quantizer.rotate(queries[own]) @ decoded.T)
         error = float((rotated - stored).square().sum(1).mean())
         return Coded(ranks, _effective_words(codes, quantizer.encode_codebook.shape[1]), error)
 

@@ -21,8 +21,8 @@ __all__ = ["Evaluation", "Scorer"]
 _TEXTS_AT_ONCE = 64
 _QUERIES_AT_ONCE = 256
 
-Scorer = Callable[[torch.Tensor], torch.Tensor]
-"""Scores of all documents, (n, n_documents), for (n, dim) vectors of queries."""
+Scorer = Callable[[slice], torch.Tensor]
+"""Scores of all documents, (n, n_documents) float, for a run of queries."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,17 @@ class Evaluation:
         whole = [own for own in rows if own is not None]
         return DocumentRows(torch.cat(whole), tuple(map(len, whole)))
 
-    def rank(self, queries: torch.Tensor, score: Scorer) -> Ranks:
-        """Rank the first relevant document of each query by exact scores.
+    def rank(self, score: Scorer) -> Ranks:
+        """Rank the first relevant document of each query.
 
         Args:
-            queries: (n_queries, dim).
-            score: of all documents, in the order of the collection.
+            score: of all documents, in the order of the collection, for some of its queries.
         """
         parts = []
         with torch.no_grad():
-            for low in range(0, len(queries), _QUERIES_AT_ONCE):
+            for low in range(0, len(self.relevant), _QUERIES_AT_ONCE):
                 own = slice(low, low + _QUERIES_AT_ONCE)
-                parts.append(rank_relevant(score(queries[own]), self.relevant[own]))
+                parts.append(rank_relevant(score(own), self.relevant[own]))
         return np.concatenate(parts)
 
 

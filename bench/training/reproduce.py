@@ -16,15 +16,23 @@ from pathlib import Path
 
 from bench.data.collections import data_folder, read_collection
 from bench.harness.records import Record, add_out, append_result, read_records
+from bench.training.aggregation import Aggregation
 from bench.training.compression import Compression
 from bench.training.evaluation import Evaluation
 from bench.training.experiment import Experiment, select
+from bench.training.first_vectors import FirstVectorsOfDocuments
+from bench.training.pseudo_queries import PseudoQueryEmbeddings
 from bench.training.ranks import reciprocals, unpack_ranks
 from bench.training.small_run import SmallRun
 
 __all__ = ["EXPERIMENTS", "add_arguments", "run"]
 
-EXPERIMENTS: dict[str, type[Experiment]] = {"compression": Compression}
+EXPERIMENTS: dict[str, type[Experiment]] = {
+    "compression": Compression,
+    "pseudo_queries": PseudoQueryEmbeddings,
+    "first_vectors": FirstVectorsOfDocuments,
+    "aggregation": Aggregation,
+}
 """Experiments by name."""
 
 
