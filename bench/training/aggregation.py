@@ -49,7 +49,7 @@ class Aggregation(Experiment):
         """See `Experiment.add_arguments`."""
         parser.add_argument("--models", nargs="+", choices=_TABLES, default=list(_TABLES))
         parser.set_defaults(steps=200, batch_size=32, frozen_layers=-1, train_documents=4000)
-        parser.set_defaults(learning_rate=3e-4, tokens=64, search_tokens=96, precision="fp32")
+        parser.set_defaults(learning_rate=3e-4, tokens=48, search_tokens=64, precision="fp32")
 
     def settings(self) -> dict[str, object]:
         """See `Experiment.settings`."""
