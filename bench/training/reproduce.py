@@ -16,14 +16,14 @@ from pathlib import Path
 
 from bench.data.collections import data_folder, read_collection
 from bench.harness.records import Record, add_out, append_result, read_records
-from bench.training.aggregation import Aggregation
-from bench.training.compression import Compression
-from bench.training.evaluation import Evaluation
-from bench.training.experiment import Experiment, select
-from bench.training.first_vectors import FirstVectorsOfDocuments
-from bench.training.pseudo_queries import PseudoQueryEmbeddings
-from bench.training.ranks import reciprocals, unpack_ranks
-from bench.training.small_run import SmallRun
+from bench.training.reproduction.aggregation import Aggregation
+from bench.training.reproduction.compression import Compression
+from bench.training.reproduction.evaluation import Evaluation
+from bench.training.reproduction.experiment import Experiment, select
+from bench.training.reproduction.first_vectors import FirstVectorsOfDocuments
+from bench.training.reproduction.pseudo_queries import PseudoQueryEmbeddings
+from bench.training.reproduction.ranks import reciprocals, unpack_ranks
+from bench.training.reproduction.small_run import SmallRun
 
 __all__ = ["EXPERIMENTS", "add_arguments", "run"]
 

@@ -17,10 +17,10 @@ pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
 from bench.__main__ import main  # noqa: E402
 from bench.data.collections import Collection, read_collection  # noqa: E402
 from bench.harness.records import read_records  # noqa: E402
-from bench.training.bootstrap import paired_difference, seed_means  # noqa: E402
 from bench.training.collections import join_documents  # noqa: E402
-from bench.training.first_vectors import LexicalScores  # noqa: E402
-from bench.training.ranks import pack_ranks, rank_relevant, reciprocals, unpack_ranks  # noqa: E402
+from bench.training.reproduction.bootstrap import paired_difference, seed_means  # noqa: E402
+from bench.training.reproduction.first_vectors import LexicalScores  # noqa: E402
+from bench.training.reproduction.ranks import pack_ranks, rank_relevant, reciprocals, unpack_ranks  # noqa: E402
 from quarry.engine import Engine, build  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

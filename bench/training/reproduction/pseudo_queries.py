@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from bench.harness.records import Record
-from bench.training.evaluation import Scorer
-from bench.training.experiment import Case, Experiment, cell, compare, mean_of, select
-from bench.training.ranks import pack_ranks
-from bench.training.small_run import Table
-from bench.training.trained_representation import Encoded, TrainedRepresentation, train_representation
+from bench.training.reproduction.evaluation import Scorer
+from bench.training.reproduction.experiment import Case, Experiment, cell, compare, mean_of, select
+from bench.training.reproduction.ranks import pack_ranks
+from bench.training.reproduction.small_run import Table
+from bench.training.reproduction.trained_representation import Encoded, TrainedRepresentation, train_representation
 from quarry.training.objectives.first_m import FirstVectors
 from quarry.training.objectives.ranking import RankingSettings
 from quarry.training.objectives.scoring import DocumentRows, score_documents

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from bench.harness.records import Record
-from bench.training.evaluation import Scorer
-from bench.training.experiment import Case, Experiment, cell, compare, mean_of, select
-from bench.training.ranks import pack_ranks
-from bench.training.small_run import Table
-from bench.training.trained_representation import Encoded, train_representation
+from bench.training.reproduction.evaluation import Scorer
+from bench.training.reproduction.experiment import Case, Experiment, cell, compare, mean_of, select
+from bench.training.reproduction.ranks import pack_ranks
+from bench.training.reproduction.small_run import Table
+from bench.training.reproduction.trained_representation import Encoded, train_representation
 
 __all__ = ["Aggregation"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bench.data.collections import Collection
-from bench.training.ranks import Ranks, rank_relevant, relevant_columns
+from bench.training.reproduction.ranks import Ranks, rank_relevant, relevant_columns
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.tokens import TextBatcher, TokenBatch
 from quarry.training.objectives.objective import Objective

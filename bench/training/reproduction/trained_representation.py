@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from bench.training.evaluation import Evaluation
-from bench.training.small_run import SmallRun, Table
+from bench.training.reproduction.evaluation import Evaluation
+from bench.training.reproduction.small_run import SmallRun, Table
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.objectives.ranking import RankingObjective
 from quarry.training.objectives.registry import ObjectiveSettings, make_objective

@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from bench.harness.records import Record
-from bench.training.bootstrap import paired_difference, seed_means
-from bench.training.evaluation import Evaluation
-from bench.training.ranks import reciprocals, unpack_ranks
-from bench.training.small_run import SmallRun
+from bench.training.reproduction.bootstrap import paired_difference, seed_means
+from bench.training.reproduction.evaluation import Evaluation
+from bench.training.reproduction.ranks import reciprocals, unpack_ranks
+from bench.training.reproduction.small_run import SmallRun
 
 __all__ = ["Case", "Experiment", "cell", "compare", "mean_of", "rr_10", "select"]
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bench.training.evaluation import Evaluation
-from bench.training.ranks import Ranks
-from bench.training.small_run import SmallRun, Table
+from bench.training.reproduction.evaluation import Evaluation
+from bench.training.reproduction.ranks import Ranks
+from bench.training.reproduction.small_run import SmallRun, Table
 from quarry.training.compression.opq import train_opq
 from quarry.training.compression.product_quantizer import (
     ProductQuantizer,

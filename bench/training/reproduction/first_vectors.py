@@ -14,11 +14,11 @@ import torch
 from bench.data.collections import Collection
 from bench.harness.records import Record
 from bench.training.collections import held_out_articles, join_documents
-from bench.training.evaluation import Evaluation, Scorer
-from bench.training.experiment import Case, Experiment, cell, compare, mean_of, select
-from bench.training.ranks import pack_ranks, reciprocals
-from bench.training.small_run import Table
-from bench.training.trained_representation import Encoded, train_representation
+from bench.training.reproduction.evaluation import Evaluation, Scorer
+from bench.training.reproduction.experiment import Case, Experiment, cell, compare, mean_of, select
+from bench.training.reproduction.ranks import pack_ranks, reciprocals
+from bench.training.reproduction.small_run import Table
+from bench.training.reproduction.trained_representation import Encoded, train_representation
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.training.objectives.scoring import score_documents

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from functools import cached_property
 
 from bench.harness.records import Record
-from bench.training.coded_runs import METHODS, CodedRuns, CodeSettings
-from bench.training.experiment import Case, Experiment, cell, compare, mean_of, select
-from bench.training.ranks import pack_ranks
+from bench.training.reproduction.coded_runs import METHODS, CodedRuns, CodeSettings
+from bench.training.reproduction.experiment import Case, Experiment, cell, compare, mean_of, select
+from bench.training.reproduction.ranks import pack_ranks
 
 __all__ = ["Compression"]
 
