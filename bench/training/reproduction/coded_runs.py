@@ -27,12 +27,15 @@ from quarry.training.model.tokens import TextBatcher
 from quarry.training.objectives.ranking import RankingSettings
 from quarry.training.objectives.single_vector import SingleVector
 
-__all__ = ["METHODS", "CodeSettings", "Coded", "CodedRuns"]
+__all__ = ["METHODS", "ONE_VECTOR", "CodeSettings", "Coded", "CodedRuns"]
 
 METHODS = ("opq", "dpq", "clustering", "repconc", "jpq", "repconc+jpq")
 """OPQ trains nothing; clustering is RepCONC without its constraint, repconc+jpq both of its stages."""
 
 _SCALE = 20.0
+
+ONE_VECTOR: Table = {"name": "single_vector", "scale": _SCALE}
+"""What every method trains for, and the checkpoint before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +98,14 @@ class CodedRuns:
             return self._measure(*self._untrained, _read_quantizer(prepared / "start"))
         stage = method.partition("+")[0]
         final = run.train(
-            folder / stage, _OBJECTIVE, prepared=prepared, compression=self._table(stage, code_bytes)
+            folder / stage, ONE_VECTOR, prepared=prepared, compression=self._table(stage, code_bytes)
         )
         if "+" in method:
             second = replace(run, checkpoint=final)
             table = self._table("jpq", code_bytes)
             data = folder / "second-prepared"
             shutil.copytree(prepared / "data", data / "data", dirs_exist_ok=True)
-            final = second.train(folder / "second", _OBJECTIVE, prepared=data, compression=table)
+            final = second.train(folder / "second", ONE_VECTOR, prepared=data, compression=table)
         return self._measure(*self._encoded(final, has_old_documents=method == "jpq"), _read_quantizer(final))
 
     def _table(self, method: str, code_bytes: int) -> Table:
@@ -181,9 +184,6 @@ class CodedRuns:
         ranks = self._evaluation.rank(lambda own: quantizer.rotate(queries[own]) @ decoded.T)
         error = float((rotated - stored).square().sum(1).mean())
         return Coded(ranks, _effective_words(codes, quantizer.encode_codebook.shape[1]), error)
-
-
-_OBJECTIVE: Table = {"name": "single_vector", "scale": _SCALE}
 
 
 def _read_quantizer(folder: Path) -> ProductQuantizer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 
 from bench.harness.records import Record
-from bench.training.reproduction.coded_runs import METHODS, CodedRuns, CodeSettings
+from bench.training.reproduction.coded_runs import METHODS, ONE_VECTOR, CodedRuns, CodeSettings
 from bench.training.reproduction.experiment import Case, Experiment, cell, compare, mean_of, select
 from bench.training.reproduction.ranks import pack_ranks
 
@@ -48,6 +48,10 @@ class Compression(Experiment):
         parser.add_argument("--codebook-rate", type=float, default=settings.codebook_rate)
         parser.add_argument("--scoring-rate", type=float, default=settings.scoring_rate)
         parser.add_argument("--error-weight", type=float, default=settings.error_weight)
+        parser.add_argument(
+            "--first-steps", type=int, default=0, help="train the checkpoint for one vector before anything else"
+        )
+        parser.add_argument("--first-rate", type=float, default=3e-4, help="learning rate of these steps")
         parser.set_defaults(steps=50, batch_size=96, frozen_layers=3, train_documents=4000)
 
     @cached_property
@@ -62,11 +66,16 @@ class Compression(Experiment):
 
     @cached_property
     def _runs(self) -> CodedRuns:
-        return CodedRuns(self.run, self._settings, self.evaluation, self.folder)
+        run, args = self.run, self.args
+        if args.first_steps:
+            first = replace(run, steps=args.first_steps, learning_rate=args.first_rate, frozen_layers=None)
+            run = replace(run, checkpoint=first.train(self.folder / "first", ONE_VECTOR))
+        return CodedRuns(run, self._settings, self.evaluation, self.folder)
 
     def settings(self) -> dict[str, object]:
         """See `Experiment.settings`."""
-        return asdict(self._settings)
+        first = {"first_steps": self.args.first_steps, "first_rate": self.args.first_rate}
+        return {**asdict(self._settings), **(first if self.args.first_steps else {"first_steps": 0})}
 
     def cases(self) -> Sequence[Case]:
         """See `Experiment.cases`."""
