@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
@@ -66,6 +66,16 @@ class Columns:
     def is_given(self) -> bool:
         """Whether a caller named any column."""
         return self != Columns()
+
+    def refuse(self, problem: str, path: Path | None = None) -> None:
+        """Raise InvalidSetting if a caller named columns, which have no effect; the message names them."""
+        if self.is_given:
+            names = [f"{each.name}=" for each in fields(self) if getattr(self, each.name)]
+            raise InvalidSetting(
+                f"{', '.join(names)} of a source without columns: {problem}",
+                path=path,
+                expected="names of columns for tables only",
+            )
 
     def check(self, names: Iterable[object], path: Path | None = None) -> None:
         """Check the columns of a whole table.

@@ -16,6 +16,7 @@ from quarry.engine.documents.files import zipped as zipped_files
 from quarry.engine.documents.files.html_text import text_of_html
 from quarry.engine.documents.outline import Heading, Outline
 from quarry.engine.documents.reader import read_documents
+from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 
@@ -580,3 +581,65 @@ def test_one_bad_file_of_a_folder_can_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(InvalidSetting, match="without a file"):
         read_documents(tmp_path / "none")
+
+
+def test_the_rows_of_tables_in_a_folder_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Text.")
+    (tmp_path / "b.jsonl").write_text('{"_id": "x", "text": "One"}\n{"text": "Two", "metadata": {"n": 1}}\n')
+    (tmp_path / "c.csv").write_text("text,n\nThree,3\n")
+    (tmp_path / "config.json").write_text('{\n"a": 1}')
+    (tmp_path / "d.csv.gz").write_bytes(b"no")
+    stream = read_documents(tmp_path)
+    found = {document.id: (document.text, document.metadata.get("n")) for document in stream}
+    assert found == {
+        "a.txt": ("Text.", None),
+        "b.jsonl#x": ("One", None),
+        "b.jsonl#2": ("Two", 1),
+        "c.csv#1": ("Three", 3),
+    }
+    assert (stream.n_read, stream.n_skipped) == (4, 1)
+    assert "config.json: line 1 is not JSON" in stream.first_errors[0]
+
+
+def test_vectors_of_tables_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": "x", "text": "ab", "vectors": [[1, 2], [3, 4]], "spans": [[0, 1], [1, 2]]}'
+    )
+    (document,) = read_documents(tmp_path)
+    assert (document.vectors.tolist(), document.spans) == ([[1, 2], [3, 4]], ((0, 1), (1, 2)))
+
+
+def test_a_bad_row_of_a_table_in_a_folder_can_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\nOne\n1,2\nThree\n")
+    (tmp_path / "b.json").write_text('[{"text": "Four"}, 5, {"text": "Six"}, ')
+    with pytest.raises(InvalidDocument, match=r"a\.csv: line 3 has too many values"):
+        list(read_documents(tmp_path))
+    stream = read_documents(tmp_path, skip_invalid=True)
+    assert [document.id for document in stream] == ["a.csv#1", "a.csv#3", "b.json#1", "b.json#3"]
+    assert stream.n_skipped == 3
+
+
+def test_a_folder_of_tables_without_the_columns_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("blurb\nOne\n")
+    (tmp_path / "b.csv").write_text("n\n1\n")
+    with pytest.raises(
+        InvalidSetting, match=r"no file of the folder holds documents.*a\.csv: the table has no column"
+    ):
+        list(read_documents(tmp_path))
+    stream = read_documents(tmp_path, columns=Columns(text=("blurb",)))
+    assert [document.id for document in stream] == ["a.csv#1"]
+    (tmp_path / "a.csv").write_text("text,file\nOne,x\n")
+    stream = read_documents(tmp_path, columns=Columns(text=("n",)))
+    assert [document.id for document in stream] == ["b.csv#1"]
+    assert len(stream.first_errors) == 1
+
+
+@pytest.mark.parametrize("name", ["a.txt", "folder", "items"])
+def test_names_of_columns_without_a_table_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "a.txt", tmp_path / "folder" / "a.txt"):
+        path.write_text("Text.")
+    source = ["Text."] if name == "items" else tmp_path / name
+    columns = Columns.of("isbn", None, "name")
+    with pytest.raises(InvalidSetting, match=r"id=, title= of a source without columns"):
+        list(read_documents(source, columns=columns))
