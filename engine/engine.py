@@ -370,14 +370,15 @@ class Engine:
 
         Args:
             table: a DataFrame, a mapping of names to columns, or a table, batch or stream of Arrow data; the other
-                arguments are then names of its columns ("id", "vectors", "text" and "title", if they are None and
-                there are such columns), and all other columns are metadata. None: the arguments are columns.
+                arguments are then names of its columns ("id" or "_id", "vectors", "text" and "title", if they are
+                None and there are such columns), and all others are metadata. None: the arguments are columns.
             ids: texts or integers; None: random ids. Documents replace those with the same ids.
             vectors: (n, dim) numbers, or (n, m, dim) for m vectors of each document; None: texts are encoded.
-            texts: texts, None for an empty one.
-            titles: texts, None for an empty one.
+            texts: texts, None for an empty one; numbers become their digits.
+            titles: the same.
             metadata: mapping of names to columns, a table, or a column of mappings; with `table` names of columns.
-                Missing values are left out.
+                Missing values are left out; values are converted by the rules of `add`. Mappings in a column with
+                the name "metadata" are added to the other columns.
 
         Raises:
             InvalidSetting: an argument is no column, a column is missing, columns have different lengths, or

@@ -16,7 +16,7 @@ from quarry.engine.documents.place import shown as quoted
 from quarry.engine.documents.tables.values import MISSING, id_from, plain_value, text_from
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["Columns", "RowEntry"]
+__all__ = ["Columns", "RowEntry", "metadata_of_row"]
 
 _SHOWN_COLUMNS = 12
 _HINT = "text='NAME' with one of its columns, or text=['NAME', 'NAME'] with several"
@@ -147,7 +147,7 @@ class Columns:
             fields["vectors"] = vectors
             fields["spans"] = row.get("spans")
             used.add("spans")
-        fields["metadata"] = _metadata({key: value for key, value in row.items() if key not in used}, place)
+        fields["metadata"] = metadata_of_row({key: value for key, value in row.items() if key not in used}, place)
         return fields
 
     def _id(self, row: Mapping[object, object], column: str, place: Place) -> object:
@@ -193,8 +193,12 @@ class RowEntry:
         return document_from(fields, self._place.where, self._place.path)
 
 
-def _metadata(row: Mapping[object, object], place: Place) -> dict[str, object]:
-    """The columns that are no field; a mapping in the column "metadata" is added to them."""
+def metadata_of_row(row: Mapping[object, object], place: Place) -> dict[str, object]:
+    """Return metadata of the columns that are no field; a mapping in the column "metadata" is added to them.
+
+    Raises:
+        InvalidDocument: the mapping has a key that is a column too.
+    """
     metadata: dict[str, object] = {}
     for key, value in row.items():
         plain = plain_value(value)
