@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
@@ -77,7 +78,7 @@ class Columns:
                 expected="names of columns for tables only",
             )
 
-    def check(self, names: Iterable[object], path: Path | None = None) -> None:
+    def check(self, names: Iterable[Hashable], path: Path | None = None) -> None:
         """Check the columns of a whole table.
 
         Raises:
@@ -85,11 +86,9 @@ class Columns:
                 the columns that are there, and says how to map them.
         """
         there = list(names)
-        twice = [name for number, name in enumerate(there) if name in there[:number]]
-        if twice:
-            raise InvalidSetting(
-                f"two columns have the name {twice[0]!r}", path=path, expected="names that differ"
-            )
+        twice = next((name for name, number in Counter(there).items() if number > 1), None)
+        if twice is not None:
+            raise InvalidSetting(f"two columns have the name {twice!r}", path=path, expected="names that differ")
         has_vectors = (self.vectors or "vectors") in there
         texts: Sequence[str] = self.text or ([] if has_vectors else ["text"])
         fields: tuple[tuple[str, Sequence[str | None]], ...] = (
