@@ -18,7 +18,7 @@ from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
 from quarry.engine.filtering.filter import Condition, parse_filter
-from quarry.engine.index.view import ViewResources
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import query_vectors
