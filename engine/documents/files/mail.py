@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from email.message import EmailMessage
 from email.parser import BytesParser
@@ -39,7 +39,7 @@ class _BoundedHeaders(EmailPolicy):
 
     counter: count[int] = count()
 
-    def header_source_parse(self, sourcelines: Sequence[str]) -> tuple[str, str]:
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         """Return name and value of a header."""
         if next(self.counter) >= _MAX_HEADERS:
             raise UnreadableError(f"has more than {_MAX_HEADERS} headers")
@@ -56,7 +56,8 @@ def read_message(content: bytes) -> FileText:
         UnreadableError: it has no header that a message has, is too large, or has too many parts.
     """
     _check_size(content)
-    message = BytesParser(policy=_BoundedHeaders(counter=count())).parsebytes(content)
+    policy = _BoundedHeaders(counter=count())  # type: ignore[call-overload]  # types know no attributes of subclasses
+    message = BytesParser(policy=policy).parsebytes(content)
     assert isinstance(message, EmailMessage)
     if not any(name in message for name in ("from", "to", "subject", "date", "message-id")):
         raise UnreadableError("is not a message: it has no header From, To, Subject, Date or Message-ID")

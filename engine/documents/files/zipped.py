@@ -88,8 +88,8 @@ def parse_xml(
         text: called with pieces of text.
 
     Raises:
-        UnreadableError: it is not well-formed, declares entities or attributes, has too many tags, or is nested too
-            deep.
+        UnreadableError: it is not well-formed, declares entities or attributes, is nested too deep, or has too
+            many tags.
     """
     if content.count(b"<") + content.count(b"=") > _MAX_MARKS:
         raise UnreadableError(f"has XML of more than {_MAX_MARKS} tags and attributes")

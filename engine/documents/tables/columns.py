@@ -192,7 +192,7 @@ class RowEntry:
         return document_from(fields, self._place.where, self._place.path)
 
 
-def metadata_of_row(row: Mapping[object, object], place: Place) -> dict[str, object]:
+def metadata_of_row(row: Mapping[object, object] | Mapping[str, object], place: Place) -> dict[str, object]:
     """Return metadata of the columns that are no field; a mapping in the column "metadata" is added to them.
 
     Raises:

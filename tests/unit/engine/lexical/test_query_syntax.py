@@ -189,3 +189,18 @@ def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
             hybrid = index.search(character, k=3, dense_weight=0)
             assert {hit.id for hit in hybrid} <= wanted
         assert len(index.search("鳥", mode="lexical")) == 0
+
+
+def test_prefixes_do_not_find_stop_words(index):
+    for prefix, found in (("th*", set()), ("ov*", {"near"}), ("noth*", {"title"})):
+        assert {hit.id for hit in index.search(prefix, mode="lexical")} == found
+
+
+def test_the_dotted_capital_of_turkish_is_found_as_a_typing_error(tmp_path):
+    for spelled, other in (("İstanbul", "istanbul"), ("istanbul", "İstanbul")):
+        docs = [{"id": "city", "text": f"{spelled} güzel"}, {"id": "other", "text": "Ankara"}]
+        engine.build(docs, tmp_path / "index", encoder=ENCODER, language="turkish", overwrite=True)
+        with Engine.open(tmp_path / "index", encoder=ENCODER) as opened:
+            for query in (spelled, other):
+                assert [hit.id for hit in opened.search(query, mode="lexical")] == ["city"]
+            assert len(opened.search(other, mode="lexical", typos=False)) == 0

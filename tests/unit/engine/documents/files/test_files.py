@@ -700,6 +700,12 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "declares entities or attributes",
     ),
     "text": ("a.epub", lambda: epub({"c": "a " * (3 << 20)}), "more than 4194304 characters"),
+    "lines": ("a.md", lambda: b"\n" * (64 << 20) + b"a", "is too long: split it"),
+    "lines of a cell": (
+        "a.ipynb",
+        lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (32 << 20) + b'a"}]}',
+        "is too long: split it",
+    ),
     "tags": ("a.html", lambda: b"<a>" * 2_000_001, "more than 2000000 tags"),
     "chapters": ("a.epub", lambda: epub({f"c{n}": "<a>" * 600_000 for n in range(4)}), "more than 2000000 tags"),
     "values": ("a.ipynb", lambda: b'{"x": [' + b"{}," * 5_000_001, "more than 5000000 values"),
