@@ -129,7 +129,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
             then used to join what they write; the index is the same.
         like: folder of an index with the same encoder. The new one gets its representation and settings, which
             then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
-            compared and `Engine.add_indexes` can put them together. The number of shards is not taken over.
+            compared and `Engine.add_indexes` can join them. The number of shards is not copied.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
