@@ -551,7 +551,7 @@ class Engine:
 
         Afterwards segments are merged in the background, if there are many or much in them is deleted; each merge
         makes a generation of its own. Exact answers (see `Hits.exactness`) do not change by a merge, to the last
-        bit of each score, except for the order of documents with equal scores.
+        bit of each score.
 
         Raises:
             CommitFailed: nothing was committed; additions and deletions are kept, and `commit` can be tried again.
