@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from quarry.distributed.calls import call
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
-from quarry.distributed.replica import Answer, ShardState
+from quarry.distributed.replica import REFRESH_S, Answer, ShardState, other_shards
 from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
@@ -26,7 +26,9 @@ from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.request import SearchRequest
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.view import ShardedView
+from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidQuery, InvalidSetting, QuarryError
+from quarry.formats.shard_set import load_newest_shard_set
 
 __all__ = ["ListedShard", "RoutedIndex"]
 
@@ -60,6 +62,11 @@ class _RoutedView(ShardedView):
     shards: tuple[RemoteShard, ...]  # type: ignore[assignment]  # what a view needs of a shard
 
     @property
+    def set_id(self) -> bytes:
+        """Id of the shard set that names the shards."""
+        return self.shards[0].state.set_id
+
+    @property
     def is_stale(self) -> bool:
         """Whether a copy of a shard did not have the generation of this view."""
         return any(shard.is_stale for shard in self.shards)
@@ -67,11 +74,14 @@ class _RoutedView(ShardedView):
     @property
     def is_newest(self) -> bool:
         """Whether no copy said that it has a newer generation."""
-        return all(max(each.generations) == each.state.manifest.generation for each in self.shards)
+        return all(shard.is_newest for shard in self.shards)
 
     def different_generations(self) -> dict[str, tuple[int, ...]]:
-        found = {shard.name: tuple(sorted(shard.generations)) for shard in self.shards}
-        return {name: each for name, each in found.items() if len(each) > 1}
+        return {
+            shard.name: tuple(sorted(each.generation for each in shard.opened))
+            for shard in self.shards
+            if len(shard.opened) > 1
+        }
 
     def parts(self, condition: Condition | None) -> list[ListedShard]:
         """Return the shards with the number of documents of each that satisfy a condition; None: all documents."""
@@ -91,7 +101,8 @@ class RoutedIndex:
     """Has the reading methods of `quarry.engine.Engine` for an index whose shards are served; thread-safe.
 
     Each search names the generation of every shard, so that all its requests are answered from the same one. If a
-    copy of a shard has a newer generation, the next search begins with that.
+    copy of a shard has a newer generation, or the index was built again, the next search begins with that. After a
+    build with another number of shards, every method that reads raises IndexNotFound.
 
     Args:
         path: folder of the index.
@@ -106,6 +117,9 @@ class RoutedIndex:
         self._resources = resources
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
+        self._directory = Directory(path)
+        self._shard_set = load_newest_shard_set(self._directory)
+        self._checked = time.monotonic()
         self._threads = ShardThreads(len(handles), _WAITING * len(handles))
         self._view = self._open()
 
@@ -213,7 +227,7 @@ class RoutedIndex:
         return self._answer(lambda view: view.count(condition))
 
     def __len__(self) -> int:
-        return self._view.n_documents
+        return self._answer(lambda view: view.n_documents)
 
     def folder(self) -> Path:
         """Return the folder of the index."""
@@ -228,6 +242,7 @@ class RoutedIndex:
 
     def refresh(self) -> bool:
         """Search the newest generation of every shard from now on; return whether there was a newer one."""
+        self._check_shard_set(0)
         with self._lock:
             before, self._view = self._view, self._open(self._view)
             return before is not self._view
@@ -239,7 +254,7 @@ class RoutedIndex:
     def _answer(self, use: Callable[[_RoutedView], R]) -> R:
         """Use a view; again with a newer one if a copy of a shard no longer has the generation of this one."""
         for attempt in range(_ATTEMPTS):
-            if not self._view.is_newest:
+            if not self._is_newest(self._view):
                 self.refresh()
             view = self._view
             try:
@@ -253,6 +268,23 @@ class RoutedIndex:
             time.sleep(_PAUSE_S * attempt)
             self.refresh()
         raise AssertionError
+
+    def _is_newest(self, view: _RoutedView) -> bool:
+        """Return whether a view is that of the newest generation, as far as is known."""
+        self._check_shard_set(REFRESH_S)
+        return view.is_newest and view.set_id == self._shard_set.set_id
+
+    def _check_shard_set(self, seconds: float) -> None:
+        """Read which build is current, unless that was done in the last `seconds`.
+
+        Raises:
+            IndexNotFound: there is no index any more, or it has another number of shards than are served.
+        """
+        if time.monotonic() - self._checked >= seconds:
+            self._shard_set = load_newest_shard_set(self._directory)
+            self._checked = time.monotonic()
+        if len(self._shard_set.folders) != len(self._handles):
+            raise other_shards(self._path, len(self._handles), len(self._shard_set.folders))
 
     def _open(self, before: _RoutedView | None = None) -> _RoutedView:
         """Ask every shard for its newest generation; one that does not answer keeps that of the view before."""
@@ -272,8 +304,8 @@ class RoutedIndex:
             known = [shard.state.manifest.commit_id for shard in before.shards]
             if known == [each.manifest.commit_id for each in states]:
                 return before
-        if len({(each.set_id, each.n_shards) for each in states}) > 1 or states[0].n_shards != len(self._handles):
-            if before is not None:  # a build is replacing the index; the old files stay open
+        if len({each.set_id for each in states}) > 1:
+            if before is not None:  # the index was built again just now; the old files stay open
                 return before
             raise CorruptFile("the shards are those of different builds; serve the index again", path=self._path)
         shards = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -53,7 +54,7 @@ from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, InvalidQuery, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import IndexClosed, IndexNotFound, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -82,15 +83,15 @@ class Engine:
         wait_s: float = 0,
     ) -> None:
         self._directory = directory
+        self._resources = resources
         self._device = resources.device
         self._n_threads = resources.options.n_threads
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._is_refreshing = is_refreshing
         self._writer: IndexWriter | ShardedWriter | None = None
-        self._view: CurrentView | CurrentShards = (
-            CurrentShards(directory, resources) if has_shard_set(directory) else CurrentView(directory, resources)
-        )
+        self._switching = threading.Lock()
+        self._view = self._open_view()
         try:
             if is_writable:
                 self._writer = self._open_writer(self._view.get().encoder, wait_s)
@@ -675,9 +676,20 @@ class Engine:
     def refresh(self) -> bool:
         """Answer from the newest generation from now on; return whether there was a newer one.
 
-        An index that replaced this one, by copying or building, counts as newer, whatever its generation.
+        An index that replaced this one, by copying or building, counts as newer, whatever its generation, and
+        whether it is sharded or not.
+
+        Raises:
+            IndexNotFound: there is no index any more.
+            FormatError: a file of the newest generation is damaged.
         """
-        return self._view.refresh()
+        view = self._view
+        try:
+            return view.refresh()
+        except IndexNotFound:
+            if not self._has_switched(view):
+                raise
+            return True
 
     @finishes_before_exit
     def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
@@ -868,7 +880,8 @@ class Engine:
                     _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
                 writer.close(abandon=abandon)
         finally:
-            self._view.close()
+            with self._switching:
+                self._view.close()
             self._device.trim()
 
     def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter | ShardedWriter:
@@ -929,9 +942,37 @@ class Engine:
         return self._view.get().stored(None if only is None else parse_filter(only))
 
     def _view_to_search(self) -> IndexView | ShardedView:
+        view = self._view
         if self._is_refreshing:
-            self._view.refresh()
+            try:
+                view.refresh_to_search()
+            except IndexNotFound:
+                if not self._has_switched(view):
+                    raise
         return self._view.get()
+
+    def _open_view(self) -> CurrentView | CurrentShards:
+        if has_shard_set(self._directory):
+            return CurrentShards(self._directory, self._resources)
+        return CurrentView(self._directory, self._resources)
+
+    def _has_switched(self, before: CurrentView | CurrentShards) -> bool:
+        """Open the index that has replaced this one if one of them is sharded and the other is not.
+
+        Searches under way keep the files and threads of the index before.
+
+        Args:
+            before: what there is no index for any more.
+
+        Returns:
+            Whether the view is another one now.
+        """
+        with self._switching:
+            if self._view is before and self._writer is None:
+                before.get()  # not if it was closed
+                if has_shard_set(self._directory) != isinstance(before, CurrentShards):
+                    self._view = self._open_view()
+            return self._view is not before
 
 
 def _with_encoder(documents: Iterable[Document], view: IndexView | ShardedView) -> Iterator[Document]:
