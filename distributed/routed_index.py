@@ -119,7 +119,7 @@ class RoutedIndex:
         self._lock = threading.Lock()
         self._directory = Directory(path)
         self._shard_set = load_newest_shard_set(self._directory)
-        self._checked = time.monotonic()
+        self._checked = self._refreshed = time.monotonic()
         self._threads = ShardThreads(len(handles), _WAITING * len(handles))
         self._view = self._open()
 
@@ -227,6 +227,8 @@ class RoutedIndex:
         return self._answer(lambda view: view.count(condition))
 
     def __len__(self) -> int:
+        if time.monotonic() - self._refreshed > REFRESH_S:  # no answer of a shard says what is newest
+            self.refresh()
         return self._answer(lambda view: view.n_documents)
 
     def folder(self) -> Path:
@@ -244,6 +246,7 @@ class RoutedIndex:
         """Search the newest generation of every shard from now on; return whether there was a newer one."""
         self._check_shard_set(0)
         with self._lock:
+            self._refreshed = time.monotonic()
             before, self._view = self._view, self._open(self._view)
             return before is not self._view
 
