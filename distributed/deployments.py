@@ -17,7 +17,7 @@ from quarry.engine import Engine
 from quarry.engine.arguments import checked_integer, checked_seconds, shown
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.view import ViewResources
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.formats.container.directory import Directory
@@ -78,9 +78,8 @@ class _Router:
         timeout_s: float,
     ) -> None:
         scorer = None if reranker is None else open_reranker(reranker, options.n_threads)
-        resources = ViewResources(
-            options, Device(None, None), open_encoder(encoder), scorer, is_default=encoder is None
-        )
+        chosen = None if encoder is None else open_encoder(encoder)
+        resources = ViewResources(options, Device(None, None), chosen, scorer)
         self._index = RoutedIndex(Path(index), shards, resources, timeout_s)
 
     async def call(self, method: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401

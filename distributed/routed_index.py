@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
-
-import numpy.typing as npt
+from typing import Any, TypeVar
 
 from quarry.distributed.calls import call
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
 from quarry.distributed.replica import REFRESH_S, Answer, ShardState, other_shards
-from quarry.engine.arguments import checked_flag
-from quarry.engine.documents.document import Document
-from quarry.engine.documents.given import id_list
 from quarry.engine.filtering.filter import Condition, parse_filter
-from quarry.engine.index.view import ViewResources
-from quarry.engine.listing.facets import FacetRequest, Facets
-from quarry.engine.options import SearchKeywords, SearchOptions
-from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.request import SearchRequest
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.index_reader import IndexReader
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, InvalidQuery, InvalidSetting, QuarryError
+from quarry.formats.errors import CorruptFile, QuarryError
 from quarry.formats.shard_set import load_newest_shard_set
 
 __all__ = ["ListedShard", "RoutedIndex"]
@@ -97,8 +88,10 @@ class _RoutedView(ShardedView):
         ]
 
 
-class RoutedIndex:
+class RoutedIndex(IndexReader):
     """Has the reading methods of `quarry.engine.Engine` for an index whose shards are served; thread-safe.
+
+    `stats` has the memory of one copy of each shard, without decoded postings.
 
     Each search names the generation of every shard, so that all its requests are answered from the same one. If a
     copy of a shard has a newer generation, or the index was built again, the next search begins with that. After a
@@ -123,43 +116,6 @@ class RoutedIndex:
         self._threads = ShardThreads(len(handles), _WAITING * len(handles))
         self._view = self._open()
 
-    def search(
-        self,
-        queries: str | Sequence[str] | None = None,
-        k: int = 10,
-        *,
-        vector: npt.ArrayLike | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Hits | list[Hits]:
-        """Search with one or several queries; see `Engine.search`."""
-        if options.get("like") is not None:
-            if queries is not None or vector is not None:
-                raise InvalidQuery("a search needs either queries or like", expected="one of them")
-            similar = SearchOptions.of(k, options)
-            return self._answer(lambda view: view.search_like(similar))
-        request = SearchRequest.of(queries, vector, self._view.metric.dim)
-        chosen = request.options(k, options, has_encoder=self._view.has_encoder)
-        found = self._answer(lambda view: view.search(request.texts, chosen, request.vectors))
-        return found[0] if request.is_single else found
-
-    def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
-        """Search with (n, dim) query vectors in dense mode; see `Engine.search_vectors`."""
-        options.setdefault("mode", "dense")
-        chosen = SearchOptions.of(k, options)
-        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
-            raise InvalidSetting(
-                "vectors are searched in dense mode without reranking",
-                expected="mode dense, no rerank, no like",
-                actual=chosen.mode,
-            )
-        vectors = query_vectors(queries, self._view.metric.dim)
-        return self._answer(lambda view: view.search(None, chosen, vectors))
-
-    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
-        """Return the documents with these ids; see `Engine.get`."""
-        wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
-        return self._answer(lambda view: view.documents(wanted, with_vectors=has_vectors))
-
     def parts(self, filter: Mapping[str, object] | None) -> list[ListedShard]:  # noqa: A002  # as in Engine.count
         """Return the shards whose documents a listing reads one after another, at their generations.
 
@@ -170,7 +126,7 @@ class RoutedIndex:
             InvalidFilter: the filter is not valid.
         """
         condition = None if filter is None else parse_filter(filter)
-        return self._answer(lambda view: view.parts(condition))
+        return self._read(lambda view: view.parts(condition))
 
     def page(
         self,
@@ -208,39 +164,14 @@ class RoutedIndex:
             "the index was changed several times while its documents were listed; begin again", path=self._path
         )
 
-    def facets(
-        self,
-        field: str,
-        *,
-        query: str | None = None,
-        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in Engine.count
-        limit: int | None = 100,
-    ) -> Facets:
-        """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
-        request = FacetRequest.of(field, query, limit)
-        condition = None if filter is None else parse_filter(filter)
-        return self._answer(lambda view: view.facets(request, condition))
-
-    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
-        """Return the number of documents that pass a filter; see `Engine.count`."""
-        condition = parse_filter(filter)
-        return self._answer(lambda view: view.count(condition))
-
     def __len__(self) -> int:
         if time.monotonic() - self._refreshed > REFRESH_S:  # no answer of a shard says what is newest
             self.refresh()
-        return self._answer(lambda view: view.n_documents)
+        return super().__len__()
 
     def folder(self) -> Path:
         """Return the folder of the index."""
         return self._path
-
-    def stats(self) -> dict[str, object]:
-        """Return statistics as those of a sharded index, see `quarry.engine.shards.statistics`.
-
-        Memory is that of one copy of each shard, without decoded postings.
-        """
-        return self._answer(lambda view: view.statistics())
 
     def refresh(self) -> bool:
         """Search the newest generation of every shard from now on; return whether there was a newer one."""
@@ -254,14 +185,17 @@ class RoutedIndex:
         """End the threads."""
         self._threads.close()
 
-    def _answer(self, use: Callable[[_RoutedView], R]) -> R:
-        """Use a view; again with a newer one if a copy of a shard no longer has the generation of this one."""
+    def _read(self, answer: Callable[[Any], R], *, is_search: bool = False) -> R:
+        """Return the answer of a `_RoutedView`.
+
+        It is asked for again, of a newer one, if a copy of a shard no longer has the generation of this one.
+        """
         for attempt in range(_ATTEMPTS):
             if not self._is_newest(self._view):
                 self.refresh()
             view = self._view
             try:
-                found = use(view)
+                found = answer(view)
             except StaleGeneration:
                 if attempt + 1 == _ATTEMPTS:
                     raise

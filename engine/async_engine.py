@@ -74,11 +74,13 @@ class AsyncEngine:
             QuarryError: as `Engine.open` raises it.
         """
         n_slots = checked_integer(slots, "slots", 1, _MAX_SLOTS)
-        opening = _Opening(lambda: Engine.open(path, **options))
+        thread = ThreadPoolExecutor(1, thread_name_prefix="quarry-async-open")
+        opening = thread.submit(Engine.open, path, **options)
+        thread.shutdown(wait=False)
         try:
-            return cls(await asyncio.to_thread(opening.run), n_slots)
+            return cls(await asyncio.wrap_future(opening), n_slots)
         except asyncio.CancelledError:
-            await _end(asyncio.ensure_future(asyncio.to_thread(opening.abandon)))
+            await _end(asyncio.ensure_future(asyncio.to_thread(opening.add_done_callback, _close_opened)))
             raise
 
     async def read(self, call: Callable[[Engine], R]) -> R:
@@ -259,32 +261,10 @@ class _StoppableSteps:
             self._progress(n_done, n_total)
 
 
-class _Opening:
-    """An index that is being opened on one thread, and may be given up by another."""
-
-    def __init__(self, open_index: Callable[[], Engine]) -> None:
-        self._open = open_index
-        self._lock = threading.Lock()
-        self._engine: Engine | None = None
-        self._is_abandoned = False
-
-    def run(self) -> Engine:
-        """Open the index; close it if it was given up meanwhile."""
-        engine = self._open()
-        with self._lock:
-            self._engine = engine
-            is_abandoned = self._is_abandoned
-        if is_abandoned:
-            engine.close()
-        return engine
-
-    def abandon(self) -> None:
-        """Close the index, now or when it is open."""
-        with self._lock:
-            self._is_abandoned = True
-            engine = self._engine
-        if engine is not None:
-            engine.close()
+def _close_opened(opening: Future[Engine]) -> None:
+    """Close an index whose opening was given up; called when it is open, on the thread that opened it."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 async def _end(future: asyncio.Future[Any]) -> None:

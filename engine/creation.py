@@ -47,7 +47,7 @@ class NewIndex:
         InvalidSetting: a setting is out of range or unknown.
     """
 
-    encoder: Encoder
+    encoder: Encoder | None
     representation: str | Representation | None
     shards: int | None
     dim: int | None

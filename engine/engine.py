@@ -7,11 +7,9 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import NoReturn, Self, Unpack, overload
-
-import numpy.typing as npt
+from typing import NoReturn, Self, TypeVar, Unpack
 
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.attempts.staging import collect_staging
@@ -19,33 +17,29 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.given import checked_id, id_list
+from quarry.engine.documents.given import id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.document_columns import DocumentColumns, table_columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
-from quarry.engine.filtering.filter import AllOf, parse_filter
+from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.verification import VerifyReport, verify_index
-from quarry.engine.index.view import IndexView, ViewResources
+from quarry.engine.index_reader import IndexReader, View
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.listing.documents import StoredDocuments
-from quarry.engine.listing.facets import FacetRequest, Facets
-from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords, SearchOptions
+from quarry.engine.options import BuildKeywords, OpenOptions, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.reencoding import Reencoding
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
-from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.quoted import phrase_condition
-from quarry.engine.search.request import SearchRequest
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.engine.shards.current_shards import CurrentShards
 from quarry.engine.shards.verification import verify_shards
@@ -54,17 +48,19 @@ from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, IndexNotFound, InvalidQuery, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import IndexClosed, IndexNotFound, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["Engine"]
 
+R = TypeVar("R")
+
 _log = logging.getLogger(__name__)
 
 
-class Engine:
+class Engine(IndexReader):
     """An open index, returned by `Engine.open`; a context manager.
 
     It answers from the generation that was current when it was opened, until `refresh` or its own `commit`. Any
@@ -94,7 +90,7 @@ class Engine:
         self._view = self._open_view()
         try:
             if is_writable:
-                self._writer = self._open_writer(self._view.get().encoder, wait_s)
+                self._writer = self._open_writer(self._view.get().writing_encoder, wait_s)
                 collect_staging(directory.path, self._writer.lock)
                 self._follow()  # another writer may have committed before this one held the lock
         except BaseException:
@@ -190,14 +186,13 @@ class Engine:
         resources = ViewResources(
             options,
             accelerator,
-            open_encoder(encoder),
+            None if encoder is None else open_encoder(encoder),
             None if reranker is None else open_reranker(reranker, options.n_threads),
-            is_default=encoder is None,
         )
         new = None
         if checked_flag(create, "create"):
             new = NewIndex(
-                encoder=resources.encoder,
+                encoder=resources.chosen_encoder,
                 representation=representation,
                 shards=shards,
                 dim=dim,
@@ -219,99 +214,6 @@ class Engine:
             index.close()
             raise
         return index
-
-    @overload
-    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
-        self, queries: str, k: int = ..., *, vector: npt.ArrayLike | None = ..., **options: Unpack[SearchKeywords]
-    ) -> Hits: ...
-
-    @overload
-    def search(
-        self,
-        queries: Sequence[str],
-        k: int = ...,
-        *,
-        vector: npt.ArrayLike | None = ...,
-        **options: Unpack[SearchKeywords],
-    ) -> list[Hits]: ...
-
-    @overload
-    def search(
-        self, queries: None = ..., k: int = ..., *, vector: npt.ArrayLike, **options: Unpack[SearchKeywords]
-    ) -> Hits | list[Hits]: ...
-
-    @overload
-    def search(self, queries: None = ..., k: int = ..., **options: Unpack[SearchKeywords]) -> Hits: ...
-
-    @finishes_before_exit
-    def search(
-        self,
-        queries: str | Sequence[str] | None = None,
-        k: int = 10,
-        *,
-        vector: npt.ArrayLike | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Hits | list[Hits]:
-        """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
-
-        Args:
-            queries: one text, or several; None: the vectors alone, or the document `like`.
-            k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter or
-                have the quoted phrases of the query, or in lexical mode fewer contain a term of it.
-            vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
-                None: texts are encoded.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
-                `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
-                `typos`, `operators`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no
-                text; lexical if there is no vector, and the index was built without an encoder.
-
-        Returns:
-            The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
-            better document may have been missed. Dense scores are inner products or cosines, and for the metric
-            "l2" minus the squared Euclidean distance.
-
-        Warns:
-            UnknownFieldWarning: the filter compares a field that no document has.
-
-        Raises:
-            InvalidQuery: there is neither text nor vector nor `like`, or `like` and another; no document has the
-                id `like`; a query is not a text, has no token (except in lexical mode, where it finds nothing), or
-                the encoder returns no usable vector for it; a vector is not finite numbers of the right shape, or
-                above 1e18.
-            InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
-            EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
-                (lexical mode works).
-            EncodingFailed: an embedding function failed.
-            ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
-        """
-        view = self._view_to_search()
-        if options.get("like") is not None:
-            if queries is not None or vector is not None:
-                raise InvalidQuery("a search needs either queries or like", expected="one of them")
-            return view.search_like(SearchOptions.of(k, options))
-        request = SearchRequest.of(queries, vector, view.metric.dim)
-        chosen = request.options(k, options, has_encoder=view.has_encoder)
-        found = view.search(request.texts, chosen, request.vectors)
-        return found[0] if request.is_single else found
-
-    @finishes_before_exit
-    def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
-        """Search with (n, dim) query vectors, converted to float32, in dense mode; see `search`.
-
-        Raises:
-            InvalidQuery: not numeric, the wrong shape, or values that are not finite or above 1e18.
-        """
-        options.setdefault("mode", "dense")
-        chosen = SearchOptions.of(k, options)
-        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
-            raise InvalidSetting(
-                "vectors are searched in dense mode without reranking",
-                expected="mode dense, no rerank, no like",
-                actual=chosen.mode,
-            )
-        view = self._view_to_search()
-        return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
     def add(
         self,
@@ -691,42 +593,10 @@ class Engine:
                 raise
             return True
 
-    @finishes_before_exit
-    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
-        """Return the documents with these ids, in their order; ids that no document has are ignored.
-
-        Args:
-            ids: one id, or several.
-            vectors: whether `Document.vectors` are read too, as they are stored: rounded to float16 or int8, or
-                decoded from codes (see `Document.stored_as`), and of norm 1 for the metric "cosine".
-
-        Raises:
-            InvalidSetting: not a str or an iterable of str.
-        """
-        return self._view.get().documents(id_list(ids), with_vectors=checked_flag(vectors, "vectors"))
-
     @property
     def encoder(self) -> Encoder:
         """The encoder of texts: the one given to `open`, or the bundled one that the index has."""
         return self._view.get().encoder
-
-    def __contains__(self, doc_id: object) -> bool:
-        return self._view.get().has(checked_id(doc_id, "the id"))
-
-    def __len__(self) -> int:
-        return self._view.get().n_documents
-
-    @finishes_before_exit
-    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
-        """Return the number of documents that pass a filter, see `quarry.engine.filtering`.
-
-        Warns:
-            UnknownFieldWarning: the filter compares a field that no document has.
-
-        Raises:
-            InvalidFilter: the filter is malformed, or compares values of different types.
-        """
-        return self._view.get().count(parse_filter(filter))
 
     def documents(
         self,
@@ -767,48 +637,6 @@ class Engine:
 
     def __iter__(self) -> Iterator[Document]:
         return self.documents()
-
-    @finishes_before_exit
-    def facets(
-        self,
-        field: str,
-        *,
-        query: str | None = None,
-        filter: Mapping[str, object] | None = None,  # noqa: A002
-        limit: int | None = 100,
-    ) -> Facets:
-        """Count the documents that have each value at a path of the metadata.
-
-        Args:
-            field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
-            query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
-                that a search in mode "lexical" finds with a large enough k. Vectors have no part in it, because
-                they rank all documents and exclude none. None: all documents.
-            filter: only documents that pass it; see `search`.
-            limit: largest number of values to return, the most frequent ones; None: all.
-
-        Warns:
-            UnknownFieldWarning: the filter compares a field that no document has.
-
-        Raises:
-            InvalidQuery: the query is not a text.
-            InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
-        """
-        request = FacetRequest.of(field, query, limit)
-        view = self._view.get()
-        parts = [] if filter is None else [parse_filter(filter)]
-        phrases = None if request.query is None else phrase_condition(request.query, view.settings)
-        parts += [] if phrases is None else [phrases]
-        return view.facets(request, AllOf(tuple(parts)) if len(parts) > 1 else next(iter(parts), None))
-
-    @finishes_before_exit
-    def stats(self) -> dict[str, object]:
-        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
-
-        Those of a sharded index are described in `quarry.engine.shards.statistics`.
-        """
-        return self._view.get().statistics()
 
     @finishes_before_exit
     def verify(self) -> VerifyReport:
@@ -941,15 +769,15 @@ class Engine:
     def _stored(self, only: Mapping[str, object] | None) -> StoredDocuments:
         return self._view.get().stored(None if only is None else parse_filter(only))
 
-    def _view_to_search(self) -> IndexView | ShardedView:
+    def _read(self, answer: Callable[[View], R], *, is_search: bool = False) -> R:
         view = self._view
-        if self._is_refreshing:
+        if is_search and self._is_refreshing:
             try:
                 view.refresh_to_search()
             except IndexNotFound:
                 if not self._has_switched(view):
                     raise
-        return self._view.get()
+        return answer(self._view.get())
 
     def _open_view(self) -> CurrentView | CurrentShards:
         if has_shard_set(self._directory):
@@ -975,7 +803,7 @@ class Engine:
             return self._view is not before
 
 
-def _with_encoder(documents: Iterable[Document], view: IndexView | ShardedView) -> Iterator[Document]:
+def _with_encoder(documents: Iterable[Document], view: View) -> Iterator[Document]:
     """Yield documents; raise EncoderMismatch before one without vectors if the encoder is another one."""
     is_checked = not view.has_encoder
     for document in documents:

@@ -30,6 +30,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords
 from quarry.engine.representation.base import DocumentVectors
@@ -100,7 +101,7 @@ def build_index(parameters: Parameters) -> Numbers:
     writer = IndexWriter(Directory(out), encoder, threads, fresh=settings, thresholds=thresholds)
     with closing(writer):
         for document in documents:
-            writer.add_encoded(document)
+            writer.add_batch(EncodedBatch.of([document], writer.metric))
         writer.commit()
     numbers: Numbers = {"build_s": time.perf_counter() - started, "build_peak_rss_bytes": peak_rss_bytes()}
     with Engine.open(out) as index:

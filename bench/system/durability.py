@@ -26,6 +26,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
@@ -125,7 +126,7 @@ def _build_segments(path: Path, n_segments: int, n_documents: int, n_words: int)
         numbers = range(number * n_documents, (number + 1) * n_documents)
         with closing(_open_writer(path)) as writer:
             for encoded in _encode(_make_documents(numbers, generator, n_words), generator):
-                writer.add_encoded(encoded)
+                writer.add_batch(EncodedBatch.of([encoded], writer.metric))
             writer.delete(str(doc) for doc in range(0, n_segments * n_documents, 10))
             writer.commit()
     return Snapshot(Directory(path))

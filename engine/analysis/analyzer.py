@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.positions import locate_words
-from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal
+from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal, split_words
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
@@ -131,9 +131,20 @@ class Analyzer:
         """Return the stem of each of some case-folded words of letters."""
         return self._expansions.stems(words)
 
-    def located_terms(self, text: str) -> Iterator[LocatedTerms]:
-        """Yield the terms of a text in order, as `terms` returns them, with their positions in the text."""
-        for word, starts, end in locate_words(text):
+    def located_terms(self, text: str, wanted: Set[str] | None = None) -> Iterator[LocatedTerms]:
+        """Yield the terms of a text in order, as `terms` returns them, with their positions in the text.
+
+        Args:
+            text: the text.
+            wanted: terms; words that have none of them are left out, before their positions are computed.
+                None: all are yielded.
+        """
+        words = None
+        if wanted is not None:
+            words = {word for word in set(split_words(text)) if not wanted.isdisjoint(self._expansions[word])}
+            if not words:
+                return
+        for word, starts, end in locate_words(text, words):
             terms = self._expansions[word]
             if len(terms) > 1 and not word.isascii() and is_unspaced(word):
                 for place, term in enumerate(terms):

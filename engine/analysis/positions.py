@@ -7,7 +7,7 @@ the normal form comes from a group of characters of the text: a character and th
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from quarry.engine.analysis.words import find_words
@@ -28,20 +28,27 @@ class WordPosition(NamedTuple):
     """
 
     word: str
-    starts: tuple[int, ...]
+    starts: Sequence[int]
     end: int
 
 
-def locate_words(text: str) -> Iterator[WordPosition]:
-    """Yield the raw words of a text, as `quarry.engine.analysis.words.split_words` finds them, with positions."""
+def locate_words(text: str, wanted: Set[str] | None = None) -> Iterator[WordPosition]:
+    """Yield the raw words of a text, as `quarry.engine.analysis.words.split_words` finds them, with positions.
+
+    Args:
+        text: the text.
+        wanted: raw words; others are left out. None: all are yielded.
+    """
     if text.isascii() or unicodedata.is_normalized("NFKC", text):
         for match in find_words(text):
-            yield WordPosition(match[0], tuple(range(*match.span())), match.end())
+            if wanted is None or match[0] in wanted:
+                yield WordPosition(match[0], range(*match.span()), match.end())
         return
     normal, starts, ends = _normalize(text)
     for match in find_words(normal):
-        low, high = match.span()
-        yield WordPosition(match[0], tuple(starts[low:high]), ends[high - 1])
+        if wanted is None or match[0] in wanted:
+            low, high = match.span()
+            yield WordPosition(match[0], starts[low:high], ends[high - 1])
 
 
 def _normalize(text: str) -> tuple[str, list[int], list[int]]:

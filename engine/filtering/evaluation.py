@@ -7,7 +7,7 @@ how documents are distributed over segments, or on what was deleted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -103,10 +103,14 @@ class _SegmentEvaluation:
     """Evaluates conditions on one segment; adds to `kinds` the kinds of values at each of its paths."""
 
     def __init__(self, segment: OpenSegment, terms: Callable[[str], list[str]], kinds: Kinds) -> None:
+        self._segment, self._terms = segment, terms
         self._reader = segment.reader
         self._live = None if segment.deleted is None else ~segment.deleted
-        self._own = OwnFields(segment, terms)
         self._kinds = kinds
+
+    @cached_property
+    def _own(self) -> OwnFields:
+        return OwnFields(self._segment, self._terms)
 
     def evaluate(self, condition: Condition) -> BoolArray:
         """Return the live documents that satisfy the condition, (n_docs,) bool."""

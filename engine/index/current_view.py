@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.index.current import Current
-from quarry.engine.index.view import IndexView, ViewResources
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.view import IndexView
 from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
 from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory

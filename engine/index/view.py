@@ -3,127 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
+from functools import cached_property, partial
 
-from quarry.engine.bundled import path_by_identity
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import has_encoder
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.index.stored_documents import stored_document
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
-from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
-from quarry.engine.scoring.query_vectors import Queries, Vectors, check_host_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors
 from quarry.engine.search.hits.hit_builder import HitBuilder, set_metric_scores
 from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.quoted import search_quoted
 from quarry.engine.search.relevance import RelevanceEstimator, sample_background
-from quarry.engine.search.reranker import Reranker, rerank
+from quarry.engine.search.reranker import rerank
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import find_document
-from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import EncoderRecord, IndexSettings
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["IndexView", "ViewResources"]
-
-
-@dataclass(frozen=True, eq=False)
-class ViewResources:
-    """Resources shared by the views of all generations of an open index.
-
-    Attributes:
-        options: memory limit, backend and number of threads.
-        device: device of backend "gpu".
-        encoder: encoder of queries; it may be another one than the index was built with, see `check_encoder`.
-        reranker: reranker of hits, or None.
-        is_default: whether no encoder was chosen: `for_index` then takes the bundled one that an index has.
-        unknown_fields: the fields of filters that callers were warned about.
-    """
-
-    options: OpenOptions
-    device: Device
-    encoder: Encoder
-    reranker: Reranker | None = None
-    is_default: bool = False
-    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
-
-    def for_index(self, record: EncoderRecord) -> ViewResources:
-        """Return the resources for an index that was built with an encoder.
-
-        If no encoder was chosen and the index has another bundled one than the default, for example that of an
-        earlier version, its encoder is taken.
-
-        Args:
-            record: the encoder of the index.
-        """
-        if not self.is_default or record.identity == self.encoder.identity:
-            return self
-        folder = path_by_identity(record.identity)
-        return self if folder is None else replace(self, encoder=open_encoder(folder))
-
-    def check_encoder(self, expected: EncoderRecord, path: Path) -> None:
-        """Raise unless the encoder is the one that an index was built with.
-
-        Args:
-            expected: the encoder of the index.
-            path: folder of the index, for the message.
-
-        Raises:
-            EncoderMismatch: it is another one, or the index was built without an encoder.
-        """
-        if not has_encoder(expected):
-            raise EncoderMismatch(
-                "the index was built without an encoder, so texts have no vectors in it",
-                path=path,
-                expected="search(text, vector=...), or mode='lexical'; documents with 'vectors'",
-            )
-        if expected.identity != self.encoder.identity:
-            raise EncoderMismatch(
-                "the vectors of this index are of another encoder; open it with encoder=...",
-                path=path,
-                expected=f"{expected.name} ({expected.identity})",
-                actual=f"{self.encoder.name} ({self.encoder.identity})",
-            )
-
-    def encode(self, texts: list[str], metric: Metric) -> Queries:
-        """Return the (n, stored_dim) vectors of query texts for an index with this metric.
-
-        Raises:
-            InvalidQuery: a text has no token, or the encoder returns no usable vector for it.
-        """
-        vectors = encode_queries(self.encoder, texts, self.options.n_threads)
-        check_host_vectors(vectors)
-        is_ready = metric.name == "cosine" and self.encoder.normalize
-        return vectors if is_ready else metric_queries(metric, vectors)
-
-    def find_reranker(self, options: SearchOptions, path: Path) -> Reranker | None:
-        """Return the reranker of a search; None if the search does not rerank.
-
-        Raises:
-            InvalidSetting: it reranks, and the index was opened without a reranker.
-        """
-        if not options.rerank:
-            return None
-        if self.reranker is None:
-            raise InvalidSetting(
-                "there is no reranker; open the index with reranker=...", path=path, setting="rerank"
-            )
-        return self.reranker
+__all__ = ["IndexView"]
 
 
 class IndexView:
@@ -150,7 +60,7 @@ class IndexView:
         self.snapshot = snapshot
         self.metric = Metric.of(snapshot.manifest)
         self._segments = snapshot.segments
-        self._resources = resources = resources.for_index(snapshot.manifest.encoder)
+        self._resources = resources
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
         self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
         self._lexical = LexicalSearcher(snapshot, self._plan.posting_bytes)
@@ -159,9 +69,12 @@ class IndexView:
         )
         self._retriever = Retriever(snapshot.segments, self.searcher, self._lexical)
         self._hits = HitBuilder(snapshot, self.searcher)
+        record = snapshot.manifest.encoder
+        if resources.has_encoder_of(record):
+            resources.encoder_for(record)  # a damaged bundle is an error here, not at the first query
         self._relevance = RelevanceEstimator(
-            resources.encoder,
-            snapshot.manifest.encoder.identity,
+            partial(resources.encoder_for, record),
+            resources.has_encoder_of(record),
             partial(sample_background, snapshot.segments, self.searcher),
         )
 
@@ -176,12 +89,17 @@ class IndexView:
 
     def with_encoder(self, snapshot: Snapshot, encoder: Encoder) -> IndexView:
         """Return the view of a generation whose vectors are of another encoder."""
-        return IndexView(snapshot, replace(self._resources, encoder=encoder, is_default=False))
+        return IndexView(snapshot, replace(self._resources, chosen_encoder=encoder))
 
     @property
     def encoder(self) -> Encoder:
         """The encoder of queries."""
-        return self._resources.encoder
+        return self._resources.encoder_for(self.snapshot.manifest.encoder)
+
+    @property
+    def writing_encoder(self) -> Encoder:
+        """The encoder of documents that are added."""
+        return self._resources.writing_encoder(self.snapshot.manifest.encoder, self.settings.dim)
 
     def check_encoder(self) -> None:
         """Raise unless the encoder is the one that the index was built with.
@@ -230,7 +148,7 @@ class IndexView:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
         return index_statistics(self.snapshot) | self.resources()
 
-    @property
+    @cached_property
     def has_encoder(self) -> bool:
         """Whether texts have vectors: the index was built with an encoder."""
         return has_encoder(self.snapshot.manifest.encoder)
@@ -279,7 +197,7 @@ class IndexView:
         self.check_encoder()
         if options.mode == "hybrid" and options.typos:
             texts = [self._lexical.correct(text, options) for text in texts]
-        return self._resources.encode(texts, self.metric)
+        return self._resources.encode(texts, self.snapshot.manifest.encoder, self.metric)
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""

@@ -9,32 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.documents.document import Document
-from quarry.engine.documents.place import shown
-from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
-from quarry.engine.filtering.evaluation import Kinds, evaluate
+from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.filtering.one_document import DocumentValues
-from quarry.engine.indexer.batches.column_batches import ColumnBatches
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocument, OnInvalid
-from quarry.engine.indexer.batches.document_feed import DocumentFeed
+from quarry.engine.indexer.batches.batch_writer import BatchWriter
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.batches.reference_norm import column_norm, read_reference_norm
+from quarry.engine.indexer.collected_changes import CollectedChanges
 from quarry.engine.indexer.commits.committer import Committer, Compose
-from quarry.engine.indexer.commits.deletions import Deletions
 from quarry.engine.indexer.commits.failures import WriterState, clear_frames
 from quarry.engine.indexer.commits.garbage import collect_garbage
-from quarry.engine.indexer.commits.generation import CurrentGeneration, make_root
+from quarry.engine.indexer.commits.generation import make_root
 from quarry.engine.indexer.merge_scheduler import MergeScheduler
-from quarry.engine.indexer.metadata_updates import MetadataUpdates
-from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, AdoptedSegments, StagedSegment
+from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
-from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder
-from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
 from quarry.engine.process.exit_gate import finishes_before_exit
-from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import stored_representation
@@ -51,7 +41,7 @@ from quarry.formats.errors import (
 )
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
+from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
@@ -59,7 +49,7 @@ __all__ = ["IndexWriter"]
 _log = logging.getLogger(__name__)
 
 
-class IndexWriter:
+class IndexWriter(BatchWriter):
     """Collects changes and commits them; the only writer of an index, whose lock it holds until `close`.
 
     Several threads may use it: a commit includes the documents that any of them has added by then, whole ones.
@@ -83,7 +73,6 @@ class IndexWriter:
     Attributes:
         n_tokens: tokens encoded so far.
         n_rows: centroids made so far.
-        metric: of the index.
 
     Raises:
         IndexLocked: there is another writer.
@@ -103,19 +92,17 @@ class IndexWriter:
         lock: WriteLock | None = None,
         wait_s: float = 0,
     ) -> None:
+        super().__init__(threads)
         self._directory = directory
         self._encoder = encoder
         self._threads = threads
         self._thresholds = thresholds or Thresholds()
         self._is_automatic = merges
         self._pid = os.getpid()
-        self._pool = WorkerPool(threads, "quarry-encode")
         self._mutex = threading.RLock()
         self._owns_lock = lock is None
         self._lock = lock or WriteLock(directory.path, wait_s)
         self._state = WriterState(directory.path)
-        self._pending: SegmentBuilder | AdoptedSegments | None = None
-        self._given_quantizer: Quantizer | None = None
         self.n_tokens = self.n_rows = 0
         try:
             root = make_root(directory, fresh, encoder) if fresh else None
@@ -134,7 +121,7 @@ class IndexWriter:
         """Prepare for changes with the settings of the current generation."""
         manifest = self._committer.current.manifest
         self._settings = manifest.settings
-        self.metric = Metric.of(manifest)
+        self._metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
         self._merges = MergeScheduler(self._committer, self._plan(), self._after_merge)
@@ -142,12 +129,17 @@ class IndexWriter:
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        self._updates = MetadataUpdates(self._analyzer.terms)
+        self._changes = CollectedChanges(self._directory, self._committer, self._plan, self._analyzer.terms)
 
     @property
     def lock(self) -> WriteLock:
         """The lock of the index, held until `close`."""
         return self._lock
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the index."""
+        return self._metric
 
     @property
     def document_encoder(self) -> DocumentEncoder:
@@ -158,48 +150,6 @@ class IndexWriter:
         """Return a snapshot of the current generation that shares the files this writer has open."""
         return self._committer.snapshot()
 
-    def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
-        """Encode and collect documents, and return their number; a document replaces one with the same id.
-
-        Args:
-            documents: what to add.
-            on_invalid: called for each document that cannot be encoded, which is then left out; None: raise.
-
-        Raises:
-            InvalidDocument: a document cannot be indexed; those before it are collected.
-            IndexClosed: this writer is closed, or another thread closed it meanwhile.
-            CommitFailed: an I/O error occurred; the documents until then are collected.
-        """
-        self._check_open()
-        encoder, how = self._encoder, self.document_encoder
-        n_taken = 0
-
-        def take(batch: EncodedBatch) -> None:
-            nonlocal n_taken
-            with self._mutex:
-                self._check_encoder(encoder)
-                self.add_batch(batch)
-            n_taken += len(batch)
-
-        if self.metric.norm == 0:
-            norm, documents = read_reference_norm(documents, how)
-            self.fix_reference_norm(norm)
-        try:
-            DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
-        except PoolClosed:  # by `close` on another thread
-            raise self._state.closed_error() from None
-        return n_taken
-
-    def add_columns(self, columns: DocumentColumns) -> int:
-        """Collect documents with vectors, given as columns, and return their number; see `add`."""
-        self._check_open()
-        self.fix_reference_norm(column_norm(columns))
-        try:
-            ColumnBatches(columns, self._analyzer, self.metric, self._pool).pass_on(self.add_batch)
-        except PoolClosed:  # by `close` on another thread
-            raise self._state.closed_error() from None
-        return len(columns)
-
     def fix_reference_norm(self, norm: float) -> None:
         """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
         with self._mutex:
@@ -209,20 +159,31 @@ class IndexWriter:
             self._settings = replace(self._settings, metric=replace(record, norm=norm))
             self._committer.fix_settings(self._settings)
             self._merges.fix_settings(self._settings)
-            self.metric = Metric.of_settings(self._settings)
-
-    def add_encoded(self, encoded: EncodedDocument) -> None:
-        """Collect a document that is encoded already; see `add`."""
-        self.add_batch(EncodedBatch.of([encoded], self.metric))
+            self._metric = Metric.of_settings(self._settings)
 
     @finishes_before_exit
-    def add_batch(self, batch: EncodedBatch) -> None:
-        """Collect documents that are encoded already; see `add`."""
+    def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
+        """Collect documents that are encoded already; see `add`.
+
+        Args:
+            batch: the documents.
+            encoder: what their vectors were made with; None: they came with vectors.
+
+        Raises:
+            EncoderMismatch: the index was encoded again with another encoder meanwhile.
+        """
         with self._mutex:
             if self._state.is_closed:
                 raise self._state.closed_error()
+            if encoder is not None and encoder is not self._encoder:
+                raise EncoderMismatch(
+                    "the index was encoded again with another encoder while documents were added; add them again",
+                    path=self._directory.path,
+                    expected=self._encoder.name,
+                    actual=encoder.name,
+                )
             try:
-                self._committer.replace(batch.ids, lambda: self._builder().add(batch))
+                self._changes.add(batch)
             except (InvalidDocument, InvalidSetting, FormatError):  # before anything of it was taken
                 raise
             except BaseException as error:  # half a batch may have been taken
@@ -231,7 +192,7 @@ class IndexWriter:
             self.n_tokens += sum(batch.n_tokens or ())
             self.n_rows += len(batch.vectors)
             try:
-                self._builder().spill()
+                self._changes.spill()
             except BaseException as error:
                 self._fail(
                     error, "documents could not be moved to temporary files; those added until then are kept"
@@ -255,62 +216,38 @@ class IndexWriter:
             FormatError: a file is damaged; nothing was collected.
         """
         with self._mutex:
-            self._check_open()
-            if self._pending is not None:
-                raise InvalidSetting("documents were collected already; commit or roll back first")
+            self.check_open()
             if not segments:
                 return 0
-            merger = SegmentMerger(self._directory, self._plan())
-            adopted = AdoptedSegments(segments, merger, self._settings, max_open)
+            staged = self._changes.open_staged(segments, max_open)
             try:
-                if self._committer.current.segments:
-                    for doc_id in adopted.ids():
-                        self._committer.delete(doc_id)
+                self._changes.adopt(staged)
             except BaseException as error:  # some of the documents that they replace may be deleted
-                adopted.close()
                 self._fail(error)
                 raise
-            self._pending = adopted
             self.n_tokens += n_tokens
-            self.n_rows += adopted.n_rows
-            return len(adopted)
-
-    def _check_encoder(self, encoder: Encoder) -> None:
-        """Check that the index was not encoded again while documents were encoded for it."""
-        if self._encoder is not encoder:
-            raise EncoderMismatch(
-                "the index was encoded again with another encoder while documents were added; add them again",
-                path=self._directory.path,
-                expected=self._encoder.name,
-                actual=encoder.name,
-            )
+            self.n_rows += staged.n_rows
+            return len(staged)
 
     def has_changes(self) -> bool:
         """Whether something was collected since the last commit, and this writer is open."""
         with self._mutex:
-            is_pending = self._pending is not None and len(self._pending) > 0
-            return not self._state.is_closed and (
-                is_pending or bool(self._updates) or self._committer.has_changes()
-            )
+            return not self._state.is_closed and bool(self._changes)
 
     @property
     def pending_rows(self) -> TrainingRows | None:
         """The centroids collected since the last commit, to train a quantizer on; None if there are none."""
-        return self._pending.training_rows if self._pending else None
+        return self._changes.training_rows
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
-        self._given_quantizer = quantizer
+        self._changes.use_quantizer(quantizer)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents with these ids, and return how many there were."""
         with self._mutex:
-            self._check_open()
-            n_deleted = 0
-            for doc_id in doc_ids:
-                pending = self._pending is not None and self._pending.delete(doc_id)
-                n_deleted += self._committer.delete(doc_id) or pending
-            return n_deleted
+            self.check_open()
+            return self._changes.delete(doc_ids)
 
     def check_updates(
         self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
@@ -328,20 +265,8 @@ class IndexWriter:
             FormatError: a document is damaged.
         """
         with self._mutex:
-            self._check_open()
-            together = {}
-            for doc_id in doc_ids:
-                if self._pending is not None and doc_id in self._pending:
-                    if not is_skipping:
-                        raise InvalidSetting(
-                            f"document {shown(doc_id)} was added and is not committed yet; commit it before its"
-                            " metadata is updated, or add it with its metadata",
-                            path=self._directory.path,
-                        )
-                elif found := self._committer.find_live(doc_id):
-                    stored = found[0].reader.documents[found[1]].metadata
-                    together[doc_id] = self._updates.checked(doc_id, stored, changes)
-            return together
+            self.check_open()
+            return self._changes.check_updates(doc_ids, changes, is_skipping=is_skipping)
 
     def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
         """Change metadata at the next commit.
@@ -350,8 +275,8 @@ class IndexWriter:
             changes: returned by `check_updates`.
         """
         with self._mutex:
-            self._check_open()
-            self._updates.add(changes)
+            self.check_open()
+            self._changes.update(changes)
 
     def find_kinds(self, condition: Condition) -> Kinds | None:
         """Return the kinds of the values that a condition compares; None if there is no document.
@@ -359,13 +284,8 @@ class IndexWriter:
         Documents that were collected and not committed are read too; deleted ones are ignored.
         """
         with self._mutex:
-            self._check_open()
-            segments, is_empty = self._committer.live_segments(), True
-            kinds = evaluate(condition, segments, self._analyzer.terms).kinds
-            for _, doc_id, stored in self._pending.live_documents() if self._pending else ():
-                DocumentValues(doc_id, stored.title, stored.metadata).add_kinds(kinds)
-                is_empty = False
-            return None if is_empty and not segments else kinds
+            self.check_open()
+            return self._changes.find_kinds(condition)
 
     def delete_matching(self, condition: Condition) -> int:
         """Delete the documents that satisfy a condition, and return how many there were.
@@ -373,18 +293,8 @@ class IndexWriter:
         Documents that were collected and not committed are deleted too; those that they replace count no more.
         """
         with self._mutex:
-            self._check_open()
-            pending = [
-                ordinal
-                for ordinal, doc_id, stored in (self._pending.live_documents() if self._pending else ())
-                if DocumentValues(doc_id, stored.title, stored.metadata).satisfy(condition)
-            ]
-            n_deleted = self._committer.delete_matching(
-                lambda segments: evaluate(condition, segments, self._analyzer.terms).flags
-            )
-            if self._pending:
-                self._pending.delete_ordinals(pending)
-            return n_deleted + len(pending)
+            self.check_open()
+            return self._changes.delete_matching(condition)
 
     @finishes_before_exit
     def commit(self) -> tuple[int, int]:
@@ -401,14 +311,13 @@ class IndexWriter:
             Exception: any other, such as MemoryError: as CommitFailed, unless the commit is visible.
         """
         with self._mutex:
-            self._check_open()
+            self.check_open()
             if not self.has_changes():
                 return self._committer.current.manifest.generation, 0
             try:
-                built = self._finish_pending()
-                generation = self._committer.commit(built, self._copy_changed if self._updates else None)
-                self._updates.clear()
-                self._discard_pending()
+                built = self._changes.finish()
+                generation = self._committer.commit(built, self._changes.copy_changed)
+                self._changes.discard()
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
                 raise
@@ -435,7 +344,7 @@ class IndexWriter:
             DurabilityUnknown: the merge is visible, but a power loss may undo it; this writer is closed.
         """
         with self._mutex:
-            self._check_open()
+            self.check_open()
             try:
                 self._merges.merge_all(retrain, report)
             except BaseException as error:
@@ -459,7 +368,7 @@ class IndexWriter:
                 deleted.
         """
         with self._mutex:
-            self._check_open()
+            self.check_open()
             if self.has_changes():
                 raise InvalidSetting(
                     "there are additions or deletions that are not committed; commit or roll back first",
@@ -494,10 +403,9 @@ class IndexWriter:
     def rollback(self) -> None:
         """Discard everything collected since the last commit."""
         with self._mutex:
-            self._check_open()
+            self.check_open()
             try:
-                self._discard_pending()
-                self._updates.clear()
+                self._changes.discard()
                 self._committer.rollback()
             except BaseException as error:  # documents may be discarded whose predecessors would still be deleted
                 self._fail(error)
@@ -526,7 +434,7 @@ class IndexWriter:
 
     def _finish_work(self, abandon: bool) -> None:
         try:
-            self._discard_pending()
+            self._changes.discard()
             if not abandon:
                 self._merges.wait()
         finally:
@@ -546,7 +454,14 @@ class IndexWriter:
             self._lock.release()
         self._state.close()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Check that changes can be made; close this writer if it has failed.
+
+        Raises:
+            IndexClosed: it is closed, or has failed.
+            IndexLocked: the lock was lost to another writer.
+            CommitFailed: the lock file cannot be looked up.
+        """
         with self._mutex:
             if not self._state.can_commit:  # a merge in the background may have failed
                 self.close(abandon=True)
@@ -580,31 +495,8 @@ class IndexWriter:
         if isinstance(error, OSError):
             raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
 
-    def _builder(self) -> SegmentBuilder:
-        if self._pending is None:
-            self._pending = SegmentBuilder(self._directory, self._plan(), self._committer.current.find_dictionary)
-        if isinstance(self._pending, AdoptedSegments):
-            raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
-        return self._pending
-
     def _plan(self) -> ListPlan:
         """Return which segments have inverted lists; the encoder counts if vectors of the index are its own."""
         is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
         encoder = self._encoder if is_same and not isinstance(self._encoder, NoEncoder) else None
         return ListPlan(self._settings, self._threads, self._thresholds, encoder)
-
-    def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:
-        return self._updates.write(current, deletions, SegmentMerger(self._directory, self._plan()))
-
-    def _discard_pending(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending:
-            pending.close()
-
-    def _finish_pending(self) -> BuiltSegment | None:
-        if self._pending is None or not len(self._pending):
-            return None
-        existing, given = self._committer.quantizer_for_commit(), self._given_quantizer
-        if existing is None and given is not None and self._plan().has_lists(self._pending.n_rows, True):
-            existing = StoredQuantizer(given, write_quantizer(self._directory, given))
-        return self._pending.finish(existing)

@@ -55,7 +55,8 @@ class QueryWords:
         analyzer = _analyzer(self.language, self.rules)
         places = self._find_phrases(text)
         prefixes = [term for term in self.weights if term.endswith(PREFIX_SIGN)]
-        for start, end, terms in analyzer.located_terms(text):
+        wanted = None if prefixes else self.weights.keys()
+        for start, end, terms in analyzer.located_terms(text, wanted):
             own = tuple(term for term in terms if term in self.weights)
             if own and self.quoted and not any(low <= start and end <= high for low, high in places):
                 own = tuple(term for term in own if term not in self.quoted)

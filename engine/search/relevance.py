@@ -18,7 +18,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.relevance import LogisticModel, RelevanceModels
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import InvalidSetting, QuarryError
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = [
@@ -147,19 +147,21 @@ class RelevanceEstimator:
     """Prepares the estimation of relevance for the searches of one generation; thread-safe.
 
     Args:
-        encoder: encoder of queries.
-        identity: identity of the encoder that the index was built with.
+        open_encoder: returns the encoder of queries, when it is first needed.
+        is_of_index: whether the index was built with that encoder.
         sample: reads the background of the collection, when it is first needed.
     """
 
-    def __init__(self, encoder: Encoder, identity: str, sample: Callable[[], BackgroundSample]) -> None:
-        self._encoder = encoder
-        self._identity = identity
+    def __init__(
+        self, open_encoder: Callable[[], Encoder], is_of_index: bool, sample: Callable[[], BackgroundSample]
+    ) -> None:
+        self._open_encoder = open_encoder
+        self._is_of_index = is_of_index
         self._read_sample = sample
 
     def model(self, mode: str) -> LogisticModel | None:
         """Return the model for the searches of a mode; None if the encoder has none, or is not the index's."""
-        if mode != "lexical" and self._encoder.identity != self._identity:
+        if mode != "lexical" and not self._is_of_index:
             return None
         return self._models.get(mode)
 
@@ -173,7 +175,7 @@ class RelevanceEstimator:
             raise InvalidSetting(
                 f"relevance cannot be estimated in {mode} mode: the encoder has no calibration for it",
                 expected="search without min_relevance, or an encoder with a calibration",
-                actual=self._encoder.name,
+                actual=None if self._encoder is None else self._encoder.name,
             )
 
     def prepare(self, mode: str, vector: Vectors | None) -> QueryRelevance | None:
@@ -182,6 +184,16 @@ class RelevanceEstimator:
         if model is None:
             return None
         return QueryRelevance(model, 0.0 if vector is None else self._sample.spread(vector))
+
+    @cached_property
+    def _encoder(self) -> Encoder | None:
+        """The encoder of queries; None if it is not the index's and cannot be opened, so that it is not needed."""
+        try:
+            return self._open_encoder()
+        except QuarryError:
+            if self._is_of_index:
+                raise
+            return None
 
     @cached_property
     def _models(self) -> Mapping[str, LogisticModel]:

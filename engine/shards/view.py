@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
-from quarry.engine.index.view import ViewResources
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
@@ -87,7 +87,12 @@ class ShardedView:
         metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
         self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
         self._threads = threads
-        self._resources = resources.for_index(shards[0].snapshot.manifest.encoder)
+        self._resources = resources
+        self._encoder_record = shards[0].snapshot.manifest.encoder
+        if resources.has_encoder_of(self._encoder_record):
+            resources.encoder_for(
+                self._encoder_record
+            )  # a damaged bundle is an error here, not at the first query
         self._names = [shard.name for shard in shards]
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
         self._lock = threading.Lock()
@@ -155,7 +160,12 @@ class ShardedView:
     @property
     def encoder(self) -> Encoder:
         """The encoder of queries."""
-        return self._resources.encoder
+        return self._resources.encoder_for(self._encoder_record)
+
+    @property
+    def writing_encoder(self) -> Encoder:
+        """The encoder of documents that are added."""
+        return self._resources.writing_encoder(self._encoder_record, self.settings.dim)
 
     def check_encoder(self) -> None:
         """Raise unless the encoder is the one that the index was built with.
@@ -163,12 +173,12 @@ class ShardedView:
         Raises:
             EncoderMismatch: it is another one.
         """
-        self._resources.check_encoder(self.shards[0].snapshot.manifest.encoder, self._path)
+        self._resources.check_encoder(self._encoder_record, self._path)
 
-    @property
+    @cached_property
     def has_encoder(self) -> bool:
         """Whether texts have vectors: the index was built with an encoder."""
-        return has_encoder(self.shards[0].snapshot.manifest.encoder)
+        return has_encoder(self._encoder_record)
 
     def search(
         self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
@@ -187,7 +197,11 @@ class ShardedView:
         elif options.mode != "lexical":
             assert texts is not None
             self.check_encoder()
-            queries = self._resources.encode(texts, self.metric) if options.mode == "dense" else None
+            queries = (
+                self._resources.encode(texts, self._encoder_record, self.metric)
+                if options.mode == "dense"
+                else None
+            )
         found = self._search(texts, queries, options)
         if reranker is None or texts is None:
             return found
@@ -230,7 +244,7 @@ class ShardedView:
         lexical = next(iter(collection.searchers.values())).lexical  # all know the terms of all shards
         if vectors is None:
             meant = [lexical.correct(text, options) for text in texts] if options.typos else texts
-            vectors = self._resources.encode(meant, self.metric)
+            vectors = self._resources.encode(meant, self._encoder_record, self.metric)
         queries = vectors
         answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
         found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
@@ -328,8 +342,9 @@ class ShardedView:
                 return made
 
     def _estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
-        identity = self.shards[0].snapshot.manifest.encoder.identity
-        return RelevanceEstimator(self._resources.encoder, identity, sample)
+        record = self._encoder_record
+        is_of_index = self._resources.has_encoder_of(record)
+        return RelevanceEstimator(partial(self._resources.encoder_for, record), is_of_index, sample)
 
     def _keep(self, missing: frozenset[int], made: _SearchedCollection) -> _SearchedCollection:
         with self._lock:

@@ -12,6 +12,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.quantization.drift import FINE, RETRAIN
 from quarry.engine.representation.base import DocumentVectors
@@ -39,9 +40,8 @@ def add(path, vectors, first=0):
     """Documents of two of the vectors each."""
     with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
         for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
-            writer.add_encoded(
-                EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
-            )
+            encoded = EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
+            writer.add_batch(EncodedBatch.of([encoded], writer.metric))
         writer.commit()
 
 

@@ -1,4 +1,4 @@
-"""Every path that a page names exists, and every package is documented and on the map."""
+"""Every path that a page names exists; every package is documented, on the map, and has unit tests."""
 
 from __future__ import annotations
 
@@ -38,3 +38,19 @@ def test_every_package_is_on_the_map(repository: Path) -> None:
     named = {path.rstrip("/") for path in PATH.findall(page)}
     folders = [folder.relative_to(repository).as_posix() for folder in packages(repository)]
     assert [folder for folder in folders if folder not in named] == []
+
+
+TESTED_ELSEWHERE = {"engine/pyinstaller"}  # tests/api/test_frozen_programs.py runs it in a frozen program
+
+
+def test_unit_tests_mirror_the_packages(repository: Path) -> None:
+    """Each package with a module has a folder of tests, and each folder of tests has a package."""
+    with_modules = {
+        folder.relative_to(repository).as_posix()
+        for folder in packages(repository)
+        if any(path.name != "__init__.py" for path in folder.glob("*.py"))
+    }
+    units = repository / "tests" / "unit"
+    tested = {path.parent.relative_to(units).as_posix() for path in units.rglob("test_*.py")}
+    assert with_modules - TESTED_ELSEWHERE - tested == set()
+    assert tested - with_modules == set()

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from quarry.engine.documents.document import Document
-from quarry.engine.documents.tables.document_columns import DocumentColumns
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.filtering.evaluation import Kinds, join_kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.indexer.batches.column_batches import ColumnBatches
-from quarry.engine.indexer.batches.document_encoder import OnInvalid
-from quarry.engine.indexer.batches.document_feed import DocumentFeed
+from quarry.engine.indexer.batches.batch_writer import BatchWriter
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.batches.reference_norm import column_norm, read_reference_norm
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.progress import ProgressParts, Report, no_report
-from quarry.formats.errors import IndexClosed
+from quarry.engine.scoring.metric import Metric
 from quarry.formats.shard_set import shard_of
 
 __all__ = ["ShardWriters"]
@@ -25,7 +21,7 @@ __all__ = ["ShardWriters"]
 R = TypeVar("R")
 
 
-class ShardWriters:
+class ShardWriters(BatchWriter):
     """The writers of all shards, used as one; see `quarry.engine.indexer.index_writer.IndexWriter`.
 
     Each shard is committed in one step, but not all of them together: if a commit fails, the shards before the one
@@ -41,10 +37,10 @@ class ShardWriters:
     """
 
     def __init__(self, names: Sequence[str], writers: Sequence[IndexWriter], threads: int) -> None:
+        super().__init__(threads)
         self._names = names
         self.writers = writers
-        self._pool = WorkerPool(threads, "quarry-encode")
-        self._fix_reference_norm(max(writer.metric.norm for writer in writers))
+        self.fix_reference_norm(max(writer.metric.norm for writer in writers))
 
     @property
     def n_tokens(self) -> int:
@@ -56,52 +52,29 @@ class ShardWriters:
         """Centroids made so far."""
         return sum(writer.n_rows for writer in self.writers)
 
-    def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
-        """Encode and collect documents; one whose id exists replaces it. Return how many were taken.
+    @property
+    def metric(self) -> Metric:
+        """The metric of the index."""
+        return self.writers[0].metric
 
-        Args:
-            documents: what to add.
-            on_invalid: called for each document that cannot be encoded, which is then left out; None: raise.
+    @property
+    def document_encoder(self) -> DocumentEncoder:
+        """The encoder of the documents of the index."""
+        return self.writers[0].document_encoder
 
-        Raises:
-            InvalidDocument: a document cannot be indexed; those before it are collected.
-            IndexClosed: a writer is closed, or another thread closed it meanwhile.
-            CommitFailed: an I/O error occurred; the documents taken before it are collected.
-        """
-        first, n_taken = self.writers[0], 0
-
-        def take(batch: EncodedBatch) -> None:
-            nonlocal n_taken
-            self._distribute(batch)
-            n_taken += len(batch)
-
-        if first.metric.norm == 0:
-            norm, documents = read_reference_norm(documents, first.document_encoder)
-            self._fix_reference_norm(norm)
-        batches = DocumentFeed(documents, first.document_encoder, first.metric, self._pool, on_invalid)
-        try:
-            batches.pass_on(take)
-        except PoolClosed:  # by `close` on another thread
-            raise IndexClosed("this writer is closed") from None
-        return n_taken
-
-    def add_columns(self, columns: DocumentColumns) -> int:
-        """Collect documents with vectors, given as columns, and return their number; see `add`."""
-        first = self.writers[0]
-        self._fix_reference_norm(column_norm(columns))
-        batches = ColumnBatches(columns, first.document_encoder.analyzer, first.metric, self._pool)
-        try:
-            batches.pass_on(self._distribute)
-        except PoolClosed:  # by `close` on another thread
-            raise IndexClosed("this writer is closed") from None
-        return len(columns)
-
-    def _fix_reference_norm(self, norm: float) -> None:
+    def fix_reference_norm(self, norm: float) -> None:
+        """Fix the reference norm of the metric "l2" in every shard."""
         for writer in self.writers:
             writer.fix_reference_norm(norm)
 
-    def _distribute(self, batch: EncodedBatch) -> None:
-        """Add each document of a batch to the shard that it belongs to."""
+    def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
+        """Collect each document of a batch in the shard that it belongs to.
+
+        Args:
+            batch: the documents.
+            encoder: not needed, because sharded indexes are not encoded again.
+        """
+        del encoder
         owners = [shard_of(doc_id, len(self.writers)) for doc_id in batch.ids]
         for number, part in batch.divide(owners).items():
             self.writers[number].add_batch(part)
@@ -194,6 +167,11 @@ class ShardWriters:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def check_open(self) -> None:
+        """Raise IndexClosed if a writer is closed, or cannot go on after an error."""
+        for writer in self.writers:
+            writer.check_open()
 
     def _owner(self, doc_id: str) -> IndexWriter:
         return self.writers[shard_of(doc_id, len(self.writers))]

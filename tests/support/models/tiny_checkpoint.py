@@ -176,3 +176,8 @@ def write_checkpoint(
     (folder / "LICENSE").write_text("Do what you like.\n", "utf-8")
     save_file(random_weights() if weights is None else weights, folder / "model.safetensors")
     return folder
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    """Change members of the object in a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **changes}), "utf-8")

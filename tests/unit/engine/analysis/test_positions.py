@@ -42,3 +42,14 @@ def test_positions_are_those_of_the_text_as_given():
     assert found["o\ufb03ce"] == ("office",)
     assert found["cafe\u0301"] == (unicodedata.normalize("NFC", "cafe\u0301"),)
     assert "\uff8a\uff9e\uff9d" in found  # two characters in the normal form
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_wanted_terms_are_all_found_in_their_places(text):
+    analyzer = Analyzer("english")
+    located = list(analyzer.located_terms(text))
+    for wanted in [frozenset(), *(frozenset(each.terms) for each in located), frozenset({"ferri", "c#", "tokyo"})]:
+        expected = [each for each in located if not wanted.isdisjoint(each.terms)]
+        found = list(analyzer.located_terms(text, wanted))
+        assert [each for each in found if not wanted.isdisjoint(each.terms)] == expected
+        assert set(found) <= set(located)

@@ -295,7 +295,7 @@ class TestAdd:
         taken = []
         writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
 
-        def take(batch):
+        def take(batch, encoder):
             taken.extend(len(given) - len(taken) for _ in batch.ids)
 
         writer.add_batch = take
@@ -723,7 +723,7 @@ class TestFailures:
 
     def test_a_commit_behind_a_merge_that_may_not_last(self, writer, filled, monkeypatch):
         """A merge fails in the background while a commit is prepared: nothing is built on it or deleted."""
-        finish = writer._finish_pending
+        finish = writer._changes.finish
 
         def merged_meanwhile():
             built = finish()
@@ -737,7 +737,7 @@ class TestFailures:
         writer.commit()
         before = Manifest.load(filled, 2).file_names()
         writer.add(docs(10))
-        monkeypatch.setattr(writer, "_finish_pending", merged_meanwhile)
+        monkeypatch.setattr(writer._changes, "finish", merged_meanwhile)
         with pytest.raises(IndexClosed, match="Input/output error"):
             writer.commit()
         assert find_latest_generation(filled) == 3

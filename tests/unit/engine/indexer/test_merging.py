@@ -16,6 +16,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
 from quarry.engine.documents.document import Document
+from quarry.engine.indexer.collected_changes import CollectedChanges
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.thresholds import MergeLimits, Thresholds
@@ -200,12 +201,12 @@ class TestInTheBackground:
         given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
         path = tmp_path / "ix"
         engine.build(given[:80], path, encoder=ENCODER, representation=KMeans(3), code_bytes=4, thresholds=small)
-        real = IndexWriter._finish_pending
+        real = CollectedChanges.finish
 
         def finish_after_the_merge(self):
             built = real(self)
             slow.go.set()
-            self._merges.wait()
+            index._writer._merges.wait()
             assert find_latest_generation(Directory(path)) == 3
             return built
 
@@ -214,7 +215,7 @@ class TestInTheBackground:
             index.commit()
             assert slow.began.wait(60)
             index.add(given[80:])
-            monkeypatch.setattr(IndexWriter, "_finish_pending", finish_after_the_merge)
+            monkeypatch.setattr(CollectedChanges, "finish", finish_after_the_merge)
             index.commit()
             assert len(index) == 90
             assert len(index.search("text100 one", k=90, mode="dense", candidates=90, nprobe=1000)) == 90

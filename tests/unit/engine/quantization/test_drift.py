@@ -13,6 +13,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
+from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advise
 from quarry.engine.representation.base import DocumentVectors
@@ -41,7 +42,8 @@ def add(path, vectors, first):
     with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
         for number, vector in enumerate(vectors, first):
             document = Document(str(number), "text")
-            writer.add_encoded(EncodedDocument(document, DocumentVectors(vector[None], ((),)), [], 1))
+            encoded = EncodedDocument(document, DocumentVectors(vector[None], ((),)), [], 1)
+            writer.add_batch(EncodedBatch.of([encoded], writer.metric))
         writer.commit()
 
 

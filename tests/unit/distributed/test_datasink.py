@@ -143,7 +143,7 @@ rows.write_datasink(QuarryDatasink(path, encoder=ENCODER, overwrite=True, thread
 def test_a_driver_that_is_killed(tmp_path, moment, n_documents):
     path = tmp_path / "idx"
     engine.build(["old"], path, encoder=ENCODER)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     address = ray.get_runtime_context().gcs_address
     killed = subprocess.run(
         [sys.executable, "-c", _DRIVER, path, moment, address],

@@ -1,0 +1,129 @@
+"""What the views of an open index share: the encoder of queries, the reranker, a device and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, path_by_identity
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.filtering.unknown_fields import UnknownFields
+from quarry.engine.gpu.device import Device
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.metric import Metric, metric_queries
+from quarry.engine.scoring.query_vectors import Queries, check_host_vectors
+from quarry.engine.search.reranker import Reranker
+from quarry.formats.errors import EncoderMismatch, InvalidSetting
+from quarry.formats.manifest import EncoderRecord
+
+__all__ = ["ViewResources"]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewResources:
+    """Resources shared by the views of all generations of an open index.
+
+    Attributes:
+        options: memory limit, backend and number of threads.
+        device: device of backend "gpu".
+        chosen_encoder: the encoder that the caller chose, which may be another one than the index was built with;
+            None: the bundled one that the index has, whether or not it is the default of new indexes.
+        reranker: reranker of hits, or None.
+        unknown_fields: the fields of filters that callers were warned about.
+    """
+
+    options: OpenOptions
+    device: Device
+    chosen_encoder: Encoder | None
+    reranker: Reranker | None = None
+    unknown_fields: UnknownFields = field(default_factory=UnknownFields)
+    _bundled: dict[str, Encoder] = field(init=False, default_factory=dict)
+
+    def has_encoder_of(self, record: EncoderRecord) -> bool:
+        """Return whether texts can be encoded for an index with this encoder; opens no bundle."""
+        if self.chosen_encoder is None:
+            return record.identity in BUNDLED.values()
+        return self.chosen_encoder.identity == record.identity
+
+    def encoder_for(self, record: EncoderRecord) -> Encoder:
+        """Return the encoder of texts for an index with this encoder.
+
+        That is the default encoder if none was chosen and the index has none of those that come with the package;
+        a bundle is opened when it is first needed, so a damaged one concerns only the indexes that use it.
+
+        Raises:
+            FormatError: the bundle is damaged.
+            AccessFailed: the operating system refuses access to a file of the bundle.
+        """
+        if self.chosen_encoder is not None:
+            return self.chosen_encoder
+        if record.identity not in self._bundled:
+            self._bundled[record.identity] = open_encoder(path_by_identity(record.identity))
+        return self._bundled[record.identity]
+
+    def writing_encoder(self, record: EncoderRecord, dim: int) -> Encoder:
+        """Return the encoder of documents for an index with this encoder; one that refuses texts if it is another.
+
+        Args:
+            record: the encoder of the index.
+            dim: length of the stored vectors.
+        """
+        return self.encoder_for(record) if self.has_encoder_of(record) else NoEncoder(dim, record.normalize)
+
+    def check_encoder(self, expected: EncoderRecord, path: Path) -> None:
+        """Raise unless the encoder is the one that an index was built with.
+
+        Args:
+            expected: the encoder of the index.
+            path: folder of the index, for the message.
+
+        Raises:
+            EncoderMismatch: it is another one, or the index was built without an encoder.
+        """
+        if self.has_encoder_of(expected):
+            return
+        if not has_encoder(expected):
+            raise EncoderMismatch(
+                "the index was built without an encoder, so texts have no vectors in it",
+                path=path,
+                expected="search(text, vector=...), or mode='lexical'; documents with 'vectors'",
+            )
+        chosen = self.chosen_encoder
+        name, identity = (
+            (DEFAULT_NAME, BUNDLED[DEFAULT_NAME]) if chosen is None else (chosen.name, chosen.identity)
+        )
+        raise EncoderMismatch(
+            "the vectors of this index are of another encoder; open it with encoder=...",
+            path=path,
+            expected=f"{expected.name} ({expected.identity})",
+            actual=f"{name} ({identity})",
+        )
+
+    def encode(self, texts: list[str], record: EncoderRecord, metric: Metric) -> Queries:
+        """Return the (n, stored_dim) vectors of query texts for an index with this encoder and metric.
+
+        Raises:
+            InvalidQuery: a text has no token, or the encoder returns no usable vector for it.
+        """
+        encoder = self.encoder_for(record)
+        vectors = encode_queries(encoder, texts, self.options.n_threads)
+        check_host_vectors(vectors)
+        is_ready = metric.name == "cosine" and encoder.normalize
+        return vectors if is_ready else metric_queries(metric, vectors)
+
+    def find_reranker(self, options: SearchOptions, path: Path) -> Reranker | None:
+        """Return the reranker of a search; None if the search does not rerank.
+
+        Raises:
+            InvalidSetting: it reranks, and the index was opened without a reranker.
+        """
+        if not options.rerank:
+            return None
+        if self.reranker is None:
+            raise InvalidSetting(
+                "there is no reranker; open the index with reranker=...", path=path, setting="rerank"
+            )
+        return self.reranker

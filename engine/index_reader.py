@@ -1,0 +1,229 @@
+"""What reads an index: requests are validated here, and answered by a view of its current generation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar, Unpack, overload
+
+import numpy.typing as npt
+
+from quarry.engine.arguments import checked_flag
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.given import checked_id, id_list
+from quarry.engine.filtering.filter import AllOf, parse_filter
+from quarry.engine.index.view import IndexView
+from quarry.engine.listing.facets import FacetRequest, Facets
+from quarry.engine.options import SearchKeywords, SearchOptions
+from quarry.engine.process.exit_gate import finishes_before_exit
+from quarry.engine.scoring.query_vectors import query_vectors
+from quarry.engine.search.hits.hits import Hits
+from quarry.engine.search.quoted import phrase_condition
+from quarry.engine.search.request import SearchRequest
+from quarry.engine.shards.view import ShardedView
+from quarry.formats.errors import InvalidQuery, InvalidSetting
+
+__all__ = ["IndexReader", "View"]
+
+R = TypeVar("R")
+
+View: TypeAlias = IndexView | ShardedView
+"""One generation of an index, without or with shards."""
+
+
+class IndexReader(ABC):
+    """The requests that one view of an index answers: searches, documents by id, counts and statistics."""
+
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
+        self, queries: str, k: int = ..., *, vector: npt.ArrayLike | None = ..., **options: Unpack[SearchKeywords]
+    ) -> Hits: ...
+
+    @overload
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int = ...,
+        *,
+        vector: npt.ArrayLike | None = ...,
+        **options: Unpack[SearchKeywords],
+    ) -> list[Hits]: ...
+
+    @overload
+    def search(
+        self, queries: None = ..., k: int = ..., *, vector: npt.ArrayLike, **options: Unpack[SearchKeywords]
+    ) -> Hits | list[Hits]: ...
+
+    @overload
+    def search(self, queries: None = ..., k: int = ..., **options: Unpack[SearchKeywords]) -> Hits: ...
+
+    @finishes_before_exit
+    def search(
+        self,
+        queries: str | Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        vector: npt.ArrayLike | None = None,
+        **options: Unpack[SearchKeywords],
+    ) -> Hits | list[Hits]:
+        """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
+
+        Args:
+            queries: one text, or several; None: the vectors alone, or the document `like`.
+            k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter or
+                have the quoted phrases of the query, or in lexical mode fewer contain a term of it.
+            vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
+                None: texts are encoded.
+            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
+                `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
+                `typos`, `operators`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no
+                text; lexical if there is no vector, and the index was built without an encoder.
+
+        Returns:
+            The hits of the text or vector, or a list with the hits of each. `Hits.exactness` states whether a
+            better document may have been missed. Dense scores are inner products or cosines, and for the metric
+            "l2" minus the squared Euclidean distance.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidQuery: there is neither text nor vector nor `like`, or `like` and another; no document has the
+                id `like`; a query is not a text, has no token (except in lexical mode, where it finds nothing), or
+                the encoder returns no usable vector for it; a vector is not finite numbers of the right shape, or
+                above 1e18.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
+            EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
+                (lexical mode works).
+            EncodingFailed: an embedding function failed.
+            ShardTimeout: a shard of the index did not answer within `timeout`, and not `partial`.
+        """
+        is_like = options.get("like") is not None
+        if is_like and (queries is not None or vector is not None):
+            raise InvalidQuery("a search needs either queries or like", expected="one of them")
+
+        def answer(view: View) -> Hits | list[Hits]:
+            if is_like:
+                return view.search_like(SearchOptions.of(k, options))
+            request = SearchRequest.of(queries, vector, view.metric.dim)
+            chosen = request.options(k, options, has_encoder=view.has_encoder)
+            found = view.search(request.texts, chosen, request.vectors)
+            return found[0] if request.is_single else found
+
+        return self._read(answer, is_search=True)
+
+    @finishes_before_exit
+    def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
+        """Search with (n, dim) query vectors, converted to float32, in dense mode; see `search`.
+
+        Raises:
+            InvalidQuery: not numeric, the wrong shape, or values that are not finite or above 1e18.
+        """
+        options.setdefault("mode", "dense")
+        chosen = SearchOptions.of(k, options)
+        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
+            raise InvalidSetting(
+                "vectors are searched in dense mode without reranking",
+                expected="mode dense, no rerank, no like",
+                actual=chosen.mode,
+            )
+
+        def answer(view: View) -> list[Hits]:
+            return view.search(None, chosen, query_vectors(queries, view.metric.dim))
+
+        return self._read(answer, is_search=True)
+
+    @finishes_before_exit
+    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
+        """Return the documents with these ids, in their order; ids that no document has are ignored.
+
+        Args:
+            ids: one id, or several.
+            vectors: whether `Document.vectors` are read too, as they are stored: rounded to float16 or int8, or
+                decoded from codes (see `Document.stored_as`), and of norm 1 for the metric "cosine".
+
+        Raises:
+            InvalidSetting: not a str or an iterable of str.
+        """
+        wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
+        return self._read(lambda view: view.documents(wanted, with_vectors=has_vectors))
+
+    def __contains__(self, doc_id: object) -> bool:
+        wanted = checked_id(doc_id, "the id")
+        return self._read(lambda view: view.has(wanted))
+
+    def __len__(self) -> int:
+        return self._read(lambda view: view.n_documents)
+
+    @finishes_before_exit
+    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
+        """Return the number of documents that pass a filter, see `quarry.engine.filtering`.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidFilter: the filter is malformed, or compares values of different types.
+        """
+        condition = parse_filter(filter)
+        return self._read(lambda view: view.count(condition))
+
+    @finishes_before_exit
+    def facets(
+        self,
+        field: str,
+        *,
+        query: str | None = None,
+        filter: Mapping[str, object] | None = None,  # noqa: A002
+        limit: int | None = 100,
+    ) -> Facets:
+        """Count the documents that have each value at a path of the metadata.
+
+        Args:
+            field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
+            query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
+                that a search in mode "lexical" finds with a large enough k. Vectors have no part in it, because
+                they rank all documents and exclude none. None: all documents.
+            filter: only documents that pass it; see `search`.
+            limit: largest number of values to return, the most frequent ones; None: all.
+
+        Warns:
+            UnknownFieldWarning: the filter compares a field that no document has.
+
+        Raises:
+            InvalidQuery: the query is not a text.
+            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
+        """
+        request = FacetRequest.of(field, query, limit)
+        parts = [] if filter is None else [parse_filter(filter)]
+
+        def answer(view: View) -> Facets:
+            phrases = None if request.query is None else phrase_condition(request.query, view.settings)
+            conditions = parts if phrases is None else [*parts, phrases]
+            return view.facets(
+                request, AllOf(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
+            )
+
+        return self._read(answer)
+
+    @finishes_before_exit
+    def stats(self) -> dict[str, object]:
+        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
+
+        Those of a sharded index are described in `quarry.engine.shards.statistics`.
+        """
+        return self._read(lambda view: view.statistics())
+
+    @abstractmethod
+    def _read(self, answer: Callable[[View], R], *, is_search: bool = False) -> R:
+        """Return the answer of the current view.
+
+        Args:
+            answer: reads the view; may be called again with a newer one.
+            is_search: whether it is a search, before which an index may be refreshed.
+
+        Raises:
+            IndexClosed: the index is closed.
+        """

@@ -1,0 +1,125 @@
+"""The encoder of an open index: the chosen one, or the bundled one that the index has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import engine
+from quarry.engine import Engine, bundled
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME
+from quarry.engine.encoding.no_encoder import NoEncoder
+from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.gpu.device import Device
+from quarry.engine.index import resources
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.options import OpenOptions
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import EncoderMismatch, FormatError
+from quarry.formats.manifest import Manifest, find_latest_generation
+
+OTHER = "all-MiniLM-L6-v2"
+DOCS = [{"id": "a", "text": "bread and butter"}, {"id": "b", "text": "a ship at sea"}]
+GIVEN = [{"id": "a", "vectors": [1.0, 0.0]}, {"id": "b", "vectors": [0.0, 1.0], "text": "a ship at sea"}]
+
+
+@pytest.fixture(params=[None, 2], ids=["one folder", "shards"])
+def shards(request: pytest.FixtureRequest) -> int | None:
+    return request.param
+
+
+@pytest.fixture
+def bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Copies of the bundled encoders, used in place of them; the manifest of the default one is damaged."""
+    folder = tmp_path / "bundles"
+    for name in BUNDLED:
+        shutil.copytree(bundled.bundled_path(name), folder / name)
+    monkeypatch.setattr(bundled, "__file__", str(folder / "__init__.py"))
+    (folder / DEFAULT_NAME / "bundle.json").write_text("{", encoding="utf-8")
+    return folder
+
+
+def test_a_damaged_default_encoder_stops_those_that_use_it(tmp_path: Path, shards: int | None) -> None:
+    engine.build(DOCS, tmp_path / "index", shards=shards)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundled, "__file__", str(tmp_path / "bundles" / "__init__.py"))
+        shutil.copytree(
+            Path(engine.__file__).parent / "bundled" / DEFAULT_NAME, tmp_path / "bundles" / DEFAULT_NAME
+        )
+        (tmp_path / "bundles" / DEFAULT_NAME / "bundle.json").write_text("{", encoding="utf-8")
+        with pytest.raises(FormatError, match=r"bundle\.json"):
+            Engine.open(tmp_path / "index")
+    with Engine.open(tmp_path / "index") as index:
+        assert index.search("sailing", k=1)[0].id == "b"
+
+
+@pytest.mark.usefixtures("bundles")
+def test_an_index_of_another_bundled_encoder_is_not_stopped(tmp_path: Path, shards: int | None) -> None:
+    engine.build(DOCS, tmp_path / "index", encoder=OTHER, shards=shards)
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        assert index.search("sailing on the ocean", k=1)[0].id == "b"
+        index.add([{"id": "c", "text": "rain in the hills"}])
+        index.commit()
+        assert index.encoder.identity == BUNDLED[OTHER]
+        assert index.search("wet weather", k=1)[0].id == "c"
+
+
+@pytest.mark.usefixtures("bundles")
+def test_an_index_without_an_encoder_is_not_stopped(tmp_path: Path, shards: int | None) -> None:
+    engine.build(GIVEN, tmp_path / "index", dim=2, shards=shards)
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        index.add([{"id": "c", "vectors": [0.8, 0.6]}])
+        index.commit()
+        assert [hit.id for hit in index.search(vector=[1.0, 0.2], k=2)] == ["a", "c"]
+        assert [hit.id for hit in index.search("ship", k=2)] == ["b"]
+        with pytest.raises(EncoderMismatch, match="without an encoder"):
+            index.search("ship", mode="dense")
+
+
+@pytest.mark.usefixtures("bundles")
+def test_an_index_of_an_applications_encoder_is_not_stopped(tmp_path: Path, shards: int | None) -> None:
+    encoder = WordEncoder()
+    engine.build(DOCS, tmp_path / "index", encoder=encoder, shards=shards)
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        vector = encoder.encode_query("ship")
+        assert index.search(vector=vector, k=1)[0].id == "b"
+        assert [hit.id for hit in index.search("ship", k=2, mode="lexical")] == ["b"]
+        for refused in (lambda: index.search("ship"), lambda: index.add([{"id": "c", "text": "rain"}])):
+            with pytest.raises(EncoderMismatch, match=f"found {DEFAULT_NAME} .{BUNDLED[DEFAULT_NAME]}"):
+                refused()
+        index.add([{"id": "c", "vectors": np.ones(encoder.dim).tolist()}])
+        index.commit()
+        assert len(index) == 3
+    with Engine.open(tmp_path / "index", encoder=encoder) as index:
+        assert index.search("ship", k=1)[0].id == "b"
+
+
+def test_a_bundle_is_opened_once_for_all_generations(
+    tmp_path: Path, shards: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.build(DOCS, tmp_path / "index", encoder=OTHER, shards=shards)
+    opened: list[Path] = []
+    monkeypatch.setattr(resources, "open_encoder", lambda folder: opened.append(folder) or open_encoder(folder))
+    with Engine.open(tmp_path / "index") as reader:
+        with Engine.open(tmp_path / "index", writable=True) as writer:
+            writer.delete("a")
+            writer.commit()
+        opened.clear()
+        assert reader.refresh()
+        assert reader.search("sailing", k=1)[0].id == "b"
+    assert opened == []
+
+
+def test_resources_know_whether_texts_can_be_encoded(tmp_path: Path) -> None:
+    engine.build(DOCS, tmp_path / "index", encoder=WordEncoder())
+    directory = Directory(tmp_path / "index")
+    record = Manifest.load(directory, find_latest_generation(directory)).encoder
+    unchosen, right = (ViewResources(OpenOptions(threads=1), Device(), each) for each in (None, WordEncoder()))
+    assert not unchosen.has_encoder_of(record)
+    assert isinstance(unchosen.writing_encoder(record, 7), NoEncoder)
+    assert right.has_encoder_of(record)
+    assert right.writing_encoder(record, 7) is right.chosen_encoder

@@ -1,0 +1,107 @@
+"""Networks under training: what is loaded, frozen and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.training.tiny_run import tiny_encoder
+
+torch = pytest.importorskip("torch", reason="networks are made of torch")
+pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from quarry.formats.errors import InvalidSetting  # noqa: E402
+from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint  # noqa: E402
+from quarry.training.model.network import load_network  # noqa: E402
+from quarry.training.model.tokens import TextBatcher  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+FILES = EncoderFiles("mean", True, 2.0, "kmeans", 32, "q: ", "d: ", "# Tiny\n", {"k": 3})
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tiny_encoder(tmp_path / "checkpoint")
+
+
+def test_hidden_states_do_not_depend_on_padding(checkpoint: Path) -> None:
+    network = load_network(checkpoint)
+    network.model.eval()
+    batcher = TextBatcher(network.tokenizer_path, "", 40)
+    with torch.no_grad():
+        alone, together = (network.hidden(batcher.batch(texts)) for texts in (["a b"], ["a b", "a b c d e f"]))
+    assert alone.shape == (1, 4, network.dim)
+    torch.testing.assert_close(together[:1, :4], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_parameters_are_not_trained(checkpoint: Path) -> None:
+    network = load_network(checkpoint, frozen=("embeddings.", "encoder.layer.0."))
+    trained = {name for name, _ in network.trained_parameters()}
+    assert trained
+    assert not any(name.startswith(("embeddings.", "encoder.layer.0.")) for name in trained)
+    network.freeze(())
+    assert {name for name, _ in network.trained_parameters()} > trained
+    with pytest.raises(InvalidSetting, match=r"no parameter to freeze has this name; found 'nothing\.'"):
+        network.freeze(("nothing.",))
+
+
+def test_weights_are_taken_over_whole_or_not_at_all(checkpoint: Path) -> None:
+    network = load_network(checkpoint)
+    doubled = {name: 2 * values for name, values in network.weights().items()}
+    network.load_weights(doubled)
+    assert all(torch.equal(values, doubled[name]) for name, values in network.weights().items())
+    name = next(iter(doubled))
+    for wrong in ({**doubled, "more": doubled[name]}, {**doubled, name: doubled[name][:1]}, {}):
+        with pytest.raises(ValueError, match="do not fit"):
+            network.load_weights(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"precision": "fp8"}, "unknown precision"), ({"mlm": True}, "no masked-language-model head")],
+)
+def test_what_cannot_be_loaded_is_named(checkpoint: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        load_network(checkpoint, **options)  # type: ignore[arg-type]
+    (checkpoint / "config.json").unlink()
+    with pytest.raises(InvalidSetting, match=r"lacks a file.*config\.json"):
+        load_network(checkpoint)
+
+
+def test_a_checkpoint_is_written_with_its_settings(checkpoint: Path, tmp_path: Path) -> None:
+    network = load_network(checkpoint)
+    write_checkpoint(network, FILES, tmp_path / "out", lambda folder: {"agg_dims": 8})
+    settings = json.loads((tmp_path / "out" / "quarry.json").read_text("utf-8"))
+    assert (settings["beta"], settings["representation"], settings["agg_dims"]) == (2.0, "kmeans", 8)
+    assert settings["representation_settings"] == {"k": 3}
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    assert written.keys() == network.weights().keys()
+    assert all(torch.equal(values, written[name]) for name, values in network.weights().items())
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize("share", [0, 0.25, 1])
+def test_weights_are_mixed_with_the_original_ones(checkpoint: Path, share: float) -> None:
+    network = load_network(checkpoint)
+    original = network.weights()
+    network.load_weights({name: values + 1 for name, values in original.items()})
+    mixed = interpolate_weights(network, checkpoint, share)
+    for name, values in mixed.items():
+        torch.testing.assert_close(values, original[name] + (1 - share), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_cannot_be_mixed_are_named(checkpoint: Path, tmp_path: Path) -> None:
+    network = load_network(checkpoint)
+    with pytest.raises(InvalidSetting, match="out of range"):
+        interpolate_weights(network, checkpoint, 1.5)
+    other = tiny_encoder(tmp_path / "other")
+    weights = load_file(other / "model.safetensors")
+    name = next(iter(weights))
+    from safetensors.torch import save_file
+
+    save_file({key: values for key, values in weights.items() if key != name}, other / "model.safetensors")
+    with pytest.raises(InvalidSetting, match="lacks a weight"):
+        interpolate_weights(network, other, 0.5)
