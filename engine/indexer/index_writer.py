@@ -321,7 +321,7 @@ class IndexWriter(BatchWriter):
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
                 raise
-            n_added = built.record.n_docs - built.record.n_deleted if built else 0
+            n_added = built.record.n_live if built else 0
             _log.info("%s: committed generation %d, %d new documents", self._directory.path, generation, n_added)
             if self._is_automatic:
                 self._merges.start()

@@ -147,7 +147,7 @@ class Shard:
     def count_allowed(self, allowed: AllowedDocs) -> int:
         """Return the number of documents that may be found."""
         return sum(
-            segment.record.n_docs - segment.record.n_deleted if docs is None else docs.n
+            segment.record.n_live if docs is None else docs.n
             for segment, docs in zip(self.segments, allowed, strict=True)
         )
 
@@ -253,7 +253,7 @@ class ShardSearcher:
     def __init__(self, shard: Shard, collection: Collection) -> None:
         self._shard = shard
         self.lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
-        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in shard.segments]
+        n_docs = [segment.record.n_live for segment in shard.segments]
         self._retriever = Retriever(shard.dense, self.lexical, n_docs)
 
     @property
