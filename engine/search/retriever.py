@@ -89,7 +89,7 @@ class Retriever:
     def __init__(self, segments: Sequence[OpenSegment], dense: Searcher, lexical: LexicalSearcher) -> None:
         self._dense = dense
         self._lexical = lexical
-        self._n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in segments]
+        self._n_docs = [segment.record.n_live for segment in segments]
         self._order = IdOrder(segments)
 
     def search_dense(

@@ -148,7 +148,7 @@ class Shard:
     def count_allowed(self, allowed: AllowedDocs) -> int:
         """Return the number of documents that may be found."""
         return sum(
-            segment.record.n_docs - segment.record.n_deleted if docs is None else docs.n
+            segment.record.n_live if docs is None else docs.n
             for segment, docs in zip(self.segments, allowed, strict=True)
         )
 
