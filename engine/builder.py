@@ -52,7 +52,8 @@ class BuildReport:
     Attributes:
         n_documents: documents in the index.
         n_replaced: documents that a later one with the same id replaced.
-        n_skipped: documents left out because they were not valid (with `skip_invalid`).
+        n_skipped: documents left out because they were not valid (with `skip_invalid`), and tables of a folder
+            that hold no documents.
         skipped: reasons for the first ten of them.
         n_centroids: number of vectors stored.
         n_tokens: number of tokens encoded.
@@ -106,7 +107,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
             stored as the vectors of the document, which is then not encoded and may have no text; "spans" are n
             pairs (start, end): the characters of title, line break and text that each vector stands for.
         path: folder of the index; created if it is missing.
-        id: column of a table that has the ids; None: "id" or "_id", if there is one.
+        id: column of a table, or of the tables in a folder, that has the ids; None: "id" or "_id", if there is
+            one. An error, like the next three, if the source has no columns.
         text: column of the texts, or several, whose values are joined by line breaks; None: "text".
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
         vectors: column of the vectors; None: "vectors", if there is one. With any of these four, mappings and

@@ -272,14 +272,15 @@ class Engine(IndexReader):
 
         Args:
             table: a DataFrame, a mapping of names to columns, or a table, batch or stream of Arrow data; the other
-                arguments are then names of its columns ("id", "vectors", "text" and "title", if they are None and
-                there are such columns), and all other columns are metadata. None: the arguments are columns.
+                arguments are then names of its columns ("id" or "_id", "vectors", "text" and "title", if they are
+                None and there are such columns), and all others are metadata. None: the arguments are columns.
             ids: texts or integers; None: random ids. Documents replace those with the same ids.
             vectors: (n, dim) numbers, or (n, m, dim) for m vectors of each document; None: texts are encoded.
-            texts: texts, None for an empty one.
-            titles: texts, None for an empty one.
+            texts: texts, None for an empty one; numbers become their digits.
+            titles: the same.
             metadata: mapping of names to columns, a table, or a column of mappings; with `table` names of columns.
-                Missing values are left out.
+                Missing values are left out; values are converted by the rules of `add`. Mappings in a column with
+                the name "metadata" are added to the other columns.
 
         Raises:
             InvalidSetting: an argument is no column, a column is missing, columns have different lengths, or
@@ -302,26 +303,42 @@ class Engine(IndexReader):
 
     @finishes_before_exit
     def sync(
-        self, folder: str | os.PathLike[str], *, dry_run: bool = False, remove_all: bool = False
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        id: str | None = None,  # noqa: A002  # the field
+        text: str | Sequence[str] | None = None,
+        title: str | None = None,
+        dry_run: bool = False,
+        remove_all: bool = False,
     ) -> SyncReport:
-        """Make the documents of the index those of a folder's files, in one commit; see `quarry.engine.sync`.
+        """Make the documents of a folder in the index those of its files; see `quarry.engine.sync`.
 
-        The shards of an index are committed one after another; if that fails, the next call does the rest.
+        All changes are one commit, unless they take longer than `Thresholds.sync_s`, 5 minutes: then what was done
+        is committed, and the rest follows, so that a process that is killed does not begin again. The shards of an
+        index are committed one after another; if that fails, the next call does the rest.
 
-        Files that are new or changed are added, documents whose files are gone are deleted, also those of files
-        of another folder that were added: an index follows one folder. A file that cannot be read keeps its
-        document. Documents that were not read from files stay: a file that would replace one, as its path is the
-        same as the id, is reported in `SyncReport.failed`. A folder of the index inside `folder` is left out.
+        Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
+        read keeps its document. Documents that were read from other folders, or not from files, stay: a file that
+        would replace one, as its path is the same as the id, is reported in `SyncReport.failed`. But if the file
+        of the other folder is gone, as when a folder was moved, its document becomes one of this folder. A folder
+        of the index inside `folder` is left out.
 
         Args:
             folder: of the files.
+            id: column of the ids in the tables of the folder, see `add`; the id of a row is ``table.csv#id``, or
+                ``table.csv#number`` without such a column. All rows of a table that has changed are read again; a
+                table that has not changed is not read, even if other columns are named.
+            text: column of the texts, or several.
+            title: column of the titles.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
-            remove_all: whether to go on if none of the files that the index has is in the folder any more.
+            remove_all: whether to go on if none of the files that the index has of the folder is there any more.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
-                committed yet, or none of the files of the index is in the folder.
-            CommitFailed: an I/O error occurred; the index is unchanged, or of its shards those that a note names.
+                committed yet, or none of the files that the index has of the folder is there.
+            CommitFailed: an I/O error occurred; the index is as at the last commit, and so is each of its shards
+                that a note does not name.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
         """
@@ -333,9 +350,10 @@ class Engine(IndexReader):
             checked_path(folder, "folder"),
             self._directory.path,
             [shard.snapshot for shard in view.shards] if isinstance(view, ShardedView) else [view.snapshot],
+            Columns.of(id, text, title),
             checked_flag(remove_all, "remove_all"),
         )
-        report = plan.report() if writer is None else plan.carry_out(writer)
+        report = plan.report() if writer is None else plan.carry_out(writer, self._thresholds.sync_s)
         self._follow()
         return report
 
@@ -653,6 +671,7 @@ class Engine(IndexReader):
 
         Raises:
             IndexExists: there is an index at `path`.
+            InvalidSetting: there are other files in the folder at `path`.
             IndexLocked: another process is writing to `path`.
             FormatError: a file of the index is damaged or missing.
             AccessFailed: a file cannot be read or written, for example on a full disk; there is no new index.

@@ -11,7 +11,7 @@ from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.correction import correct_text
 from quarry.engine.lexical.prefixes import find_prefix
 from quarry.engine.lexical.query import Bm25Query
-from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query
+from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query, parse_words
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.options import SearchOptions
 from quarry.formats.arrays import Int64Array
@@ -53,7 +53,7 @@ class LexicalSearcher:
 
     def parse(self, text: str, options: SearchOptions) -> ParsedQuery:
         """Return the terms of the text of a query."""
-        return parse_query(text, self._analyzer) if options.operators else ParsedQuery(tuple(self.terms(text)))
+        return (parse_query if options.operators else parse_words)(text, self._analyzer)
 
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each of some words, by the rules of the index."""
