@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -129,7 +130,14 @@ class IndexWriter(BatchWriter):
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        self._changes = CollectedChanges(self._directory, self._committer, self._plan, self._analyzer.terms)
+        this = weakref.ref(self)  # no cycle: a writer that is dropped releases the lock at once
+
+        def plan() -> ListPlan:
+            writer = this()
+            assert writer is not None  # it has the changes
+            return writer._plan()
+
+        self._changes = CollectedChanges(self._directory, self._committer, plan, self._analyzer.terms)
 
     @property
     def lock(self) -> WriteLock:
