@@ -333,7 +333,7 @@ class Engine(IndexReader):
             text: column of the texts, or several.
             title: column of the titles.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
-            remove_all: whether to continue if none of the files that the index has of the folder is there any more.
+            remove_all: whether to continue if none of the files that were indexed from the folder is left.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
