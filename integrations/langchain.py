@@ -199,10 +199,10 @@ class QuarryVectorStore(VectorStore):
         return [(_from_hit(hit), float(hit.relevance or 0)) for hit in hits]
 
     def _search(self, query: object, k: int, options: Mapping[str, Any]) -> Hits:
-        return self._index.reader().search(**join_options(options, queries=checked_query(query), k=k))
+        return self._index.searcher.search(**join_options(options, queries=checked_query(query), k=k))
 
     def _search_vector(self, embedding: object, k: int, options: Mapping[str, Any]) -> Hits:
-        found = self._index.reader().search_vectors(**join_options(options, queries=[embedding], k=k))
+        found = self._index.searcher.search_vectors(**join_options(options, queries=[embedding], k=k))
         return found[0]
 
     def _select_diverse(

@@ -253,14 +253,14 @@ class QuarryVectorStore(BasePydanticVectorStore):
         return {**document, "vectors": node.embedding}
 
     def _search(self, query: VectorStoreQuery, k: int, options: Mapping[str, Any]) -> list[Hit]:
-        index = self._index.reader()
         mode = _MODES[query.mode]
         text, vector = self._given(query, mode)
         only = _condition(query)
         weight = query.alpha if mode == "hybrid" else None
         own = {"queries": text, "vector": vector, "mode": mode, "filter": only, "dense_weight": weight}
         if not query.node_ids:
-            return index.search(**join_options(options, k=k, **own))
+            return self._index.searcher.search(**join_options(options, k=k, **own))
+        index = self._index.reader()
         wanted = set(query.node_ids)
         passing = list(index.ids(filter=only))
         n_others = len(passing) - len(wanted.intersection(passing))  # such a value is in their own field "id"

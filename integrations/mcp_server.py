@@ -104,7 +104,7 @@ class _Tools:
         found = self._index(index)
         return await _run(
             lambda: [
-                _result(hit) for hit in found.reader().search(query, k, filter=filter, min_relevance=min_relevance)
+                _result(hit) for hit in found.searcher.search(query, k, filter=filter, min_relevance=min_relevance)
             ]
         )
 

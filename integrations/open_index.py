@@ -49,14 +49,19 @@ class OpenIndex:
         self._wait_s = checked_seconds(wait_s, "wait_s")
         self._writing = threading.Lock()
         if dim is None:
-            self._reader = Engine.open(self.path, create=create, encoder=encoder)
+            self._reader = Engine.open(self.path, create=create, encoder=encoder, refresh=True)
         else:
-            self._reader = Engine.open(self.path, create=create, dim=dim, metric=metric)
+            self._reader = Engine.open(self.path, create=create, dim=dim, metric=metric, refresh=True)
 
     @property
     def encoder(self) -> Encoder:
         """The encoder of texts, see `quarry.engine.Engine.encoder`."""
         return self._reader.encoder
+
+    @property
+    def searcher(self) -> Engine:
+        """The index for searches, each of which begins with the newest generation."""
+        return self._reader
 
     def reader(self) -> Engine:
         """Return the index at its newest generation."""

@@ -6,11 +6,15 @@ import heapq
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from quarry.engine.scoring.ranking import Floats, Ints, Ranking
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["IdOrder", "ReadIds", "best_places", "cut_places"]
+
+_MANY = 256  # ids that are read rather than compared by eight bytes at a time
+_MAX_STEPS = 512  # of eight bytes, as many as an id may have
 
 ReadIds = Callable[[Ints], Sequence[str]]
 """Returns the ids of the documents at some places."""
@@ -86,8 +90,45 @@ class IdOrder:
 
     def cut(self, ranking: Ranking, n: int) -> Ranking:
         """Return the n best documents of a ranking; those with equal scores may be in any order."""
+        ranking = self._narrow(ranking, n)
         return ranking.take(cut_places(ranking.scores, n, self.reader_of(ranking.segments, ranking.docs)))
 
     def best(self, ranking: Ranking, n: int) -> Ranking:
         """Return the n best documents of a ranking, best first."""
+        ranking = self._narrow(ranking, n)
         return ranking.take(best_places(ranking.scores, n, self.reader_of(ranking.segments, ranking.docs)))
+
+    def _narrow(self, ranking: Ranking, n: int) -> Ranking:
+        """Leave out most documents that tie with the n-th and have later ids, if they are many.
+
+        A word that all short titles have gives most of them the same score, and reading 30,000 ids takes 40 ms.
+        """
+        scores = ranking.scores
+        if len(scores) <= n + _MANY:
+            return ranking
+        least = np.partition(scores, len(scores) - n)[len(scores) - n]
+        better, tied = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+        first = self._first_ids(ranking.segments[tied], ranking.docs[tied], n - len(better))
+        return ranking.take(np.sort(np.concatenate([better, tied[first]])))
+
+    def _first_ids(self, segments: Ints, docs: Ints, n: int) -> Ints:
+        """Return the places of documents among which are those with the n >= 1 first ids."""
+        found: list[Ints] = []
+        undecided = np.arange(len(docs))
+        for step in range(_MAX_STEPS):
+            if len(undecided) <= n + _MANY:
+                break
+            keys = self._keys(segments[undecided], docs[undecided], 8 * step)
+            limit = np.partition(keys, n - 1)[n - 1]
+            is_first = keys < limit
+            found.append(undecided[is_first])
+            n -= int(np.count_nonzero(is_first))
+            undecided = undecided[keys == limit]
+        return np.concatenate([*found, undecided])
+
+    def _keys(self, segments: Ints, docs: Ints, first: int) -> npt.NDArray[np.uint64]:
+        keys = np.empty(len(docs), np.uint64)
+        for number in np.unique(segments).tolist():
+            is_inside = segments == number
+            keys[is_inside] = self._segments[number].reader.ids.strings.keys(docs[is_inside], first)
+        return keys

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, offsets_from_sizes
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt64Array, offsets_from_sizes
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
@@ -15,6 +15,7 @@ from quarry.formats.errors import CorruptFile
 __all__ = ["ByteStrings", "merge_byte_strings"]
 
 _BATCH_BYTES = 4 << 20  # copied at a time
+_BATCH_KEYS = 1 << 16
 
 
 class ByteStrings:
@@ -47,6 +48,31 @@ class ByteStrings:
             CorruptFile: a string is outside its section.
             ChecksumMismatch: its bytes are damaged.
         """
+        return self._bytes.read_ranges(*self._bounds(ordinals))
+
+    def keys(self, ordinals: Int64Array, first: int) -> UInt64Array:
+        """Return eight bytes of each of the strings (n,) `ordinals` as a number, in whose order the strings are.
+
+        Args:
+            ordinals: of the strings.
+            first: number of the first of these bytes; a string that ends before the last has zeros there.
+
+        Raises:
+            CorruptFile: a string is outside its section.
+            ChecksumMismatch: its bytes are damaged.
+        """
+        keys = np.empty(len(ordinals), np.uint64)
+        for low in range(0, len(ordinals), _BATCH_KEYS):
+            starts, ends = self._bounds(ordinals[low : low + _BATCH_KEYS])
+            places = (starts + first)[:, None] + np.arange(8)
+            is_inside = places < ends[:, None]
+            values = np.zeros(places.shape, np.uint8)
+            values[is_inside] = self._bytes.rows(places[is_inside])
+            keys[low : low + _BATCH_KEYS] = values.view(">u8")[:, 0]
+        return keys
+
+    def _bounds(self, ordinals: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the first byte of each of some strings, and one past its last."""
         starts = self._offsets.rows(ordinals).view(np.int64)
         ends = self._offsets.rows(ordinals + 1).view(np.int64)
         wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > self._bytes.n_bytes))
@@ -54,7 +80,7 @@ class ByteStrings:
             raise CorruptFile(
                 f"item {ordinals[wrong[0]]} of section {self._bytes.name} is out of bounds", path=self._path
             )
-        return self._bytes.read_ranges(starts, ends)
+        return starts, ends
 
     def iterate_kept(self, keep: BoolArray | None, low: int, end: int) -> Iterator[UInt8Array]:
         """Yield the bytes of the strings low to end - 1 that are kept, in pieces; the others are verified too.

@@ -115,7 +115,7 @@ class QuarryDocumentStore:
                 "the store has embeddings and no encoder, and the query has no embedding",
                 expected=f"query_embedding, {self._embedding_dim} numbers",
             )
-        index = self._index.reader()
+        index = self._index.searcher
         with filter_errors():
             hits = index.search(**chosen)
         return self._from_stored(index, hits)

@@ -15,11 +15,13 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
 from support.indexes.word_encoder import WordEncoder
 
+from quarry import engine
 from quarry.engine import (
     EncoderMismatch,
     Engine,
     IndexClosed,
     IndexLocked,
+    IndexNotFound,
     InvalidDocument,
     InvalidFilter,
     InvalidQuery,
@@ -101,6 +103,23 @@ class TestSearch:
         assert found[0][0].page_content == TEXTS[1]
         assert found[0][1] == pytest.approx(1, abs=0.01)
         assert all(0 <= relevance <= 1 for _, relevance in found)
+        store.close()
+
+    def test_a_sharded_index_and_a_shard_that_is_missing(self, tmp_path):
+        path = tmp_path / "index"
+        engine.build(
+            [{"id": f"{n}", "text": f"bread {n}"} for n in range(20)], path, encoder=WordEncoder(), shards=2
+        )
+        store = QuarryVectorStore(path, WordEncoder())
+        store.add_texts(["more bread"], ids=["more"])
+        assert len(store.similarity_search("bread", k=30)) == 21
+        shard = min(path.glob("shard-*"))
+        shard.rename(tmp_path / "away")
+        with pytest.raises(IndexNotFound, match="a shard of the index is missing"):
+            store.similarity_search("bread")
+        assert 0 < len(store.similarity_search("bread", k=30, partial=True)) < 21
+        (tmp_path / "away").rename(shard)
+        assert len(store.similarity_search("bread", k=30)) == 21
         store.close()
 
     def test_by_vector(self, tmp_path):
