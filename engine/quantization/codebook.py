@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 
 __all__ = ["extract_codebook", "train_codes"]
@@ -17,23 +19,44 @@ _ITERATIONS = 15
 _ROWS = 4096  # 256 for each of 16 sub-vectors, the maximum that k-means in FAISS uses
 
 
-def train_codes(sample: Floats, n_sub: int, seed: int) -> Any:  # noqa: ANN401
+def train_codes(sample: Floats, n_sub: int, seed: int, threads: int = 1) -> Any:  # noqa: ANN401
     """Train a product quantizer of FAISS with 4-bit codes.
+
+    Each sub-quantizer is trained on its own, so the result does not depend on the number of threads.
 
     Args:
         sample: (n, dim) float32; at most 4,096 evenly spaced rows are used.
         n_sub: number of sub-quantizers; it divides dim.
         seed: of the k-means.
+        threads: how many to use; each trains some of the sub-quantizers.
     """
     import faiss
 
+    rows = sample[:: max(1, len(sample) // _ROWS)][:_ROWS]
+    dsub = sample.shape[1] // n_sub
+    bounds = np.linspace(0, n_sub, min(threads, n_sub) + 1).astype(np.int64).tolist()
+
+    def train_some(part: tuple[int, int]) -> Floats:
+        low, high = part
+        return _train_on_thread(np.ascontiguousarray(rows[:, low * dsub : high * dsub]), high - low, seed)
+
+    trained = map_on_threads(train_some, list(pairwise(bounds)), threads, "quarry-train")
     quantizer = faiss.ProductQuantizer(sample.shape[1], n_sub, 4)
+    faiss.copy_array_to_vector(np.concatenate(trained).ravel(), quantizer.centroids)
+    return quantizer
+
+
+def _train_on_thread(rows: Floats, n_sub: int, seed: int) -> Floats:
+    """Train sub-quantizers on the calling thread; return their sub-vectors as `extract_codebook` does."""
+    import faiss
+
+    quantizer = faiss.ProductQuantizer(rows.shape[1], n_sub, 4)
     quantizer.cp.niter = _ITERATIONS
     quantizer.cp.seed = seed & 0x7FFFFFFF
     quantizer.cp.min_points_per_centroid = 1
     set_faiss_threads(1)  # sub-quantizers are so small that synchronizing threads takes longer
-    quantizer.train(sample[:: max(1, len(sample) // _ROWS)][:_ROWS])
-    return quantizer
+    quantizer.train(rows)
+    return extract_codebook(quantizer)
 
 
 def extract_codebook(quantizer: Any) -> Floats:  # noqa: ANN401

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
+from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, map_on_threads, result_of
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.product_encoder import ProductEncoder
@@ -20,6 +21,7 @@ __all__ = ["VectorCoder"]
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 
+_PART_ROWS = 1024  # that a thread encodes at least; a multiple of the stride below
 _ERROR_STRIDE = 8  # one in so many vectors is decoded, to measure the quantization error
 _PACKED_BITS = 4  # of the number of a sub-vector, two to a byte
 
@@ -63,7 +65,13 @@ class VectorCoder:
 
     def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], Codes]:
         """Return (n,) int64 list numbers and (n, code_bytes) uint8 codes of (n, dim) float32 vectors."""
-        return self._count(self._code(vectors, self._threads))
+        n_each = max(_PART_ROWS, math.ceil(len(vectors) / self._threads / _ERROR_STRIDE) * _ERROR_STRIDE)
+        parts = [vectors[low : low + n_each] for low in range(0, len(vectors), n_each)]
+        if len(parts) < 2:
+            return self._count(self._code(vectors, self._threads))
+        coded = map_on_threads(lambda part: self._code(part, 1), parts, self._threads, "quarry-code")
+        lists, codes = zip(*map(self._count, coded), strict=True)
+        return np.concatenate(lists), np.concatenate(codes)
 
     def code_all(self, batches: Iterable[Floats], take: Callable[[npt.NDArray[np.int64], Codes], object]) -> None:
         """Encode batches on several threads, each batch on one, and pass on lists and codes in their order.

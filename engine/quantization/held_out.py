@@ -65,6 +65,7 @@ def find_nearest_rows(sample: Floats, queries: Floats, n_held_out: int, n_neares
             is_separated = (
                 found.min(axis=1) - following > ROUNDING * np.linalg.norm(queries[places], axis=1) * length
             )
+        del scores  # before the next ones are computed, and while the caller computes others
         yield HeldOut(places, nearest, found, is_separated)
 
 

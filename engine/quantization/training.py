@@ -66,7 +66,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     rotation = train_rotation(sample, 2 * code_bytes, seed) if short else None
     rotated = sample if rotation is None else sample @ rotation.T
     coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
-    codebook = extract_codebook(train_codes(rotated, 2 * code_bytes, seed))
+    codebook = extract_codebook(train_codes(rotated, 2 * code_bytes, seed, threads))
     return Quantizer(coarse, codebook, codebook, rotation, False)
 
 

@@ -108,6 +108,11 @@ class DocStoreWriter:
         if self._compressor:
             self._append_frames(self._compress(self._compressor, records))
             return
+        n_bytes = self._buffered_bytes + sum(map(len, records))
+        if n_bytes < self._directory.limits.sample_bytes:
+            self._buffered += records
+            self._buffered_bytes = n_bytes
+            return
         for number, record in enumerate(records, 1):
             self._buffered.append(record)
             self._buffered_bytes += len(record)
@@ -192,7 +197,7 @@ class DocStoreWriter:
 
     def _append_frames(self, frames: list[bytes]) -> None:
         self._frames.append(b"".join(frames))
-        self._lengths.append(b"".join(len(frame).to_bytes(4, "little") for frame in frames))
+        self._lengths.append(np.fromiter(map(len, frames), np.uint32, len(frames)).tobytes())
 
 
 def _choose_dictionary(known: bytes, records: list[bytes], size: int) -> bytes:

@@ -26,7 +26,8 @@ from quarry.formats.errors import CorruptFile
 
 __all__ = ["InvertedLists", "InvertedListsWriter", "ListRun", "RunRows", "merge_lists"]
 
-_RUN_BYTES = 32 << 20  # codes that are sorted at a time
+_RUN_BYTES = 16 << 20  # codes that are sorted at a time
+_WRITTEN_ROWS = 1 << 14  # of a run, copied in order at a time
 _PART_BYTES = 16 << 20  # codes that are merged at a time
 
 
@@ -139,7 +140,8 @@ class InvertedListsWriter:
         first = self.n_rows - self._n_buffered
         self._runs.append(_SpooledRun(offsets, self._rows, self._codes, first, self._code_bytes))
         self._rows.write_array(order + np.uint32(first))
-        self._codes.write_array(codes[order])
+        for low in range(0, len(order), _WRITTEN_ROWS):
+            self._codes.write_array(codes[order[low : low + _WRITTEN_ROWS]])
         self._n_buffered = 0
 
 

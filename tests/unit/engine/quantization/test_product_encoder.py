@@ -61,6 +61,19 @@ def test_batches_are_coded_in_their_order(threads):
     assert several.fit(sizes).code_error == pytest.approx(one.fit(sizes).code_error, rel=1e-5)
 
 
+@pytest.mark.parametrize("n", [0, 1, 1025, 2991])
+def test_the_parts_that_threads_encode_join_seamlessly(n):
+    vectors = np.random.default_rng(0).standard_normal((3000, 32)).astype(np.float32)
+    quantizer = train_quantizer(vectors, 16, 4, seed=0, threads=1)
+    one, several = VectorCoder(quantizer, 1), VectorCoder(quantizer, 3)
+    for expected, found in zip(one.code(vectors[:n]), several.code(vectors[:n]), strict=True):
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(found, expected)
+    sizes = np.bincount(one.code(vectors[:n])[0], minlength=16)
+    several.code(vectors[:n])  # counted twice, as the other
+    assert several.fit(sizes).code_error == pytest.approx(one.fit(sizes).code_error, rel=1e-5)
+
+
 def test_an_error_while_reading_comes_after_the_batches_before_it():
     vectors = np.random.default_rng(0).standard_normal((1100, 32)).astype(np.float32)
     coder, found = VectorCoder(train_quantizer(vectors, 4, 4, seed=0, threads=1), 2), []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from quarry.engine.quantization.codebook import extract_codebook, train_codes
 from quarry.engine.quantization.training import (
     VectorCoder,
     choose_nlist,
@@ -42,6 +43,13 @@ def test_layout(quantizer):
 def test_the_same_seed_gives_the_same_quantizer(sample, quantizer):
     assert train_quantizer(sample, 32, 8, seed=1, threads=1).identity() == quantizer.identity()
     assert train_quantizer(sample, 32, 8, seed=2, threads=1).identity() != quantizer.identity()
+
+
+@pytest.mark.parametrize(("n_sub", "threads"), [(16, 3), (2, 5), (1, 2)])
+def test_codes_do_not_depend_on_the_number_of_threads(sample, n_sub, threads):
+    one, several = (extract_codebook(train_codes(sample, n_sub, 1, each)) for each in (1, threads))
+    assert several.shape == (n_sub, 16, DIM // n_sub)
+    np.testing.assert_array_equal(one, several)
 
 
 def test_large_seeds(sample):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from support.indexes.format_samples import reread, write_file
@@ -51,6 +53,21 @@ def test_parts_and_runs_join_seamlessly(directory, part_bytes, run_bytes):
     numbers, codes = random_rows(200)
     lists = written(directory, numbers, codes, run_bytes=run_bytes, part_bytes=part_bytes)
     check_order(lists, numbers, codes)
+
+
+def test_sorting_a_run_takes_a_copy_of_its_codes_and_no_more(directory):
+    run_bytes, n_rows = 32 << 20, 1 << 15
+    writer = InvertedListsWriter(directory, NLIST, 256, run_bytes=run_bytes)
+    numbers, codes = np.arange(n_rows) % NLIST, np.zeros((n_rows, 256), np.uint8)
+    tracemalloc.start()
+    try:
+        for _ in range(run_bytes // codes.nbytes):
+            writer.add(numbers, codes.copy())
+        assert len(writer.runs()) == 1
+        assert tracemalloc.get_traced_memory()[1] < 3.5 * run_bytes
+    finally:
+        tracemalloc.stop()
+        writer.close()
 
 
 @pytest.mark.parametrize("used", [[0], [NLIST - 1], [2, 4]])
