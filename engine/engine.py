@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -47,7 +48,7 @@ from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import IndexClosed, IndexNotFound, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -78,15 +79,15 @@ class Engine(IndexReader):
         wait_s: float = 0,
     ) -> None:
         self._directory = directory
+        self._resources = resources
         self._device = resources.device
         self._n_threads = resources.options.n_threads
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._is_refreshing = is_refreshing
         self._writer: IndexWriter | ShardedWriter | None = None
-        self._view: CurrentView | CurrentShards = (
-            CurrentShards(directory, resources) if has_shard_set(directory) else CurrentView(directory, resources)
-        )
+        self._switching = threading.Lock()
+        self._view = self._open_view()
         try:
             if is_writable:
                 self._writer = self._open_writer(self._view.get().writing_encoder, wait_s)
@@ -272,14 +273,15 @@ class Engine(IndexReader):
 
         Args:
             table: a DataFrame, a mapping of names to columns, or a table, batch or stream of Arrow data; the other
-                arguments are then names of its columns ("id", "vectors", "text" and "title", if they are None and
-                there are such columns), and all other columns are metadata. None: the arguments are columns.
+                arguments are then names of its columns ("id" or "_id", "vectors", "text" and "title", if they are
+                None and there are such columns), and all others are metadata. None: the arguments are columns.
             ids: texts or integers; None: random ids. Documents replace those with the same ids.
             vectors: (n, dim) numbers, or (n, m, dim) for m vectors of each document; None: texts are encoded.
-            texts: texts, None for an empty one.
-            titles: texts, None for an empty one.
+            texts: texts, None for an empty one; numbers become their digits.
+            titles: the same.
             metadata: mapping of names to columns, a table, or a column of mappings; with `table` names of columns.
-                Missing values are left out.
+                Missing values are left out; values are converted by the rules of `add`. Mappings in a column with
+                the name "metadata" are added to the other columns.
 
         Raises:
             InvalidSetting: an argument is no column, a column is missing, columns have different lengths, or
@@ -302,26 +304,42 @@ class Engine(IndexReader):
 
     @finishes_before_exit
     def sync(
-        self, folder: str | os.PathLike[str], *, dry_run: bool = False, remove_all: bool = False
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        id: str | None = None,  # noqa: A002  # the field
+        text: str | Sequence[str] | None = None,
+        title: str | None = None,
+        dry_run: bool = False,
+        remove_all: bool = False,
     ) -> SyncReport:
-        """Make the documents of the index those of a folder's files, in one commit; see `quarry.engine.sync`.
+        """Make the documents of a folder in the index those of its files; see `quarry.engine.sync`.
 
-        The shards of an index are committed one after another; if that fails, the next call does the rest.
+        All changes are one commit, unless they take longer than `Thresholds.sync_s`, 5 minutes: then what was done
+        is committed, and the rest follows, so that a process that is killed does not begin again. The shards of an
+        index are committed one after another; if that fails, the next call does the rest.
 
-        Files that are new or changed are added, documents whose files are gone are deleted, also those of files
-        of another folder that were added: an index follows one folder. A file that cannot be read keeps its
-        document. Documents that were not read from files stay: a file that would replace one, as its path is the
-        same as the id, is reported in `SyncReport.failed`. A folder of the index inside `folder` is left out.
+        Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
+        read keeps its document. Documents that were read from other folders, or not from files, stay: a file that
+        would replace one, as its path is the same as the id, is reported in `SyncReport.failed`. But if the file
+        of the other folder is gone, as when a folder was moved, its document becomes one of this folder. A folder
+        of the index inside `folder` is left out.
 
         Args:
             folder: of the files.
+            id: column of the ids in the tables of the folder, see `add`; the id of a row is ``table.csv#id``, or
+                ``table.csv#number`` without such a column. All rows of a table that has changed are read again; a
+                table that has not changed is not read, even if other columns are named.
+            text: column of the texts, or several.
+            title: column of the titles.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
-            remove_all: whether to go on if none of the files that the index has is in the folder any more.
+            remove_all: whether to continue if none of the files that were indexed from the folder is left.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
-                committed yet, or none of the files of the index is in the folder.
-            CommitFailed: an I/O error occurred; the index is unchanged, or of its shards those that a note names.
+                committed yet, or none of the files that the index has of the folder is there.
+            CommitFailed: an I/O error occurred; the index is as at the last commit, and so is each of its shards
+                that a note does not name.
             EncoderMismatch: the vectors of the index are of another encoder.
             ReadOnlyIndex: the index was not opened writable, and `dry_run` is false.
         """
@@ -333,9 +351,10 @@ class Engine(IndexReader):
             checked_path(folder, "folder"),
             self._directory.path,
             [shard.snapshot for shard in view.shards] if isinstance(view, ShardedView) else [view.snapshot],
+            Columns.of(id, text, title),
             checked_flag(remove_all, "remove_all"),
         )
-        report = plan.report() if writer is None else plan.carry_out(writer)
+        report = plan.report() if writer is None else plan.carry_out(writer, self._thresholds.sync_s)
         self._follow()
         return report
 
@@ -349,7 +368,7 @@ class Engine(IndexReader):
         """Delete documents in the next commit and return how many; give either ids or a filter.
 
         Documents that were added and not committed yet are deleted too, and only their newest versions count: a
-        document that one of them replaces is not looked at. Documents that are added afterwards stay.
+        document that one of them replaces is not compared with the filter. Documents added afterwards stay.
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
@@ -453,7 +472,7 @@ class Engine(IndexReader):
 
         Afterwards segments are merged in the background, if there are many or much in them is deleted; each merge
         makes a generation of its own. Exact answers (see `Hits.exactness`) do not change by a merge, to the last
-        bit of each score, except for the order of documents with equal scores.
+        bit of each score.
 
         Raises:
             CommitFailed: nothing was committed; additions and deletions are kept, and `commit` can be tried again.
@@ -477,7 +496,7 @@ class Engine(IndexReader):
     def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:
         """Merge all segments into as few as possible, without deleted documents; return the generation.
 
-        Commits merge in the background anyway when it pays. Uncommitted additions and deletions are kept.
+        Commits also merge in the background when there are many segments. Uncommitted changes are kept.
 
         Args:
             retrain: whether to train a new quantizer on the stored centroids and encode them again, for an index
@@ -577,9 +596,20 @@ class Engine(IndexReader):
     def refresh(self) -> bool:
         """Answer from the newest generation from now on; return whether there was a newer one.
 
-        An index that replaced this one, by copying or building, counts as newer, whatever its generation.
+        An index that replaced this one, by copying or building, counts as newer, even if its generation is lower,
+        and whether it is sharded or not.
+
+        Raises:
+            IndexNotFound: there is no index any more.
+            FormatError: a file of the newest generation is damaged.
         """
-        return self._view.refresh()
+        view = self._view
+        try:
+            return view.refresh()
+        except IndexNotFound:
+            if not self._has_switched(view):
+                raise
+            return True
 
     @property
     def encoder(self) -> Encoder:
@@ -596,8 +626,8 @@ class Engine(IndexReader):
         """Iterate over the documents in the order in which they are stored, in memory that does not grow.
 
         The order is the same until the index answers from another generation (see `refresh`), and a merge may
-        change it. An iterator reads the generation that it was made for, whatever is committed, refreshed or
-        closed meanwhile. ``for document in index`` iterates over all documents.
+        change it. An iterator reads the generation that it was made for, even if the index is changed,
+        refreshed or closed meanwhile. ``for document in index`` iterates over all documents.
 
         Args:
             filter: only documents that pass it; see `search`.
@@ -653,6 +683,7 @@ class Engine(IndexReader):
 
         Raises:
             IndexExists: there is an index at `path`.
+            InvalidSetting: there are other files in the folder at `path`.
             IndexLocked: another process is writing to `path`.
             FormatError: a file of the index is damaged or missing.
             AccessFailed: a file cannot be read or written, for example on a full disk; there is no new index.
@@ -696,7 +727,8 @@ class Engine(IndexReader):
                     _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
                 writer.close(abandon=abandon)
         finally:
-            self._view.close()
+            with self._switching:
+                self._view.close()
             self._device.trim()
 
     def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter | ShardedWriter:
@@ -757,9 +789,37 @@ class Engine(IndexReader):
         return self._view.get().stored(None if only is None else parse_filter(only))
 
     def _read(self, answer: Callable[[View], R], *, is_search: bool = False) -> R:
+        view = self._view
         if is_search and self._is_refreshing:
-            self._view.refresh()
+            try:
+                view.refresh_to_search()
+            except IndexNotFound:
+                if not self._has_switched(view):
+                    raise
         return answer(self._view.get())
+
+    def _open_view(self) -> CurrentView | CurrentShards:
+        if has_shard_set(self._directory):
+            return CurrentShards(self._directory, self._resources)
+        return CurrentView(self._directory, self._resources)
+
+    def _has_switched(self, before: CurrentView | CurrentShards) -> bool:
+        """Open the index that has replaced this one if one of them is sharded and the other is not.
+
+        Searches under way keep the files and threads of the index before.
+
+        Args:
+            before: what there is no index for any more.
+
+        Returns:
+            Whether the view is another one now.
+        """
+        with self._switching:
+            if self._view is before and self._writer is None:
+                before.get()  # not if it was closed
+                if has_shard_set(self._directory) != isinstance(before, CurrentShards):
+                    self._view = self._open_view()
+            return self._view is not before
 
 
 def _with_encoder(documents: Iterable[Document], view: View) -> Iterator[Document]:

@@ -42,7 +42,7 @@ class MergeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Sizes of segments at which the engine changes its method.
+    """Sizes at which the engine changes its method.
 
     Attributes:
         list_rows: minimum number of centroids of a segment with inverted lists; with so many, lists answer in half
@@ -52,6 +52,7 @@ class Thresholds:
             backend "hnsw" searches one; in smaller ones a scan is as fast (`bench/results/backends.jsonl`).
         nlist: number of inverted lists of a quantizer trained from now on, lowered if there are few centroids;
             None: about 3/4 of the root of the number of centroids.
+        sync_s: seconds after which `Engine.sync` commits what it has done so far, if there is more to do.
         merging: when segments are merged.
         writing: memory of the writers of files.
 
@@ -63,11 +64,12 @@ class Thresholds:
     training_rows: int = 1024
     graph_rows: int = 20_000
     nlist: int | None = None
+    sync_s: int = 300
     merging: MergeLimits = field(default_factory=MergeLimits)
     writing: WriterLimits = field(default_factory=WriterLimits)
 
     def __post_init__(self) -> None:
-        _check_least(self, list_rows=0, training_rows=0, graph_rows=0)
+        _check_least(self, list_rows=0, training_rows=0, graph_rows=0, sync_s=0)
         if self.nlist is not None:
             _check_least(self, nlist=1)
         for name, kind in (("merging", MergeLimits), ("writing", WriterLimits)):

@@ -169,7 +169,12 @@ class Analyzer:
         return self._words.prefix(word)
 
     def begins_with(self, word: str, prefix: str) -> bool:
-        """Return whether a raw word that is no stop word, a part of it or a stem of these begins with a prefix."""
+        """Return whether a raw word that is no stop word, a part of it or a stem of these begins with a prefix.
+
+        A run of a script without spaces has a word of one character wherever it has the character.
+        """
+        if len(prefix) == 1 and is_unspaced(prefix):
+            return prefix in word
         return any(term.startswith(prefix) for term in (*self._expansions[word], *self._words.forms(word)))
 
     @classmethod

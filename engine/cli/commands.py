@@ -177,13 +177,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         type=parse_path,
         help="documents: a table, JSON, a text, a PDF or other file, or a folder",
     )
-    parser.add_argument("--id", metavar="COLUMN", type=decode_text, help="the column of a table that has the ids")
-    parser.add_argument(
-        "--text", metavar="COLUMN", type=decode_text, action="append", help="of the texts; may be repeated"
-    )
-    parser.add_argument(
-        "--title", metavar="COLUMN", type=decode_text, help="of the titles; the others become metadata"
-    )
+    sync_command.add_columns(parser)
 
 
 def _add_encoder(parser: argparse.ArgumentParser) -> None:

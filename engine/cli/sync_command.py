@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from quarry import engine
-from quarry.engine.cli.words import parse_path
+from quarry.engine.cli.words import decode_text, parse_path
 from quarry.formats.errors import IndexNotFound
 
 if TYPE_CHECKING:
     from quarry.engine import SyncReport
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "add_arguments", "add_columns", "run"]
 
 SUMMARY = "add, update and delete documents as the files of a folder have changed"
 
@@ -25,9 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "index", metavar="INDEX", type=parse_path, help="the folder of the index; made if it is missing"
     )
+    add_columns(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only say what would change")
     parser.add_argument(
         "--remove-all", action="store_true", help="go on if none of the files of the index is in the folder"
+    )
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the names of the columns of tables."""
+    parser.add_argument("--id", metavar="COLUMN", type=decode_text, help="the column of a table that has the ids")
+    parser.add_argument(
+        "--text", metavar="COLUMN", type=decode_text, action="append", help="of the texts; may be repeated"
+    )
+    parser.add_argument(
+        "--title", metavar="COLUMN", type=decode_text, help="of the titles; the others become metadata"
     )
 
 
@@ -42,15 +54,24 @@ def _report(args: argparse.Namespace) -> SyncReport:
     try:
         opened = _opened(args)
     except IndexNotFound:
+        from quarry.engine.documents.tables.columns import Columns
         from quarry.engine.sync.folder_sync import FolderSync
 
-        plan = FolderSync(args.folder, args.index, (), args.remove_all)  # which checks the folder
+        columns = Columns.of(args.id, args.text, args.title)
+        plan = FolderSync(args.folder, args.index, (), columns, args.remove_all)
         if args.dry_run:
             return plan.report()
         engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)
         opened = _opened(args)
     with opened as index:
-        return index.sync(args.folder, dry_run=args.dry_run, remove_all=args.remove_all)
+        return index.sync(
+            args.folder,
+            id=args.id,
+            text=args.text,
+            title=args.title,
+            dry_run=args.dry_run,
+            remove_all=args.remove_all,
+        )
 
 
 def _opened(args: argparse.Namespace) -> engine.Engine:
@@ -68,5 +89,6 @@ def _lines(report: SyncReport) -> list[str]:
     lines += [f"! {snippet(name, 200)}: {snippet(reason, 400)}" for name, reason in report.failed.items()]
     counts = ((len(report.added), "added"), (len(report.changed), "changed"), (len(report.removed), "removed"))
     ends = ((len(report.failed), "failed"), (len(report.empty), "without text"), (report.n_unchanged, "unchanged"))
+    left_out = [(len(report.left_out), "tables left out (--json says why)")] if report.left_out else []
     state = "nothing was changed" if report.generation is None else f"generation {report.generation}"
-    return [*lines, ", ".join(f"{count} {what}" for count, what in (*counts, *ends)) + f"; {state}"]
+    return [*lines, ", ".join(f"{count} {what}" for count, what in (*counts, *ends, *left_out)) + f"; {state}"]

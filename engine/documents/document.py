@@ -24,6 +24,7 @@ __all__ = [
     "Document",
     "document_from",
     "full_text",
+    "has_given_id",
 ]
 
 MAX_ID_BYTES = 4 << 10
@@ -72,6 +73,11 @@ class Document:
 def full_text(title: str, text: str) -> str:
     """Title, line break, text; only the text if the title is empty."""
     return f"{title}\n{text}" if title else text
+
+
+def has_given_id(document: Document) -> bool:
+    """Return whether a document that `document_from` made was given its id; otherwise the id is random."""
+    return document.origin.endswith(f"(id {shown(document.id)})")
 
 
 def document_from(raw: object, where: str, path: Path | None = None) -> Document:

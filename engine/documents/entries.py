@@ -9,7 +9,7 @@ from typing import Protocol
 from quarry.engine.documents.document import Document
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["Entries", "Entry", "ReadyEntry", "RefusedEntry"]
+__all__ = ["Entries", "Entry", "LeftOutEntry", "ReadyEntry", "RefusedEntry"]
 
 
 class Entry(Protocol):
@@ -56,3 +56,7 @@ class RefusedEntry:
     def document(self) -> Document:
         """Raise the error."""
         raise self.error
+
+
+class LeftOutEntry(RefusedEntry):
+    """A file of a folder that holds no documents; it is left out whether or not invalid documents are skipped."""

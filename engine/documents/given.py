@@ -33,7 +33,7 @@ class GivenDocuments:
         """Yield them.
 
         Raises:
-            InvalidSetting: they cannot be iterated.
+            InvalidSetting: they cannot be iterated, or columns are named and one is no mapping.
         """
         items = iterator_of(self._items)
         if items is None:
@@ -41,10 +41,12 @@ class GivenDocuments:
             raise InvalidSetting("docs cannot be read", expected="an iterable of documents", actual=kind)
         for item in items:
             self._n_given += 1
-            if self._columns.is_given and isinstance(item, Mapping):
+            if not self._columns.is_given:
+                yield _Item(item, self._n_given)
+            elif isinstance(item, Mapping):
                 yield RowEntry(item, self._columns, f"document {self._n_given}")
             else:
-                yield _Item(item, self._n_given)
+                self._columns.refuse(f"document {self._n_given} is no mapping but {kind_of(item)}")
 
     def close(self) -> None:
         """Do nothing: the items are the caller's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.entries import Entries
+from quarry.engine.documents.entries import Entries, LeftOutEntry
 from quarry.engine.documents.files.kinds import kind_of_name
 from quarry.engine.documents.given import GivenDocuments
 from quarry.engine.documents.mistaken_sources import path_of_file, rows_of_columns, rows_of_table
 from quarry.engine.documents.tables.arrow import ArrowRows, exports_arrow
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.documents.tables.delimited import DelimitedRows
 from quarry.engine.documents.tables.frames import FrameRows, is_frame, is_series
-from quarry.engine.documents.tables.json_documents import JsonArrayDocuments, JsonLinesDocuments, begins_with_array
+from quarry.engine.documents.tables.json_documents import JsonLinesDocuments
+from quarry.engine.documents.tables.table_files import TABLE_ENDINGS, open_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
@@ -27,13 +28,9 @@ __all__ = ["DocumentSource", "DocumentStream", "read_documents"]
 DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.PathLike[str] | Any
 """What ``read_documents`` reads; tables of other libraries have no type in common."""
 
+_log = logging.getLogger(__name__)
+
 _CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
-_JSON_LINES = (".jsonl", ".ndjson")
-_JSON = (".json",)
-_DELIMITED = (".csv", ".tsv")
-_COMPRESSED = ("", ".gz", ".zst")
-_ARROW = (".parquet", ".arrow", ".feather", ".ipc")
-_ENDINGS = (*(ending + more for ending in (*_JSON_LINES, *_JSON, *_DELIMITED) for more in _COMPRESSED), *_ARROW)
 _DOCUMENTS = "an iterable of str or mappings, a table, or the path of a file or folder; one document is [document]"
 _N_ERRORS_KEPT = 10
 
@@ -63,6 +60,9 @@ class DocumentStream:
             AccessFailed: the system does not let the file be read.
         """
         for entry in self._raws:
+            if isinstance(entry, LeftOutEntry):
+                self._count(entry.error)
+                continue
             try:
                 document = entry.document()
             except InvalidDocument as error:
@@ -89,6 +89,10 @@ class DocumentStream:
         """Count a document as left out, or raise `error` if invalid ones are not skipped."""
         if not self._skip_invalid:
             raise error
+        self._count(error)
+
+    def _count(self, error: InvalidDocument) -> None:
+        _log.info("left out: %s", error)
         self.n_skipped += 1
         if len(self.first_errors) < _N_ERRORS_KEPT:
             self.first_errors.append(str(error))
@@ -107,8 +111,8 @@ def read_documents(
             or an
             Arrow file; of a file that is a document (see `quarry.engine.documents.files.kinds`); of a folder
             in BEIR
-            format, which has one JSON Lines file named ``corpus``; or of any other folder, whose files are
-            documents. Endings may be in capitals.
+            format, which has one JSON Lines file named ``corpus``; or of any other folder, whose files, and the
+            rows of the tables in it, are documents. Endings may be in capitals.
         skip_invalid: leave invalid documents out and count them, instead of raising.
         columns: which columns of a table are the fields; given, mappings and objects of JSON are rows too.
 
@@ -123,7 +127,7 @@ def read_documents(
         return DocumentStream(FrameRows(source, columns), skip_invalid)
     if exports_arrow(source) and not is_series(source):
         return DocumentStream(ArrowRows(source, columns), skip_invalid)
-    instead = rows_of_table(source) or rows_of_columns(source) or path_of_file(source, _ENDINGS)
+    instead = rows_of_table(source) or rows_of_columns(source) or path_of_file(source, TABLE_ENDINGS)
     if instead or isinstance(source, bytes | Mapping | Document) or not isinstance(source, Iterable):
         raise InvalidSetting("docs cannot be read", expected=instead or _DOCUMENTS, actual=type(source).__name__)
     return DocumentStream(GivenDocuments(source, columns), skip_invalid)
@@ -135,24 +139,17 @@ def _of_path(path: Path, columns: Columns) -> Entries:
 
     if _is_folder(path):
         corpus = _corpus_of(path)
-        return FolderDocuments(path.absolute()) if corpus is None else JsonLinesDocuments(corpus, columns)
-    name = path.name.lower()
-    ending = next((each for each in sorted(_ENDINGS, key=len, reverse=True) if name.endswith(each)), "")
-    kind = ending.removesuffix(".gz").removesuffix(".zst")
-    if kind in _JSON and begins_with_array(path):
-        return JsonArrayDocuments(path, columns)
-    if kind in (*_JSON, *_JSON_LINES):
-        return JsonLinesDocuments(path, columns)
-    if kind in _DELIMITED:
-        return DelimitedRows(path, columns)
-    if kind in _ARROW:
-        return ArrowRows(path, columns)
+        if corpus is None:
+            return FolderDocuments(path.absolute(), columns)
+        return JsonLinesDocuments(corpus, columns)
+    if (table := open_table(path, columns)) is not None:
+        return table
     if (of_file := kind_of_name(path.name)) is not None:
-        return FileDocuments(path, of_file)
+        return FileDocuments(path, of_file, columns)
     raise InvalidSetting(
         "docs is a file of a kind that is not read",
         path=path,
-        expected=f"one of {', '.join(_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file",
+        expected=f"one of {', '.join(TABLE_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file",
     )
 
 

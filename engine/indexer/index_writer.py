@@ -61,7 +61,7 @@ class IndexWriter(BatchWriter):
         directory: of the index.
         encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for encoding, training and coding.
-        fresh: settings of a new index: the first commit replaces whatever is there. None: the index that is there
+        fresh: settings of a new index; the first commit replaces an index that exists. None: the existing index
             is changed.
         thresholds: sizes from which on segments have inverted lists or are merged; None: the defaults.
         merges: whether segments are merged in the background after commits; otherwise only by `merge`.
@@ -124,12 +124,13 @@ class IndexWriter(BatchWriter):
         self._metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
-        self._merges = MergeScheduler(self._committer, self._plan(), self._after_merge)
+        plan = self._plan()
+        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
         self._representation: Representation = stored_representation(
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        self._changes = CollectedChanges(self._directory, self._committer, self._plan, self._analyzer.terms)
+        self._changes = CollectedChanges(self._directory, self._committer, plan, self._analyzer.terms)
 
     @property
     def lock(self) -> WriteLock:
@@ -159,6 +160,7 @@ class IndexWriter(BatchWriter):
             self._settings = replace(self._settings, metric=replace(record, norm=norm))
             self._committer.fix_settings(self._settings)
             self._merges.fix_settings(self._settings)
+            self._changes.fix_settings(self._settings)
             self._metric = Metric.of_settings(self._settings)
 
     @finishes_before_exit
@@ -184,9 +186,9 @@ class IndexWriter(BatchWriter):
                 )
             try:
                 self._changes.add(batch)
-            except (InvalidDocument, InvalidSetting, FormatError):  # before anything of it was taken
+            except (InvalidDocument, InvalidSetting, FormatError):  # raised before any document was added
                 raise
-            except BaseException as error:  # half a batch may have been taken
+            except BaseException as error:  # a part of the batch may have been added
                 self._fail(error)
                 raise
             self.n_tokens += sum(batch.n_tokens or ())
@@ -321,7 +323,7 @@ class IndexWriter(BatchWriter):
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
                 raise
-            n_added = built.record.n_docs - built.record.n_deleted if built else 0
+            n_added = built.record.n_live if built else 0
             _log.info("%s: committed generation %d, %d new documents", self._directory.path, generation, n_added)
             if self._is_automatic:
                 self._merges.start()
@@ -477,8 +479,8 @@ class IndexWriter(BatchWriter):
 
         Args:
             error: what the step failed with.
-            message: for a step that has changed nothing if it fails: says so. None: the step may be half done, and
-                the writer is closed.
+            message: of the error, if the failed step has changed nothing. None: the step may be half done, and the
+                writer is closed.
 
         Raises:
             CommitFailed: `error` is an I/O error.

@@ -39,6 +39,7 @@ _MAX_CHARACTERS = 32
 _MAX_TERMS = 3  # that replace one
 _WEIGHT = 0.7  # of an expansion by one edit; by two edits its square
 _MAX_DICTIONARY = 1 << 20  # terms of a segment; larger dictionaries are not searched
+_DOT = "\u0307"  # the mark that a case-folded İ has, without which it is an i
 _MASK = np.uint64(63)
 
 
@@ -71,7 +72,8 @@ def is_expandable(term: str) -> bool:
 
     Numbers and codes are not: another number is not the same one mistyped.
     """
-    return _MIN_CHARACTERS <= len(term) <= _MAX_CHARACTERS and term.isalpha() and not is_unspaced(term)
+    letters = term.replace(_DOT, "")
+    return _MIN_CHARACTERS <= len(term) <= _MAX_CHARACTERS and letters.isalpha() and not is_unspaced(term)
 
 
 def allowed_edits(term: str) -> tuple[int, ...]:

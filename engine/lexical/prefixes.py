@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.analysis.words import split_words
+from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.formats.arrays import BoolArray, Int64Array, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
@@ -48,6 +48,8 @@ def find_prefix(
     totals: UInt32Array = np.zeros(reader.n_docs, np.uint32)
     for batch in reader.batches_with_prefix(prefix):
         np.add.at(totals, batch.postings.docs, batch.postings.frequencies)
+    if len(prefix) == 1 and is_unspaced(prefix):
+        totals = np.maximum(totals, _bigrams_ending_with(prefix, reader))
     candidates = np.zeros(reader.n_docs, bool)
     for stem in _shorter_stems(prefix, analyzer):
         candidates[reader.postings(stem).docs] = True
@@ -60,6 +62,26 @@ def find_prefix(
         totals[doc] += counted.count(text)
     found = np.flatnonzero(totals)
     return Postings(found.astype(np.uint32), totals[found])
+
+
+def _bigrams_ending_with(character: str, reader: PostingsReader) -> UInt32Array:
+    """Return how many bigrams of each document of a segment end with a character, (n_docs,) uint32.
+
+    The dictionary is read from the first term to the last. Only at the end of a run does a character not begin a
+    bigram.
+    """
+    totals: UInt32Array = np.zeros(reader.n_docs, np.uint32)
+    end = np.frombuffer(character.encode(), np.uint8)
+    for rows in reader.term_rows():
+        sizes = rows[:, -1].astype(np.int64)
+        longer = np.flatnonzero(sizes > len(end))
+        columns = sizes[longer, np.newaxis] + np.arange(-len(end), 0)
+        for row in longer[(rows[longer[:, np.newaxis], columns] == end).all(axis=1)].tolist():
+            term = rows[row, : sizes[row]].tobytes().decode()
+            if len(term) == 2 and is_unspaced(term):
+                postings = reader.postings(term)
+                totals[postings.docs] += postings.frequencies
+    return totals
 
 
 def _shorter_stems(prefix: str, analyzer: Analyzer) -> set[str]:

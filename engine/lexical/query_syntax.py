@@ -6,7 +6,8 @@
 * ``prefix*``: an asterisk directly after a word of two characters or more, and before a space, punctuation or the
   end. The prefix is one term of the query. Any other asterisk is no operator, also inside of a phrase.
 
-Characters that are no operator separate words, as in documents.
+Characters that are no operator separate words, as in documents. A single character of a script without spaces
+between words is a prefix in every query: documents have only the bigrams with it, unless it is alone there too.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.positions import locate_words
+from quarry.engine.analysis.words import is_unspaced
 
-__all__ = ["PREFIX_SIGN", "ParsedQuery", "find_phrases", "parse_query"]
+__all__ = ["PREFIX_SIGN", "ParsedQuery", "find_phrases", "parse_query", "parse_words"]
 
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
 _QUOTED = re.compile(r'(?<!\w)"([^"]*\w[^"]*)"(?!\w)')
@@ -59,8 +61,33 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
     if phrases:
         text = _QUOTED.sub(" ", text)
     prefixes, text = _find_prefixes(text, analyzer)
+    characters, text = _find_characters(text)
     quoted = tuple(term for phrase in phrases for term in analyzer.terms(phrase))
-    return ParsedQuery((*analyzer.terms(text), *prefixes), quoted, phrases)
+    return ParsedQuery((*analyzer.terms(text), *characters, *prefixes), quoted, phrases)
+
+
+def parse_words(text: str, analyzer: Analyzer) -> ParsedQuery:
+    """Parse a query text without operators.
+
+    Args:
+        text: the text.
+        analyzer: of the index.
+    """
+    characters, text = _find_characters(text)
+    return ParsedQuery((*analyzer.terms(text), *characters))
+
+
+def _find_characters(text: str) -> tuple[list[str], str]:
+    """Return the single characters of unspaced scripts as prefixes, and the text with blanks in their places."""
+    if text.isascii():
+        return [], text
+    found: list[str] = []
+    rest = list(text)
+    for word in locate_words(text):
+        if len(word.word) == 1 and is_unspaced(word.word):
+            found.append(word.word + PREFIX_SIGN)
+            rest[word.starts[0] : word.end] = " " * (word.end - word.starts[0])
+    return found, "".join(rest)
 
 
 def _find_prefixes(text: str, analyzer: Analyzer) -> tuple[list[str], str]:

@@ -11,7 +11,7 @@ from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.correction import correct_text
 from quarry.engine.lexical.prefixes import find_prefix
 from quarry.engine.lexical.query import Bm25Query
-from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query
+from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query, parse_words
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.options import SearchOptions
 from quarry.formats.arrays import Int64Array
@@ -20,7 +20,6 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["LexicalSearcher"]
 
-_BATCH_DOCS = 256  # whose texts are read at a time
 _DEFAULT = SearchOptions(operators=True)
 
 
@@ -53,7 +52,7 @@ class LexicalSearcher:
 
     def parse(self, text: str, options: SearchOptions) -> ParsedQuery:
         """Return the terms of the text of a query."""
-        return parse_query(text, self._analyzer) if options.operators else ParsedQuery(tuple(self.terms(text)))
+        return (parse_query if options.operators else parse_words)(text, self._analyzer)
 
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each of some words, by the rules of the index."""
@@ -127,7 +126,4 @@ def _find_prefix(segment: OpenSegment, analyzer: Analyzer, prefix: str) -> Posti
 
 
 def _iterate_texts(segment: OpenSegment, docs: Int64Array) -> Iterator[str]:
-    for low in range(0, len(docs), _BATCH_DOCS):
-        for packed in segment.reader.documents.packed(docs[low : low + _BATCH_DOCS]):
-            stored = packed.unpack()
-            yield full_text(stored.title, stored.text)
+    return (full_text(stored.title, stored.text) for stored in segment.reader.documents.read(docs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,17 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.indexer.build_folder import BuildFolder
-from quarry.engine.indexer.commits.garbage import collect_garbage
+from quarry.engine.indexer.commits.garbage import collect_garbage, is_own_file
 from quarry.engine.reuse.generation_files import GenerationFiles, open_shards
 from quarry.engine.shards.shard_folders import (
     collect_shard_garbage,
     delete_folders,
+    is_own_entry,
     make_folders,
     shard_directory,
     shard_folder_names,
 )
-from quarry.formats.container.directory import Directory
+from quarry.formats.container.directory import Directory, is_folder
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
+from quarry.formats.system_errors import system_errors
+from quarry.formats.write_lock import LOCK_NAME
 
 __all__ = ["SnapshotReport", "write_snapshot"]
 
@@ -52,13 +57,17 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
         path: folder of the copy; created if it is missing.
 
     Raises:
+        InvalidSetting: there are other files at `path`.
         IndexExists: there is an index at `path`.
         IndexLocked: another process is writing to `path`.
         IndexNotFound: the index was deleted.
         FormatError: a file of the index is damaged or missing.
         AccessFailed: a file cannot be read or written. After an error there is no new index at `path`.
     """
-    with BuildFolder(path.absolute(), overwrite=False, can_replace=False) as folder, ExitStack() as stack:
+    folder = BuildFolder(path.absolute(), overwrite=False, can_replace=False)
+    folder.check_free()
+    _check_empty(path)
+    with folder, ExitStack() as stack:
         target = Directory(folder.path)
         if has_shard_set(directory):
             shard_set, shards = open_shards(directory, stack)
@@ -74,6 +83,22 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
             collect_garbage(target, folder.lock)
             raise
         return _report([files])
+
+
+def _check_empty(path: Path) -> None:
+    """Check that there is nothing in a folder but an index, or what a snapshot that was killed has left."""
+    if is_folder(path):
+        own = (is_own_file, is_own_entry, {LOCK_NAME}.__contains__)
+        with system_errors("listed", path):
+            names = os.listdir(path)  # noqa: PTH208
+        others = [name for name in names if not any(is_own(name) for is_own in own)]
+        if others:
+            raise InvalidSetting(
+                "the folder of the snapshot has other files",
+                path=path,
+                expected="a folder that does not exist, or is empty",
+                actual=min(others),
+            )
 
 
 def _copy_shards(shard_set: ShardSet, shards: Sequence[GenerationFiles], target: Directory) -> None:
@@ -104,7 +129,7 @@ def _report(parts: Sequence[GenerationFiles], root: Directory | None = None) -> 
     root_bytes = 0 if root is None else root.size_bytes(load_newest_shard_set(root).name)
     return SnapshotReport(
         generation=sum(part.manifest.generation for part in parts),
-        n_documents=sum(part.n_documents for part in parts),
+        n_documents=sum(part.manifest.n_documents for part in parts),
         n_files=sum(part.n_files for part in parts) + (root is not None),
         n_linked=sum(part.n_linked for part in parts),
         n_bytes=sum(part.n_bytes for part in parts) + root_bytes,

@@ -16,6 +16,7 @@ from quarry.formats.write_lock import WriteLock
 __all__ = [
     "collect_shard_garbage",
     "delete_folders",
+    "is_own_entry",
     "make_folders",
     "shard_directory",
     "shard_folder_names",
@@ -98,6 +99,11 @@ def collect_shard_garbage(directory: Directory, lock: WriteLock) -> None:
                 if name not in needed and _FILE.fullmatch(name):
                     directory.delete(name)
             delete_folders(directory, tuple(name for name in names if name not in needed and _is_shard(name)))
+
+
+def is_own_entry(name: str) -> bool:
+    """Return whether a file or folder is named like one of a sharded index."""
+    return _is_shard(name) or _FILE.fullmatch(name) is not None
 
 
 def _is_shard(name: str) -> bool:

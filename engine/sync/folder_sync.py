@@ -5,15 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.files.file_documents import documents_of_file, read_content
-from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, folder_files
+from quarry.engine.documents.files.file_documents import (
+    FileContent,
+    documents_of_file,
+    read_content,
+    resolved_name,
+)
+from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
+from quarry.engine.documents.folders.table_rows import NotDocumentsError, documents_of_table
 from quarry.engine.documents.place import shown
+from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.indexer.batches.document_encoder import OnInvalid
 from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
@@ -22,7 +31,7 @@ from quarry.formats.system_errors import access_failed, mode_at
 
 __all__ = ["FolderSync", "SyncReport", "SyncedWriter"]
 
-_SEVERAL = "mailbox"  # the kind of files that have several documents
+_SEVERAL = ("mailbox", TABLE)  # kinds of files that have several documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +43,9 @@ class SyncReport:
         changed: files whose content is another one now.
         removed: files that are gone, or left out now, and whose documents were deleted.
         failed: files and folders that could not be read, and why; what the index has of them stays. Also files
-            whose id is that of a document that was not read from a file.
+            whose id is that of a document that was not read from a file of this folder.
         empty: files without text.
+        left_out: tables that hold no documents, and why: often the column of the texts has to be named.
         n_unchanged: files whose content is the same.
         generation: that the index has now; None for a dry run.
     """
@@ -45,6 +55,7 @@ class SyncReport:
     removed: tuple[str, ...]
     failed: dict[str, str]
     empty: tuple[str, ...]
+    left_out: dict[str, str]
     n_unchanged: int
     generation: int | None
 
@@ -55,6 +66,10 @@ class SyncedWriter(Protocol):
     def has_changes(self) -> bool: ...  # noqa: D102
     def add(self, documents: Iterable[Document], on_invalid: OnInvalid) -> int: ...  # noqa: D102
     def delete(self, doc_ids: Iterable[str]) -> int: ...  # noqa: D102
+    def check_updates(  # noqa: D102
+        self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
+    ) -> dict[str, Mapping[str, object]]: ...
+    def update(self, changes: Mapping[str, Mapping[str, object]]) -> None: ...  # noqa: D102
     def commit(self) -> tuple[int, int]: ...  # noqa: D102
     def rollback(self) -> None: ...  # noqa: D102
 
@@ -68,6 +83,7 @@ class _Found:
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
     n_unchanged: int = 0
 
     def report(self, generation: int | None) -> SyncReport:
@@ -77,6 +93,7 @@ class _Found:
             removed=tuple(sorted(self.removed)),
             failed=dict(sorted(self.failed.items())),
             empty=tuple(sorted(self.empty)),
+            left_out=dict(sorted(self.left_out.items())),
             n_unchanged=self.n_unchanged,
             generation=generation,
         )
@@ -86,8 +103,13 @@ class FolderSync:
     """Compares a folder with an index, once, and changes the index.
 
     A file of the size and time of modification that the index knows is unchanged; any other is read, and a hash of
-    its content decides. All changes are one commit: a process that is killed before leaves the index as it
-    was, and the next run begins again.
+    its content decides. All changes are one commit, unless they take long: then there are further ones, each of
+    whole files. A process that is killed loses what it did since the last one, and the next run does the rest.
+
+    A document belongs to the folder that its file was read from, which its metadata names, and only those of this
+    folder are deleted. Documents of an index that does not say so, because an older version has written it, belong
+    to any folder. A file takes the place of one of another folder with the same path, if that one does not exist
+    any more, as when its folder was moved.
 
     The shards of an index are committed one after another, so a process that is killed may leave the changes of
     some of them only. The next run finds what is missing: it looks for each message of a mailbox, because they may
@@ -97,23 +119,34 @@ class FolderSync:
         folder: of the files.
         index: the folder of the index; if it lies inside the folder of the files, it is left out.
         snapshots: of the shards of the index, or of an index without shards; empty: there is none yet.
+        columns: of the tables in the folder.
         remove_all: whether to go on if none of the files of the index is in the folder.
 
     Raises:
         InvalidSetting: there is no such folder, or it is that of the index.
     """
 
-    def __init__(self, folder: Path, index: Path, snapshots: Sequence[Snapshot], remove_all: bool) -> None:
+    def __init__(
+        self, folder: Path, index: Path, snapshots: Sequence[Snapshot], columns: Columns, remove_all: bool
+    ) -> None:
         if not stat.S_ISDIR(mode_at(folder)):
             raise InvalidSetting("there is no such folder to read files from", path=folder)
         self._folder = folder.absolute()
         self._left_out = _place_in(folder, index)
         self._snapshots = snapshots
-        self._stored = stored_files(snapshots)
+        self._name = resolved_name(folder)
+        stored = stored_files(snapshots)
+        self._stored = _by_path(file for file in stored if file.folder in ("", self._name))
+        self._elsewhere: dict[str, list[StoredFile]] = defaultdict(list)  # files of other folders, by their paths
+        for each in stored:
+            if each.folder not in ("", self._name):
+                self._elsewhere[each.path].append(each)
         self._from_files = {doc_id for file in self._stored.values() for doc_id in file.ids}
+        self._columns = columns
         self._remove_all = remove_all
         self._found = _Found()
         self._gone: list[str] = []  # ids of documents that nothing replaces
+        self._adopted: list[str] = []  # ids of documents that do not say yet that they are of this folder
         self._names: dict[str, str] = {}  # of files, by the origins of their documents
         self._kept: set[str] = set()  # ids that documents of this run have
 
@@ -123,12 +156,17 @@ class FolderSync:
         Raises:
             InvalidSetting: none of the files of the index is in the folder.
         """
-        for _ in self._documents():
-            pass
+        for file in self._files():
+            for _ in self._documents_of(file):
+                pass
         return self._found.report(None)
 
-    def carry_out(self, writer: SyncedWriter) -> SyncReport:
-        """Change the index, in one commit; if that fails, nothing is left to commit.
+    def carry_out(self, writer: SyncedWriter, commit_s: float) -> SyncReport:
+        """Change the index, in one commit unless it takes long; if that fails, nothing is left to commit.
+
+        Args:
+            writer: of the index.
+            commit_s: seconds after which what was done so far is committed, if there is more to do.
 
         Raises:
             InvalidSetting: something is not committed yet, or none of the files of the index is in the folder.
@@ -139,8 +177,15 @@ class FolderSync:
                 "there are additions or deletions that are not committed; commit or roll back first"
             )
         try:
-            writer.add(self._documents(), self._refuse)
-            writer.delete(self._gone)
+            waiting = deque(self._files())
+            writer.add(self._documents(waiting, commit_s), self._refuse)
+            while waiting:
+                writer.commit()
+                writer.add(self._documents(waiting, commit_s), self._refuse)
+            for doc_id in self._adopted:
+                with contextlib.suppress(InvalidDocument):  # metadata that has no space for the name of a folder
+                    writer.update(writer.check_updates([doc_id], self._adoption(doc_id), is_skipping=True))
+            writer.delete(doc_id for doc_id in self._gone if doc_id not in self._kept)
             generation, _ = writer.commit()
         except BaseException:
             with contextlib.suppress(QuarryError):  # a closed writer has nothing to roll back
@@ -148,8 +193,8 @@ class FolderSync:
             raise
         return self._found.report(generation)
 
-    def _documents(self) -> Iterator[Document]:
-        """Yield the documents of files that are new or changed; find what else there is to do."""
+    def _files(self) -> list[FolderFile]:
+        """Return the files of the folder; find those that are gone."""
         files = list(folder_files(self._folder, self._left_out))
         there = {file.name for file in files if isinstance(file, FolderFile)}
         unlisted = [file for file in files if isinstance(file, Unlisted)]
@@ -168,28 +213,41 @@ class FolderSync:
         for path in missing:
             self._found.removed.append(path)
             self._gone += self._stored[path].ids
-        for file in files:
-            if isinstance(file, FolderFile):
-                yield from self._documents_of(file)
-        self._gone = [doc_id for doc_id in self._gone if doc_id not in self._kept]
+        return [file for file in files if isinstance(file, FolderFile)]
+
+    def _documents(self, waiting: deque[FolderFile], commit_s: float) -> Iterator[Document]:
+        """Yield the documents of files that are new or changed, until it is time for a commit.
+
+        Args:
+            waiting: files, from which those that were looked at are removed.
+            commit_s: seconds until then.
+        """
+        end = time.monotonic() + commit_s
+        while waiting:
+            yield from self._documents_of(waiting.popleft())
+            if time.monotonic() >= end:
+                return
 
     def _documents_of(self, file: FolderFile) -> Iterator[Document]:
-        known = self._stored.get(file.name)
-        is_divided = file.kind == _SEVERAL and len(self._snapshots) > 1
+        known = self._known(file.name)
+        is_divided = file.kind in _SEVERAL and len(self._snapshots) > 1
         try:
             if known is not None and not is_divided and known.is_certainly(*_size_and_time(file.path)):
-                self._found.n_unchanged += 1
+                self._keep(known)
                 return
             content = read_content(file.path)
             is_same = known is not None and known.has_content(content.hash)
-            if is_same and not is_divided:
-                self._found.n_unchanged += 1
+            if known is not None and is_same and not is_divided:
+                self._keep(known)
                 return
-            documents = documents_of_file(content, file.kind, file.name, file.path)
+            documents = self._read(file, content)
             if known is not None and is_same and {document.id for document in documents} == set(known.ids):
-                self._found.n_unchanged += 1
+                self._keep(known)
                 return
             self._check_ids(documents, file.path)
+        except NotDocumentsError as error:
+            (self._found.left_out if known is None else self._found.failed)[file.name] = str(error)
+            return
         except (InvalidDocument, AccessFailed) as error:
             self._found.failed[file.name] = str(error)
             return
@@ -200,13 +258,40 @@ class FolderSync:
         self._names |= dict.fromkeys((document.origin for document in documents), file.name)
         yield from documents
 
+    def _read(self, file: FolderFile, content: FileContent) -> list[Document]:
+        if file.kind == TABLE:
+            return documents_of_table(file, content, self._columns, self._name)
+        return documents_of_file(content, file.kind, file.name, file.path, self._name)
+
+    def _known(self, name: str) -> StoredFile | None:
+        """Return what the index has of a file, also if it was in another folder before; None if it is new."""
+        if name not in self._stored and name in self._elsewhere:
+            moved = [file for file in self._elsewhere.pop(name) if not _may_exist(Path(file.folder, name))]
+            self._stored |= _by_path(moved)
+            self._from_files.update(doc_id for file in moved for doc_id in file.ids)
+        return self._stored.get(name)
+
+    def _keep(self, known: StoredFile) -> None:
+        """Note that a file is unchanged."""
+        self._found.n_unchanged += 1
+        if known.folder != self._name:
+            self._adopted += known.ids
+
+    def _adoption(self, doc_id: str) -> dict[str, object]:
+        """Return the change of metadata by which a document of the index becomes one of this folder."""
+        places = (snapshot.find(doc_id) for snapshot in self._snapshots)
+        segment, ordinal = next(place for place in places if place is not None)
+        stored = segment.reader.documents[ordinal].metadata["file"]
+        assert isinstance(stored, Mapping)
+        return {"file": {**stored, "folder": self._name}}
+
     def _check_ids(self, documents: list[Document], path: Path) -> None:
-        """Raise InvalidDocument if a document that was not read from a file has the id of one of these."""
+        """Raise InvalidDocument if a document that was not read from this folder has the id of one of these."""
         for document in documents:
             if document.id not in self._from_files and any(each.find(document.id) for each in self._snapshots):
                 raise InvalidDocument(
-                    f"the index has a document with the id {shown(document.id)} that was not read from a file;"
-                    " it stays",
+                    f"the index has a document with the id {shown(document.id)} that was not read from a file of"
+                    " this folder; it stays",
                     path=path,
                     expected="another name of the file, or that document deleted or under another id",
                 )
@@ -240,6 +325,22 @@ def _place_in(folder: Path, index: Path) -> str:
             "this is the folder of the index", path=folder, expected="a folder of documents other than the index"
         )
     return stored.relative_to(files).as_posix() if stored.is_relative_to(files) else ""
+
+
+def _by_path(files: Iterable[StoredFile]) -> dict[str, StoredFile]:
+    """Return files by their paths; what was read in several folders is not the state of one file."""
+    found: dict[str, StoredFile] = {}
+    for file in files:
+        other = found.get(file.path)
+        found[file.path] = file if other is None else replace(file, ids=file.ids + other.ids, is_torn=True)
+    return found
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return mode_at(path) != 0
+    except QuarryError:
+        return True
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:

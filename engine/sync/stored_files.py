@@ -15,8 +15,7 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["StoredFile", "stored_files"]
 
-_BATCH_DOCS = 256
-_FIELDS = ("path", "hash", "size", "modified", "read")  # of metadata["file"]
+_FIELDS = ("path", "hash", "size", "modified", "read", "folder")  # of metadata["file"]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT): two seconds
 
 
@@ -25,6 +24,8 @@ class StoredFile:
     """A file as it was when its documents were read.
 
     Attributes:
+        path: relative to its folder, with slashes.
+        folder: absolute path of the folder that was read; "" if an index of an older version does not say.
         size: bytes.
         modified: nanoseconds since 1970.
         read: nanoseconds since 1970.
@@ -33,6 +34,8 @@ class StoredFile:
         is_torn: whether its documents were read from different contents, as after a crash between two shards.
     """
 
+    path: str
+    folder: str
     size: int
     modified: int
     read: int
@@ -57,8 +60,8 @@ class StoredFile:
         )
 
 
-def stored_files(snapshots: Iterable[Snapshot]) -> dict[str, StoredFile]:
-    """Return the files of the live documents by path.
+def stored_files(snapshots: Iterable[Snapshot]) -> list[StoredFile]:
+    """Return the files of the live documents; no two of them have the same path and folder.
 
     Args:
         snapshots: of the shards of an index, or of an index without shards.
@@ -66,16 +69,15 @@ def stored_files(snapshots: Iterable[Snapshot]) -> dict[str, StoredFile]:
     Raises:
         FormatError: a segment is damaged.
     """
-    found: dict[str, StoredFile] = {}
+    found: dict[tuple[str, str], StoredFile] = {}
     for segment in chain.from_iterable(snapshot.segments for snapshot in snapshots):
         for doc_id, file in _iterate_files(segment):
-            parsed = _parse_file(file)
-            if parsed is not None:
-                path, state = parsed
-                known = found.setdefault(path, state)
+            state = _parse_file(file)
+            if state is not None:
+                known = found.setdefault((state.path, state.folder), state)
                 known.ids.append(doc_id)
                 known.is_torn |= known.hash != state.hash
-    return found
+    return list(found.values())
 
 
 def _iterate_files(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -85,21 +87,19 @@ def _iterate_files(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, obj
     or if its id is not made of the path: columns do not distinguish a mapping from a list of one mapping.
     """
     reader = segment.reader
-    live = np.ones(reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
+    live = segment.live
     beyond = reader.metadata.beyond
     is_incomplete = np.zeros(reader.n_docs, bool) if beyond is None else beyond & live
     columns = [_read_column(reader, f"file.{name}", live, is_incomplete) for name in _FIELDS]
     paths = columns[_FIELDS.index("path")]
     has_path = np.fromiter((path is not None for path in paths), bool, reader.n_docs)
     ordinals = np.flatnonzero(has_path | is_incomplete)
-    for start in range(0, len(ordinals), _BATCH_DOCS):
-        part = ordinals[start : start + _BATCH_DOCS]
-        for doc, doc_id in zip(part.tolist(), reader.ids.many(part), strict=True):
-            file: object = dict(zip(_FIELDS, (column[doc] for column in columns), strict=True))
-            if is_incomplete[doc] or doc_id.partition("#")[0] != paths[doc]:
-                file = reader.documents[doc].metadata.get("file")
-            if isinstance(file, Mapping):
-                yield doc_id, file
+    for doc, doc_id in zip(ordinals.tolist(), reader.ids.read(ordinals), strict=True):
+        file: object = dict(zip(_FIELDS, (column[doc] for column in columns), strict=True))
+        if is_incomplete[doc] or doc_id.partition("#")[0] != paths[doc]:
+            file = reader.documents[doc].metadata.get("file")
+        if isinstance(file, Mapping):
+            yield doc_id, file
 
 
 def _read_column(
@@ -129,11 +129,11 @@ def _read_column(
     return found
 
 
-def _parse_file(file: Mapping[str, object]) -> tuple[str, StoredFile] | None:
-    """Return path and state; None if a caller stores something else under ``file``."""
-    path, hash_, size, modified, read = (file.get(name) for name in _FIELDS)
+def _parse_file(file: Mapping[str, object]) -> StoredFile | None:
+    """Return the file; None if a caller stores something else under ``file``."""
+    path, hash_, size, modified, read, folder = (file.get(name) for name in _FIELDS)
     if not isinstance(path, str) or not isinstance(hash_, str):
         return None
     if not isinstance(size, int) or not isinstance(modified, int) or not isinstance(read, int):
         return None
-    return path, StoredFile(size, modified, read, hash_)
+    return StoredFile(path, folder if isinstance(folder, str) else "", size, modified, read, hash_)

@@ -22,6 +22,7 @@ import os, signal, sys
 from support.indexes.word_encoder import WordEncoder
 from quarry.engine import Engine
 from quarry.engine.sync import folder_sync
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import Manifest
 
@@ -43,8 +44,10 @@ strikes = {
     "last file": (folder_sync, "read_content", 25, True),
     "before manifest": (Manifest, "commit", 1),
     "after manifest": (Manifest, "commit", 1, True),
+    "after the ninth of many commits": (Manifest, "commit", 9, True),
 }
-with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1) as index:
+thresholds = Thresholds(sync_s=0 if "many" in moment else 300)
+with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1, thresholds=thresholds) as index:
     strike(*strikes[moment])
     index.sync(folder)
 """
@@ -60,9 +63,8 @@ def texts(index: Engine) -> dict[str, str]:
     return {hit.id: hit.text for hit in index.search("text", k=100, mode="dense")}
 
 
-@pytest.mark.parametrize("moment", ["first file", "middle", "last file", "before manifest", "after manifest"])
-def test_killed(tmp_path: Path, moment: str) -> None:
-    folder, path = tmp_path / "files", tmp_path / "index"
+def prepare(folder: Path, path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Make an index of a folder, and change the folder; return the texts before and after that."""
     folder.mkdir()
     for number in range(20):
         write(folder / f"{number}.txt", f"old text {number}", OLD)
@@ -75,6 +77,10 @@ def test_killed(tmp_path: Path, moment: str) -> None:
     for number in range(5):
         (folder / f"{number}.txt").unlink()
         del after[f"{number}.txt"]
+    return before, after
+
+
+def kill(folder: Path, path: Path, moment: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, folder, path, moment],
         env=environment(),
@@ -84,9 +90,31 @@ def test_killed(tmp_path: Path, moment: str) -> None:
         timeout=300,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.parametrize("moment", ["first file", "middle", "last file", "before manifest", "after manifest"])
+def test_killed(tmp_path: Path, moment: str) -> None:
+    folder, path = tmp_path / "files", tmp_path / "index"
+    before, after = prepare(folder, path)
+    kill(folder, path, moment)
     with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1) as index:
         assert texts(index) == (after if moment == "after manifest" else before)
         index.verify()
         report = index.sync(folder)
         assert len(report.added) == (0 if moment == "after manifest" else 10)
+        assert texts(index) == after
+
+
+def test_a_run_of_many_commits_goes_on_after_the_last_one(tmp_path: Path) -> None:
+    folder, path = tmp_path / "files", tmp_path / "index"
+    before, after = prepare(folder, path)
+    kill(folder, path, "after the ninth of many commits")
+    with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1) as index:
+        there = texts(index)
+        n_done = sum(there.get(name) == text != before.get(name) for name, text in after.items())
+        assert 0 < n_done < 25
+        assert all(text in (before.get(name), after.get(name)) for name, text in there.items())
+        index.verify()
+        report = index.sync(folder)
+        assert len(report.added) + len(report.changed) == 25 - n_done
         assert texts(index) == after

@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import unquote
 
+from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
 from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, printable
-from quarry.engine.documents.files.html_text import text_of_html
+from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
 from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
 
@@ -29,7 +30,7 @@ def read_epub(content: bytes) -> FileText:
     title, chapters = _read_package(archive.read(package))
     parts: list[str] = []
     headings: list[Heading] = []
-    position = 0
+    position, tags_left = 0, MAX_TAGS
     for chapter in chapters:
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(chapter)))
         try:
@@ -37,10 +38,13 @@ def read_epub(content: bytes) -> FileText:
         except UnreadableError as error:
             hint = "; the book is encrypted" if _ENCRYPTION in archive else ""
             raise UnreadableError(f"has a chapter {name[:200]!r} that cannot be read: {error}{hint}") from error
-        read = text_of_html(page, position)
+        read = text_of_html(page, position, tags_left)
+        tags_left -= page.count("<")
         parts.append(read.text)
         headings += read.outline.headings
         position += len(read.text) + len(_BETWEEN)
+        if position > MAX_TEXT_CHARACTERS:
+            raise UnreadableError(f"has more than {MAX_TEXT_CHARACTERS} characters up to chapter {name[:200]!r}")
     return FileText(_BETWEEN.join(parts), title, Outline(headings=tuple(headings)))
 
 
@@ -84,4 +88,4 @@ def _read_package(content: bytes) -> tuple[str, list[str]]:
 
     parse_xml(content, start, end, text)
     title = " ".join(printable("".join(titles[0])).split()) if titles else ""
-    return title, [paths[each] for each in dict.fromkeys(order) if each in paths]
+    return title, list(dict.fromkeys(paths[each] for each in order if each in paths))

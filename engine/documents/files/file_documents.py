@@ -23,7 +23,7 @@ from quarry.engine.documents.files.pdf import read_pdf
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.system_errors import access_failed
 
-__all__ = ["FileContent", "documents_of_file", "read_content"]
+__all__ = ["FileContent", "documents_of_file", "file_metadata", "read_content", "resolved_name"]
 
 _READERS: dict[str, Callable[[bytes], FileText | Iterable[FileText]]] = {
     "text": read_plain,
@@ -83,7 +83,16 @@ def read_content(path: Path) -> FileContent:
     return FileContent(content, status.st_size, status.st_mtime_ns, now, digest)
 
 
-def documents_of_file(file: FileContent, kind: str, name: str, path: Path) -> list[Document]:
+def resolved_name(folder: Path) -> str:
+    """Return the absolute path of a folder without links, by which its documents say where they were read."""
+    try:
+        resolved = folder.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        resolved = folder.absolute()
+    return os.fsencode(resolved).decode(errors="backslashreplace")
+
+
+def documents_of_file(file: FileContent, kind: str, name: str, path: Path, folder: str) -> list[Document]:
     """Make the documents of a file: one, or one for each message of a mailbox, without those that are blank.
 
     Args:
@@ -92,6 +101,7 @@ def documents_of_file(file: FileContent, kind: str, name: str, path: Path) -> li
         name: the path of the file relative to the folder that is read, with slashes. It is the id of the document;
             of several, with "#" and their number after it.
         path: of the file, for errors.
+        folder: the `resolved_name` of the folder that is read.
 
     Raises:
         InvalidDocument: it is not of its kind, damaged, or exceeds a limit.
@@ -109,21 +119,27 @@ def documents_of_file(file: FileContent, kind: str, name: str, path: Path) -> li
         problem = f"the file cannot be read as {kind}: {type(error).__name__}: {error}"
         raise InvalidDocument(problem, path=path) from error
     return [
-        _document(text, file, kind, name, path)
+        _document(text, file, kind, name, path, folder)
         for text in texts
         if text.text.strip() or (text.part and text.title)
     ]
 
 
-def _document(text: FileText, file: FileContent, kind: str, name: str, path: Path) -> Document:
-    source: dict[str, object] = {
+def file_metadata(file: FileContent, kind: str, name: str, folder: str) -> dict[str, object]:
+    """Return what the metadata of a document says of its file; see `documents_of_file`."""
+    return {
         "path": name,
+        "folder": folder,
         "type": kind,
         "size": file.size,
         "modified": file.modified,
         "read": file.read,
         "hash": file.hash,
     }
+
+
+def _document(text: FileText, file: FileContent, kind: str, name: str, path: Path, folder: str) -> Document:
+    source = file_metadata(file, kind, name, folder)
     places = text.outline.packed()
     source |= {"part": text.part} if text.part else {}
     source |= {"places": places} if places else {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from quarry.engine.documents.outline import Outline
 
-__all__ = ["FileText", "UnreadableError", "decoded", "printable"]
+__all__ = ["FileText", "UnreadableError", "decoded", "decoded_as", "printable"]
 
 _MARKS = (  # the longer ones first: one of UTF-32 begins with one of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
@@ -19,6 +19,7 @@ _MARKS = (  # the longer ones first: one of UTF-32 begins with one of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _BINARY_BYTES = 8 << 10  # of the beginning, searched for zeros
+_SLOW_CODECS = frozenset({"idna", "punycode"})  # which take quadratic time, and no text is written in
 _LINE_BREAK = re.compile("\r\n?")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe]")
 
@@ -64,6 +65,14 @@ def decoded(content: bytes) -> str:
         return _with_line_feeds(content.decode())
     except UnicodeDecodeError:
         return _with_line_feeds(content.decode("cp1252", "replace"))
+
+
+def decoded_as(content: bytes, charset: str) -> str | None:
+    """Decode bytes in an encoding that a file names; None if it is unknown, or the bytes are not valid in it."""
+    try:
+        return None if codecs.lookup(charset).name in _SLOW_CODECS else content.decode(charset)
+    except (LookupError, ValueError):
+        return None
 
 
 def printable(text: str) -> str:

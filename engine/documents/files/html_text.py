@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from quarry.engine.documents.files.file_text import FileText, decoded, printable
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, decoded_as, printable
 from quarry.engine.documents.files.html_tokens import html_tokens
 from quarry.engine.documents.outline import Heading, Outline
 
-__all__ = ["read_html", "text_of_html"]
+__all__ = ["MAX_TAGS", "read_html", "text_of_html"]
+
+MAX_TAGS: Final = 2_000_000
+"""The most tags of a document."""
 
 _CHARSET = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,200}encoding)\s*=\s*["']?([\w-]{1,40})""", re.I)
 _CHARSET_BYTES = 2048  # of the beginning: the standard says 1024
@@ -75,19 +79,29 @@ _MAX_HEADING = 500
 
 
 def read_html(content: bytes) -> FileText:
-    """Make the document of a page; its encoding is what it says itself, else as for every text."""
+    """Make the document of a page; its encoding is what it says itself, else as for every text.
+
+    Raises:
+        UnreadableError: it is a binary file, or has too many tags.
+    """
     found = _CHARSET.search(content[:_CHARSET_BYTES])
     page = _decoded_as(content, found[1].decode()) if found else None
     return text_of_html(decoded(content) if page is None else page)
 
 
-def text_of_html(page: str, offset: int = 0) -> FileText:
+def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS) -> FileText:
     """Make the document of a page.
 
     Args:
         page: HTML or XHTML.
         offset: added to the positions of headings.
+        max_tags: the most tags that it may have.
+
+    Raises:
+        UnreadableError: it has more.
     """
+    if page.count("<") > max_tags:
+        raise UnreadableError(f"has more than {MAX_TAGS} tags")
     collected = _Collected()
     hidden = ""  # the element whose content is left out; an element of its kind within it ends it early
     for kind, value in html_tokens(page):
@@ -108,10 +122,7 @@ def _decoded_as(content: bytes, charset: str) -> str | None:
     if charset.lower() in {"utf-16", "utf-16le", "utf-16be", "utf-32"}:  # it could not have been read then
         return None
     name = "cp1252" if charset.lower() in {"iso-8859-1", "latin1", "ascii", "us-ascii"} else charset
-    try:
-        return content.decode(name)
-    except (LookupError, UnicodeError):
-        return None
+    return decoded_as(content, name)
 
 
 class _Collected:

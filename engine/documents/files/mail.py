@@ -5,21 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from email import policy
 from email.message import EmailMessage
 from email.parser import BytesParser
+from email.policy import EmailPolicy
 from email.utils import parsedate_to_datetime
+from itertools import count, islice
 
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, printable
-from quarry.engine.documents.files.html_text import read_html
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, decoded_as, printable
+from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
 
 __all__ = ["read_mailbox", "read_message"]
 
 _SEPARATOR = re.compile(rb"(?:\A|\r?\n\r?\n)From [^\r\n]*\r?\n")
+_BLANK_LINE = re.compile(rb"\n\r?\n")
 _QUOTED = re.compile(rb"^>(>*From )", re.MULTILINE)
+_MAX_BYTES = 64 << 20  # of a message; providers accept less
+_MAX_MESSAGES = 100_000
 _MAX_PARTS = 1000
 _MAX_MULTIPARTS = 100
+_MAX_STEPS = 10_000_000
+_MAX_LINES = 20_000  # that may be between parts
+_MAX_HEADERS = 20_000
+_MAX_HEADER = 4000  # characters; the library takes quadratic time for long ones
 _MAX_ADDRESSES = 2000  # characters
+
+
+class _BoundedHeaders(EmailPolicy):
+    """Rules of parsing by which headers are cut off, and not too many of them are read.
+
+    Attributes:
+        counter: counts the headers of one message.
+    """
+
+    counter: count[int] = count()
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        """Return name and value of a header."""
+        if next(self.counter) >= _MAX_HEADERS:
+            raise UnreadableError(f"has more than {_MAX_HEADERS} headers")
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[:_MAX_HEADER]
 
 
 def read_message(content: bytes) -> FileText:
@@ -28,11 +53,11 @@ def read_message(content: bytes) -> FileText:
     The text is the plain one, or that of the HTML part if there is no plain one; attachments are left out.
 
     Raises:
-        UnreadableError: it has no header that a message has, or too many parts.
+        UnreadableError: it has no header that a message has, is too large, or has too many parts.
     """
-    if content.lower().count(b"multipart/") > _MAX_MULTIPARTS:  # the parser takes quadratic time for nested ones
-        raise UnreadableError(f"has more than {_MAX_MULTIPARTS} multipart contents")
-    message = BytesParser(policy=policy.default).parsebytes(content)
+    _check_size(content)
+    policy = _BoundedHeaders(counter=count())  # type: ignore[call-overload]  # types know no attributes of subclasses
+    message = BytesParser(policy=policy).parsebytes(content)
     assert isinstance(message, EmailMessage)
     if not any(name in message for name in ("from", "to", "subject", "date", "message-id")):
         raise UnreadableError("is not a message: it has no header From, To, Subject, Date or Message-ID")
@@ -48,11 +73,13 @@ def read_mailbox(content: bytes) -> Iterator[FileText]:
     """Make the documents of a mailbox (mboxrd, RFC 4155): one for each message, named by its number.
 
     Raises:
-        UnreadableError: the file does not begin with a message.
+        UnreadableError: the file does not begin with a message, or has too many.
     """
     if content.strip() and not content.startswith(b"From "):
         raise UnreadableError("is not a mailbox: it does not begin with 'From '")
-    found = list(_SEPARATOR.finditer(content))
+    found = list(islice(_SEPARATOR.finditer(content), _MAX_MESSAGES + 1))
+    if len(found) > _MAX_MESSAGES:
+        raise UnreadableError(f"has more than {_MAX_MESSAGES} messages: divide it into several files")
     ends = [*(each.start() for each in found[1:]), len(content)][: len(found)]
     for number, (separator, end) in enumerate(zip(found, ends, strict=True), 1):
         raw = _QUOTED.sub(rb"\1", content[separator.end() : end])
@@ -60,9 +87,24 @@ def read_mailbox(content: bytes) -> Iterator[FileText]:
         yield FileText(message.text, message.title, part=f"message {number}", metadata=message.metadata)
 
 
+def _check_size(content: bytes) -> None:
+    """Raise UnreadableError for a message that the parser would take too long for."""
+    if len(content) > _MAX_BYTES:
+        raise UnreadableError(f"is a message of more than {_MAX_BYTES} bytes")
+    lower = content.lower()
+    n_levels = lower.count(b"multipart/")
+    if n_levels > _MAX_MULTIPARTS or n_levels * content.count(b"\n") > _MAX_STEPS:  # each level looks at each line
+        raise UnreadableError(f"has too many multipart contents: {n_levels}")
+    is_divided = b"multipart/" in lower and content.count(b"\n--") > _MAX_LINES
+    # Of a delivery status each paragraph is a message of its own.
+    if is_divided or (b"delivery-status" in lower and len(_BLANK_LINE.findall(content)) > _MAX_LINES):
+        raise UnreadableError(f"has more than {_MAX_LINES} lines between parts")
+
+
 def _text_of(message: EmailMessage) -> str:
     plain: list[str] = []
     pages: list[str] = []
+    tags_left = MAX_TAGS
     for number, part in enumerate(message.walk()):
         if number >= _MAX_PARTS:
             raise UnreadableError(f"has more than {_MAX_PARTS} parts")
@@ -76,16 +118,16 @@ def _text_of(message: EmailMessage) -> str:
             if kind == "text/plain":
                 plain.append(_characters(content, charset))
             else:
-                pages.append(read_html(_characters(content, charset).encode("utf-8", "replace")).text)
+                page = _characters(content, charset)
+                pages.append(text_of_html(page, max_tags=tags_left).text)
+                tags_left -= page.count("<")
     texts = plain if any(text.strip() for text in plain) else pages
     return printable("\n\n".join(text.strip("\n") for text in texts))
 
 
 def _characters(content: bytes, charset: str | None) -> str:
-    try:
-        return content.decode(charset or "utf-8").replace("\r\n", "\n")
-    except (LookupError, UnicodeError):
-        return decoded(content.replace(b"\0", b""))
+    text = decoded_as(content, charset or "utf-8")
+    return decoded(content.replace(b"\0", b"")) if text is None else text.replace("\r\n", "\n")
 
 
 def _header(message: EmailMessage, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
 from quarry.engine.documents.files.file_text import FileText, decoded
 from quarry.engine.documents.outline import Heading, Outline
 
@@ -45,7 +46,7 @@ def markdown_headings(text: str, offset: int = 0) -> Iterator[Heading]:
     """
     fence = ""
     above: tuple[int, str] | None = None  # the line before, if it may be the text of a heading
-    lines = list(_lines(text))
+    lines = _lines(text)
     skipped = _front_matter_lines(lines)
     for start, line in lines[skipped:]:
         marks = _FENCE.match(line)
@@ -89,7 +90,7 @@ def _rst_headings(text: str) -> Iterator[Heading]:
     sections).
     """
     styles: list[tuple[str, bool]] = []
-    lines = list(_lines(text))
+    lines = _lines(text)
     for number in range(1, len(lines)):
         under = _ADORNMENT.match(lines[number][1])
         start, title = lines[number - 1]
@@ -108,11 +109,11 @@ def _rst_headings(text: str) -> Iterator[Heading]:
             yield heading
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (position, line without its line feed)."""
-    for match in _LINE.finditer(text):
-        if match[0]:
-            yield match.start(), match[0].removesuffix("\n")
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Return (position, line without its line feed) of each line; none of a text too long for a document."""
+    if len(text) > MAX_TEXT_CHARACTERS:
+        return []
+    return [(match.start(), match[0].removesuffix("\n")) for match in _LINE.finditer(text) if match[0]]
 
 
 def _heading(level: int, line: str, start: int) -> Heading | None:

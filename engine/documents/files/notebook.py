@@ -11,14 +11,17 @@ from quarry.engine.documents.outline import Heading, Outline
 __all__ = ["read_notebook"]
 
 _BETWEEN = "\n\n"
+_MAX_VALUES = 5_000_000  # of JSON, each of which takes up to a hundred bytes of memory
 
 
 def read_notebook(content: bytes) -> FileText:
     """Make the document of a notebook (nbformat 3 or 4); its cells are counted from 1, empty ones too.
 
     Raises:
-        UnreadableError: it is not JSON, or has no list of cells.
+        UnreadableError: it is not JSON, has too many values, or no list of cells.
     """
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise UnreadableError(f"is a notebook of more than {_MAX_VALUES} values")
     try:
         notebook: object = json.loads(decoded(content))
     except (ValueError, RecursionError) as error:

@@ -16,6 +16,11 @@ _MAX_MEMBERS = 20_000
 _MAX_MEMBER_BYTES = 64 << 20
 _MAX_TOTAL_BYTES = 256 << 20
 _MAX_DEPTH = 1000
+_MAX_MARKS = 5_000_000  # tags and attributes of a document of XML
+_METHODS = frozenset(
+    {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+)  # those of these formats; others can take any memory
+_MEMBER_MARK = b"PK\x01\x02"
 _ENCRYPTED = 0x1
 
 
@@ -30,14 +35,15 @@ class Archive:
     """
 
     def __init__(self, content: bytes) -> None:
+        n_members = content.count(_MEMBER_MARK)  # at least: reading millions of them takes gigabytes
+        if n_members > _MAX_MEMBERS:
+            raise UnreadableError(f"has {n_members} members, and at most {_MAX_MEMBERS} are read")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(content))
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise UnreadableError(f"is not a zip archive: {error}") from error
         self._names = set(self._archive.namelist())
         self._left = _MAX_TOTAL_BYTES
-        if len(self._names) > _MAX_MEMBERS:
-            raise UnreadableError(f"has {len(self._names)} members, and at most {_MAX_MEMBERS} are read")
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -52,8 +58,11 @@ class Archive:
             raise UnreadableError(f"has no member {name[:200]!r}")
         limit = min(_MAX_MEMBER_BYTES, self._left)
         try:
-            if self._archive.getinfo(name).flag_bits & _ENCRYPTED:
+            info = self._archive.getinfo(name)
+            if info.flag_bits & _ENCRYPTED:
                 raise UnreadableError("is encrypted")
+            if info.compress_type not in _METHODS:
+                raise UnreadableError(f"has a member {name[:200]!r} of a compression that these files do not have")
             with self._archive.open(name) as member:
                 content = member.read(limit + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
@@ -79,8 +88,11 @@ def parse_xml(
         text: called with pieces of text.
 
     Raises:
-        UnreadableError: it is not well-formed, declares entities or is nested too deep.
+        UnreadableError: it is not well-formed, declares entities or attributes, is nested too deep, or has too
+            many tags.
     """
+    if content.count(b"<") + content.count(b"=") > _MAX_MARKS:
+        raise UnreadableError(f"has XML of more than {_MAX_MARKS} tags and attributes")
     parser = expat.ParserCreate(namespace_separator=" ")
     depth = 0
 
@@ -96,13 +108,13 @@ def parse_xml(
         depth -= 1
         end(_local(name))
 
-    def on_entity(*_: object) -> None:
-        raise UnreadableError("has XML that declares entities")
+    def on_declaration(*_: object) -> None:
+        raise UnreadableError("has XML that declares entities or attributes")
 
     parser.StartElementHandler = on_start
     parser.EndElementHandler = on_end
     parser.CharacterDataHandler = text
-    parser.EntityDeclHandler = on_entity
+    parser.EntityDeclHandler = parser.AttlistDeclHandler = on_declaration
     try:
         parser.Parse(content, True)
     except (expat.ExpatError, LookupError, ValueError) as error:

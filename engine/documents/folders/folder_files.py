@@ -6,14 +6,18 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from quarry.engine.documents.files.kinds import kind_of_name
 from quarry.engine.documents.folders.ignore_rules import IgnoreRules
+from quarry.engine.documents.tables.table_files import is_plain_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, QuarryError
 from quarry.formats.system_errors import access_failed
 
-__all__ = ["FolderFile", "Unlisted", "folder_files"]
+__all__ = ["TABLE", "FolderFile", "Unlisted", "folder_files"]
+
+TABLE: Final = "table"
+"""The kind of a file that is a table."""
 
 _MAX_DEPTH = 100
 
@@ -24,7 +28,7 @@ class FolderFile:
 
     Attributes:
         name: its path relative to the folder, with slashes.
-        kind: see `quarry.engine.documents.files.kinds`.
+        kind: see `quarry.engine.documents.files.kinds`; `TABLE` for one whose rows may be documents.
         path: of the file.
     """
 
@@ -67,7 +71,7 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
     waiting: list[tuple[Path, str, IgnoreRules]] = [(top, "", above)]
     while waiting:
         path, name, rules = waiting.pop()
-        if kind := kind_of_name(path.name) if name and not name.endswith("/") else None:
+        if kind := _kind_of(path.name) if name and not name.endswith("/") else None:
             yield FolderFile(name, kind, path)
             continue
         try:
@@ -82,7 +86,7 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
         for entry, is_folder in entries:
             if is_folder is None or entry.startswith(".") or rules.is_ignored(entry, is_folder):
                 continue
-            if not is_folder and kind_of_name(entry) is None:
+            if not is_folder and _kind_of(entry) is None:
                 continue
             if not _is_text(entry):
                 yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
@@ -94,6 +98,10 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
                 (path / entry, f"{here}/", rules.below(entry)) if is_folder else (path / entry, here, rules)
             )
         waiting += reversed(found)
+
+
+def _kind_of(name: str) -> str | None:
+    return kind_of_name(name) or (TABLE if is_plain_table(name) else None)
 
 
 def _listed(folder: Path) -> list[tuple[str, bool | None]]:

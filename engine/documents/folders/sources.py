@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from quarry.engine.documents.entries import Entry, ReadyEntry, RefusedEntry
-from quarry.engine.documents.files.file_documents import documents_of_file, read_content
-from quarry.engine.documents.folders.folder_files import FolderFile, folder_files
+from quarry.engine.documents.entries import Entry, LeftOutEntry, ReadyEntry, RefusedEntry
+from quarry.engine.documents.files.file_documents import documents_of_file, read_content, resolved_name
+from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
+from quarry.engine.documents.folders.table_rows import NotDocumentsError, iterate_rows
+from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = ["FileDocuments", "FolderDocuments"]
@@ -19,10 +21,16 @@ class FileDocuments:
     Args:
         path: of the file.
         kind: see `quarry.engine.documents.files.kinds`.
+        columns: of tables; there are none.
+
+    Raises:
+        InvalidSetting: columns are named.
     """
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str, columns: Columns) -> None:
+        columns.refuse("the file is no table", path)
         self._file = FolderFile(path.name, kind, path)
+        self._folder = resolved_name(path.parent)
         self._is_read = False
 
     def __iter__(self) -> Iterator[Entry]:
@@ -31,7 +39,7 @@ class FileDocuments:
         Raises:
             AccessFailed: the system does not let the file be read.
         """
-        yield from _entries(self._file)
+        yield from _entries(self._file, self._folder)
         self._is_read = True
 
     def close(self) -> None:
@@ -47,19 +55,24 @@ class FolderDocuments:
 
     Args:
         folder: an absolute path.
+        columns: of the tables in it.
 
     Raises:
-        InvalidSetting: no file in it is read.
+        InvalidSetting: no file in it is read, or columns are named and there is no table.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, columns: Columns) -> None:
         self._files = list(folder_files(folder))
+        self._folder = resolved_name(folder)
         if not self._files:
             raise InvalidSetting(
                 "docs is a folder without a file that is read",
                 path=folder,
                 expected="text, Markdown, HTML, PDF or other files that are documents, or a corpus file (BEIR)",
             )
+        if not any(isinstance(file, FolderFile) and file.kind == TABLE for file in self._files):
+            columns.refuse("no file in the folder is a table", folder)
+        self._columns = columns
         self._n_read = 0
 
     def __len__(self) -> int:
@@ -70,15 +83,31 @@ class FolderDocuments:
 
         Raises:
             AccessFailed: the system does not let a file or folder be read.
+            InvalidSetting: there are only tables, none of which has the columns.
         """
+        left_out: list[LeftOutEntry] = []
         for file in self._files:
-            if isinstance(file, FolderFile):
-                yield from _entries(file)
-            elif isinstance(file.error, InvalidDocument):
-                yield RefusedEntry(file.error)
-            else:
-                raise file.error
+            for entry in self._entries_of(file):
+                left_out += [entry] if isinstance(entry, LeftOutEntry) else []
+                yield entry
             self._n_read += 1
+        if left_out and len(left_out) == len(self._files):
+            raise InvalidSetting(
+                "no file of the folder holds documents",
+                path=self._folder,
+                expected="names of columns of its tables, as id=, text= and title=",
+                actual=left_out[0].error,
+            )
+
+    def _entries_of(self, file: FolderFile | Unlisted) -> Iterator[Entry]:
+        if isinstance(file, FolderFile) and file.kind == TABLE:
+            yield from _rows(file, self._folder, self._columns)
+        elif isinstance(file, FolderFile):
+            yield from _entries(file, self._folder)
+        elif isinstance(file.error, InvalidDocument):
+            yield RefusedEntry(file.error)
+        else:
+            raise file.error
 
     def close(self) -> None:
         """Do nothing: each file is read at once."""
@@ -88,10 +117,19 @@ class FolderDocuments:
         return self._n_read / (len(self._files) or 1)
 
 
-def _entries(file: FolderFile) -> Iterator[Entry]:
+def _entries(file: FolderFile, folder: str) -> Iterator[Entry]:
     try:
-        documents = documents_of_file(read_content(file.path), file.kind, file.name, file.path)
+        documents = documents_of_file(read_content(file.path), file.kind, file.name, file.path, folder)
     except InvalidDocument as error:
         yield RefusedEntry(error)
     else:
         yield from map(ReadyEntry, documents)
+
+
+def _rows(file: FolderFile, folder: str, columns: Columns) -> Iterator[Entry]:
+    try:
+        yield from iterate_rows(file, read_content(file.path), columns, folder)
+    except NotDocumentsError as found:
+        yield LeftOutEntry(found.error)
+    except InvalidDocument as error:
+        yield RefusedEntry(error)

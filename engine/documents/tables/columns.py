@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,7 @@ from quarry.engine.documents.place import shown as quoted
 from quarry.engine.documents.tables.values import MISSING, id_from, plain_value, text_from
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["Columns", "RowEntry"]
+__all__ = ["Columns", "RowEntry", "metadata_of_row"]
 
 _SHOWN_COLUMNS = 12
 _HINT = "text='NAME' with one of its columns, or text=['NAME', 'NAME'] with several"
@@ -67,7 +68,17 @@ class Columns:
         """Whether a caller named any column."""
         return self != Columns()
 
-    def check(self, names: Iterable[object], path: Path | None = None) -> None:
+    def refuse(self, problem: str, path: Path | None = None) -> None:
+        """Raise InvalidSetting if a caller named columns, which have no effect; the message names them."""
+        if self.is_given:
+            names = [f"{each.name}=" for each in fields(self) if getattr(self, each.name)]
+            raise InvalidSetting(
+                f"{', '.join(names)} of a source without columns: {problem}",
+                path=path,
+                expected="names of columns for tables only",
+            )
+
+    def check(self, names: Iterable[Hashable], path: Path | None = None) -> None:
         """Check the columns of a whole table.
 
         Raises:
@@ -75,11 +86,9 @@ class Columns:
                 the columns that are there, and says how to map them.
         """
         there = list(names)
-        twice = [name for number, name in enumerate(there) if name in there[:number]]
-        if twice:
-            raise InvalidSetting(
-                f"two columns have the name {twice[0]!r}", path=path, expected="names that differ"
-            )
+        twice = next((name for name, number in Counter(there).items() if number > 1), None)
+        if twice is not None:
+            raise InvalidSetting(f"two columns have the name {twice!r}", path=path, expected="names that differ")
         has_vectors = (self.vectors or "vectors") in there
         texts: Sequence[str] = self.text or ([] if has_vectors else ["text"])
         fields: tuple[tuple[str, Sequence[str | None]], ...] = (
@@ -137,7 +146,7 @@ class Columns:
             fields["vectors"] = vectors
             fields["spans"] = row.get("spans")
             used.add("spans")
-        fields["metadata"] = _metadata({key: value for key, value in row.items() if key not in used}, place)
+        fields["metadata"] = metadata_of_row({key: value for key, value in row.items() if key not in used}, place)
         return fields
 
     def _id(self, row: Mapping[object, object], column: str, place: Place) -> object:
@@ -183,8 +192,12 @@ class RowEntry:
         return document_from(fields, self._place.where, self._place.path)
 
 
-def _metadata(row: Mapping[object, object], place: Place) -> dict[str, object]:
-    """The columns that are no field; a mapping in the column "metadata" is added to them."""
+def metadata_of_row(row: Mapping[object, object] | Mapping[str, object], place: Place) -> dict[str, object]:
+    """Return metadata of the columns that are no field; a mapping in the column "metadata" is added to them.
+
+    Raises:
+        InvalidDocument: the mapping has a key that is a column too.
+    """
     metadata: dict[str, object] = {}
     for key, value in row.items():
         plain = plain_value(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +17,9 @@ from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, kind_of, surrogate_in
 from quarry.engine.documents.tables.arrow import arrow_columns, exports_arrow
 from quarry.engine.documents.tables.column_values import read_values, read_vector_column
+from quarry.engine.documents.tables.columns import metadata_of_row
 from quarry.engine.documents.tables.frames import is_frame, is_series
-from quarry.engine.documents.tables.values import MISSING, id_from, plain_value
+from quarry.engine.documents.tables.values import MISSING, id_from, text_from
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
@@ -67,9 +69,10 @@ class DocumentColumns:
             dim: length of a vector.
             ids: texts or integers; None: ids are random.
             vectors: see `read_vector_column`; None: there are texts or titles.
-            texts: texts, or missing values for empty ones; None: all are empty.
+            texts: texts, numbers (their digits), or missing values for empty ones; None: all are empty.
             titles: the same.
-            metadata: a mapping of names to columns, a table, or a column of mappings; None: no metadata.
+            metadata: a mapping of names to columns, a table, or a column of mappings; None: no metadata. Mappings
+                in a column with the name "metadata" are added to the others.
             is_cosine: whether a vector of zeros is refused.
 
         Raises:
@@ -136,16 +139,22 @@ def table_columns(table: object, given: Mapping[str, object]) -> dict[str, objec
 
     Args:
         table: a DataFrame, a mapping of names to columns, or Arrow data.
-        given: by argument the name of its column, or None for "id", "vectors", "text" and "title", if there are
-            such columns; of metadata the names of its columns, or None for all others.
+        given: by argument the name of its column, or None for "id" or "_id", "vectors", "text" and "title", if
+            there are such columns; of metadata the names of its columns, or None for all others.
 
     Raises:
         InvalidSetting: it is no table, or lacks a column.
     """
     columns = _columns_of(table)
+    default_id = "_id" if "id" not in columns else "id"
     chosen = {
         argument: _find_column(columns, given[argument], argument, default)
-        for argument, default in (("ids", "id"), ("vectors", "vectors"), ("texts", "text"), ("titles", "title"))
+        for argument, default in (
+            ("ids", default_id),
+            ("vectors", "vectors"),
+            ("texts", "text"),
+            ("titles", "title"),
+        )
     }
     if given["metadata"] is None:
         others = [name for name in columns if name not in chosen.values()]
@@ -232,14 +241,10 @@ def _ids(values: list[Any]) -> list[str]:
 def _texts(values: list[Any], name: str) -> list[str]:
     texts: list[str] = []
     for row, value in enumerate(values):
-        if type(value) is str:
-            text = value
-        elif isinstance(value, str):
-            text = str.__str__(value)
-        elif plain_value(value) is MISSING:
-            text = ""
-        else:
-            raise _row_error(name, row, "is not a text", "a str or None", kind_of(value))
+        text = value if type(value) is str else text_from(value)
+        if not isinstance(text, str):
+            raise _row_error(name, row, "is not a text", "a str, a number or None", kind_of(value))
+        text = str.__str__(text)
         if not text.isascii():
             _utf8_length(text, name, row)
         texts.append(text)
@@ -264,28 +269,25 @@ def _metadata(value: object) -> list[PackedMetadata]:
         found = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise InvalidSetting("columns of metadata have different lengths", expected="one length", actual=found)
     rows = ({**dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True))
-    return _packed(rows, _without_missing)
+    return _packed(rows, metadata_of_row)
 
 
 def _of_mappings(rows: Sequence[object]) -> list[PackedMetadata]:
     for row, value in enumerate(rows):
         if value is not None and not isinstance(value, Mapping):
             raise _row_error("metadata", row, "is not a mapping", "a mapping or None", kind_of(value))
-    return _packed([value for value in rows if value is None or isinstance(value, Mapping)], lambda row: row)
+    return _packed([value for value in rows if value is None or isinstance(value, Mapping)], lambda row, _: row)
 
 
 def _packed(
-    rows: Iterable[Mapping[str, object] | None], convert: Callable[[Mapping[str, object]], Mapping[str, object]]
+    rows: Iterable[Mapping[str, object] | None],
+    convert: Callable[[Mapping[str, object], Place], Mapping[str, object]],
 ) -> list[PackedMetadata]:
+    places = (Place(f"column 'metadata', row {number}", None) for number in count())
     return [
-        freeze_metadata(convert(row), Place(f"column 'metadata', row {number}", None)) if row else _NO_METADATA
-        for number, row in enumerate(rows)
+        freeze_metadata(convert(row, place), place) if row else _NO_METADATA
+        for row, place in zip(rows, places, strict=False)
     ]
-
-
-def _without_missing(row: Mapping[str, object]) -> dict[str, object]:
-    plain = {name: plain_value(value) for name, value in row.items()}
-    return {name: value for name, value in plain.items() if value is not MISSING}
 
 
 def _row_error(

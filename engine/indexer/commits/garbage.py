@@ -13,7 +13,7 @@ from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["WORK_FOLDER", "Garbage", "collect_garbage", "files_of"]
+__all__ = ["WORK_FOLDER", "Garbage", "collect_garbage", "files_of", "is_own_file"]
 
 WORK_FOLDER = "reencoding"
 """Folder, in that of an index, of the index that collects its documents encoded with another encoder."""
@@ -28,7 +28,7 @@ class Garbage:
         directory: of the index.
 
     Attributes:
-        held: names of files that stay even if no generation names them, by what they are needed for.
+        held: names of files that are kept even if no generation names them, by the purpose they serve.
     """
 
     def __init__(self, directory: Directory) -> None:
@@ -62,8 +62,13 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
         names, needed = directory.names(), _needed(directory)
         if lock.is_in_place():  # and was until now: files that another writer makes later are not among the names
             for name in names:
-                if _OWN_FILES.fullmatch(name) and name not in needed:
+                if is_own_file(name) and name not in needed:
                     directory.delete(name)
+
+
+def is_own_file(name: str) -> bool:
+    """Return whether a file is named like one of an index."""
+    return _OWN_FILES.fullmatch(name) is not None
 
 
 def _delete_finished_work(directory: Directory, lock: WriteLock) -> None:

@@ -214,7 +214,7 @@ def with_value(row, column, value):
         ({"ids": [*IDS[:9], 1.5, *IDS[10:]], "vectors": VECTORS}, r"column 'ids', row 9: is not a str or an int"),
         ({"ids": [*IDS[:9], "\ud800", *IDS[10:]], "vectors": VECTORS}, r"'ids', row 9: has a lone surrogate"),
         ({"ids": [*IDS[:9], "é" * 2049, *IDS[10:]], "vectors": VECTORS}, r"'ids', row 9: is too long"),
-        ({"texts": [*TEXTS[:8], 5, *TEXTS[9:]], "vectors": VECTORS}, r"'texts', row 8: is not a text"),
+        ({"texts": [*TEXTS[:8], True, *TEXTS[9:]], "vectors": VECTORS}, r"'texts', row 8: is not a text"),
         ({"titles": [*TEXTS[:8], b"x", *TEXTS[9:]], "vectors": VECTORS}, r"'titles', row 8: is not a text"),
         ({"texts": TEXTS}, r"column 'texts', row 0: is blank, and there are no vectors"),
         ({"metadata": {"a": [*range(N - 1), object()]}, "vectors": VECTORS}, r"'metadata', row 499.*metadata\.a"),
@@ -280,6 +280,33 @@ def test_arrow_data_of_unknown_libraries_need_pyarrow(tmp_path, monkeypatch):
         for columns in ({"table": OnlyArrow(table)}, {"vectors": OnlyArrow(table["vectors"])}):
             with pytest.raises(InvalidSetting, match="pyarrow"):
                 index.add_columns(**columns)
+
+
+def test_tables_are_read_by_the_rules_of_add(tmp_path):
+    table = {
+        "_id": [7, np.int64(8), 9.0],
+        "text": [5, 2.5, None],
+        "title": [np.int32(3), None, "title"],
+        "vectors": np.eye(3, DIM),
+        "year": [2020, np.nan, 2022],
+        "metadata": [{"lang": "en"}, None, {"lang": "de", "n": np.int8(1)}],
+    }
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    found = []
+    for name in ("rows", "columns"):
+        with Engine.open(tmp_path / name, writable=True, create=True, dim=DIM) as index:
+            index.add_columns(table) if name == "columns" else index.add(rows, id="_id", text="text")
+            index.commit()
+            documents = index.get(["7", "8", "9"])
+            found.append([(each.id, each.text, each.title, dict(each.metadata)) for each in documents])
+    assert found[0] == found[1]
+    assert found[0][0] == ("7", "5", "3", {"year": 2020, "lang": "en"})
+    with Engine.open(tmp_path / "rows", writable=True) as index:
+        both = {"text": ["a"], "vectors": np.eye(1, DIM), "lang": ["en"], "metadata": [{"lang": "de"}]}
+        row = {name: column[0] for name, column in both.items()}
+        for add in (lambda: index.add_columns(both), lambda: index.add([row], text="text")):
+            with pytest.raises(InvalidDocument, match="metadata' and the row both have 'lang'"):
+                add()
 
 
 def test_texts_alone_are_encoded(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from support.indexes.sharded import columns
 from support.indexes.word_encoder import WordEncoder
@@ -158,3 +160,47 @@ def test_a_phrase_does_not_begin_in_the_title_and_end_in_the_text(tmp_path):
         assert opened.search('"york city"', mode="lexical") == []
         for phrase in ('"new york"', '"city of lights"'):
             assert [hit.id for hit in opened.search(phrase, mode="lexical")] == ["city"]
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
+    rng = random.Random(0)
+    texts = {str(n): "".join(rng.choices("東京都水火山 、a", k=rng.randint(1, 9))) + "x" for n in range(60)}
+    engine.build(
+        [{"id": doc_id, "text": text} for doc_id, text in texts.items()],
+        tmp_path / "index",
+        encoder=ENCODER,
+        shards=shards,
+        threads=1,
+    )
+    with Engine.open(tmp_path / "index", encoder=ENCODER, writable=True, threads=1) as index:
+        index.delete(["7", "8"])
+        index.commit()
+        del texts["7"], texts["8"]
+        for character in "東京都水火山":
+            wanted = {doc_id for doc_id, text in texts.items() if character in text}
+            for query in (character, f"{character} ", f"{character}*"):
+                hits = index.search(query, k=100, mode="lexical", explain=True)
+                assert {hit.id for hit in hits} == wanted
+                for hit in hits:
+                    assert all(character in hit.text[word.start : word.end] for word in hit.words)
+                    assert hit.words
+            assert index.facets("id", query=character).n_documents == len(wanted)
+            hybrid = index.search(character, k=3, dense_weight=0)
+            assert {hit.id for hit in hybrid} <= wanted
+        assert len(index.search("鳥", mode="lexical")) == 0
+
+
+def test_prefixes_do_not_find_stop_words(index):
+    for prefix, found in (("th*", set()), ("ov*", {"near"}), ("noth*", {"title"})):
+        assert {hit.id for hit in index.search(prefix, mode="lexical")} == found
+
+
+def test_the_dotted_capital_of_turkish_is_found_as_a_typing_error(tmp_path):
+    for spelled, other in (("İstanbul", "istanbul"), ("istanbul", "İstanbul")):
+        docs = [{"id": "city", "text": f"{spelled} güzel"}, {"id": "other", "text": "Ankara"}]
+        engine.build(docs, tmp_path / "index", encoder=ENCODER, language="turkish", overwrite=True)
+        with Engine.open(tmp_path / "index", encoder=ENCODER) as opened:
+            for query in (spelled, other):
+                assert [hit.id for hit in opened.search(query, mode="lexical")] == ["city"]
+            assert len(opened.search(other, mode="lexical", typos=False)) == 0

@@ -197,15 +197,6 @@ def test_an_index_in_the_way(path, tmp_path):
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_folder_with_other_files_keeps_them(path, tmp_path):
-    (tmp_path / "copy").mkdir()
-    (tmp_path / "copy" / "notes.txt").write_text("mine")
-    with open_index(path) as index:
-        index.snapshot(tmp_path / "copy")
-    assert (tmp_path / "copy" / "notes.txt").read_text() == "mine"
-    check_equal(path, tmp_path / "copy")
-
-
 def test_a_relative_path(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with open_index("index") as index:
@@ -258,3 +249,21 @@ def test_on_the_command_line(path, tmp_path, capsys):
     check_equal(path, tmp_path / "copy")
     assert main(["snapshot", str(path), str(tmp_path / "copy")]) == 1
     assert "there is an index already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "my notes.txt", "folder", "index.seg"])
+def test_a_folder_with_other_files_is_refused_and_left_alone(path, tmp_path, name):
+    target = tmp_path / "docs"
+    target.mkdir()
+    (target / name).mkdir() if name == "folder" else (target / name).write_text("mine")
+    with open_index(path) as index:
+        with pytest.raises(
+            InvalidSetting, match=f"docs: the folder of the snapshot has other files.*found {name}"
+        ):
+            index.snapshot(target)
+        assert [each.name for each in target.iterdir()] == [name]
+        (target / name).rmdir() if name == "folder" else (target / name).unlink()
+        (target / f"{'0' * 32}.seg").write_text("of a snapshot that was killed")
+        (target / "write.lock").write_text("")
+        index.snapshot(target)
+    check_equal(path, target)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.indexes.word_encoder import WordEncoder
@@ -12,7 +14,9 @@ from support.indexes.word_encoder import WordEncoder
 import quarry.engine.sync.folder_sync as module
 from quarry import engine
 from quarry.engine.cli.commands import main
+from quarry.engine.documents.reader import read_documents
 from quarry.engine.engine import Engine
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, InvalidDocument, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import Manifest
@@ -163,21 +167,26 @@ def test_a_mailbox_that_shrinks_loses_its_last_messages(folder: Path, index: Eng
     assert texts(index) == expected(folder)
 
 
-def test_a_wrong_or_empty_folder_is_refused(folder: Path, index: Engine, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    write(tmp_path / "other" / "x.txt", "Text.")
+def test_a_folder_without_its_files_is_refused(folder: Path, index: Engine, tmp_path: Path) -> None:
     known = texts(index)
-    for wrong in ("empty", "other"):
+    shutil.rmtree(folder)
+    for names in ([], ["x.txt"]):
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            write(folder / name, "Text.")
         with pytest.raises(InvalidSetting, match=r"none of the 3 files.*remove_all=True"):
-            index.sync(tmp_path / wrong)
+            index.sync(folder)
         with pytest.raises(InvalidSetting, match="none of the 3 files"):
-            index.sync(tmp_path / wrong, dry_run=True)
+            index.sync(folder, dry_run=True)
+        for name in names:
+            (folder / name).unlink()
     with pytest.raises(InvalidSetting, match="no such folder"):
         index.sync(tmp_path / "none")
+    write(folder / "x.txt", "Text.")
     with pytest.raises(InvalidSetting, match="no such folder"):
-        index.sync(folder / "a.txt")
+        index.sync(folder / "x.txt")
     assert texts(index) == known
-    assert index.sync(tmp_path / "other", remove_all=True).removed == ("a.txt", "b.md", "sub/c.py")
+    assert index.sync(folder, remove_all=True).removed == ("a.txt", "b.md", "sub/c.py")
     assert list(texts(index)) == ["x.txt"]
 
 
@@ -205,6 +214,93 @@ def test_documents_that_came_from_elsewhere_are_not_replaced(folder: Path, index
     index.commit()
     write(folder / "d.txt", "Text of d.")
     assert index.sync(folder).added == ("d.txt",)
+
+
+def test_documents_of_other_folders_stay(folder: Path, index: Engine, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write(other / "a.txt", "Text of another a.")  # its path is that of a document of the first folder
+    write(other / "x.txt", "Text of x.")
+    write(tmp_path / "third" / "y.txt", "Text of y.")
+    index.add(tmp_path / "third" / "y.txt")
+    index.commit()
+    report = index.sync(other)
+    assert (report.added, report.removed, list(report.failed)) == (("x.txt",), (), ["a.txt"])
+    assert "that was not read from a file of this folder; it stays" in report.failed["a.txt"]
+    assert texts(index) == expected(folder) | {"x.txt": "Text of x.", "y.txt": "Text of y."}
+    (folder / "b.md").unlink()
+    assert index.sync(folder).removed == ("b.md",)
+    (other / "x.txt").unlink()
+    with pytest.raises(InvalidSetting, match="none of the 1 files"):
+        index.sync(other)
+    assert index.sync(other, remove_all=True).removed == ("x.txt",)
+    assert texts(index) == expected(folder) | {"y.txt": "Text of y."}
+    assert index.delete(filter={"file.folder": str(folder)}) == 2
+
+
+def test_a_folder_that_was_moved_is_not_encoded_again(
+    folder: Path, index: Engine, tmp_path: Path, monkeypatch
+) -> None:
+    encoded: list[str] = []
+    moved = folder.rename(tmp_path / "moved")
+    write(moved / "a.txt", "Text anew.", OLD + 1)
+    (moved / "b.md").unlink()
+    real = WordEncoder.windows
+    monkeypatch.setattr(WordEncoder, "windows", lambda self, text: (encoded.append(text), real(self, text))[1])
+    report = index.sync(moved)
+    assert (report.added, report.changed, report.removed, report.failed) == ((), ("a.txt",), (), {})
+    assert (report.n_unchanged, encoded) == (1, ["Text anew."])
+    assert texts(index) == expected(moved) | {"b.md": "Text of b.md."}  # was it deleted, or not moved?
+    assert index.sync(moved).n_unchanged == 2
+    (moved / "sub" / "c.py").unlink()
+    assert index.sync(moved).removed == ("sub/c.py",)
+
+
+def test_documents_that_do_not_name_their_folder_belong_to_any(folder: Path, tmp_path: Path) -> None:
+    documents = [
+        {"id": doc.id, "text": doc.text, "metadata": without_folder(doc.metadata)}
+        for doc in read_documents(folder)
+    ]
+    engine.build(documents, tmp_path / "old", encoder=ENCODER, threads=1)
+    write(tmp_path / "other" / "x.txt", "Text.")
+    (folder / "b.md").unlink()
+    with Engine.open(tmp_path / "old", writable=True, encoder=ENCODER, threads=1) as index:
+        with pytest.raises(InvalidSetting, match="none of the 3 files"):
+            index.sync(tmp_path / "other")
+        report = index.sync(folder)
+        assert (report.removed, report.n_unchanged) == (("b.md",), 2)
+        assert [doc.metadata["file"]["folder"] for doc in index] == [str(folder)] * 2
+        assert index.sync(tmp_path / "other").removed == ()
+        generation = index.stats()["generation"]
+        assert index.sync(folder).generation == generation
+
+
+def without_folder(metadata: Mapping[str, Any]) -> dict[str, object]:
+    return {**metadata, "file": {name: value for name, value in metadata["file"].items() if name != "folder"}}
+
+
+def test_a_long_run_commits_whole_files_on_its_way(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    engine.build([], tmp_path / "index", encoder=ENCODER, threads=1)
+    write(folder / "m.mbox", "".join(f"From x\nSubject: Mail {number}\n\nText.\n\n" for number in range(5)))
+    options = {"writable": True, "encoder": ENCODER, "threads": 1, "thresholds": Thresholds(sync_s=0)}
+    real = module.read_content
+
+    def fail(path: Path) -> object:
+        if path.name == "c.py":
+            raise KeyboardInterrupt
+        return real(path)
+
+    with Engine.open(tmp_path / "index", **options) as index:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "read_content", fail)
+            with pytest.raises(KeyboardInterrupt):
+                index.sync(folder)
+        index.refresh()
+        assert len(index) == 7
+        read: list[str] = []
+        monkeypatch.setattr(module, "read_content", lambda path: (read.append(path.name), real(path))[1])
+        report = index.sync(folder)
+        assert (read, report.added, report.n_unchanged) == (["c.py"], ("sub/c.py",), 3)
+        assert len(index) == 8
 
 
 def test_an_index_inside_the_folder_is_left_out(folder: Path, tmp_path: Path, capsys) -> None:
@@ -287,3 +383,64 @@ def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out.splitlines()[0] == "- a.txt"
     assert main(["search", path, "Text of b.md", "-k", "1"]) == 0
     assert "b.md" in capsys.readouterr().out
+
+
+def test_the_rows_of_tables_are_followed(folder: Path, index: Engine) -> None:
+    rows = [
+        f'{{"_id": "{number}", "text": "Row {number}.", "metadata": {{"year": {number}}}}}' for number in range(4)
+    ]
+    write(folder / "sub" / "rows.jsonl", "\n".join(rows[:3]))
+    write(folder / "numbers.csv", "text,size\nFirst,1\nSecond,2\nThird,3\n")
+    write(folder / "package.json", '{\n  "name": "x"\n}\n')
+    write(folder / "empty.json", "[]")
+    report = index.sync(folder)
+    assert (report.added, report.failed, report.empty) == (("numbers.csv", "sub/rows.jsonl"), {}, ("empty.json",))
+    assert list(report.left_out) == ["package.json"]
+    there = {doc_id: text for doc_id, text in texts(index).items() if "#" in doc_id}
+    tables = {"numbers.csv#1": "First", "numbers.csv#2": "Second", "numbers.csv#3": "Third"}
+    assert there == tables | {f"sub/rows.jsonl#{number}": f"Row {number}." for number in range(3)}
+    assert index.count({"year": 2}) == index.count({"size": 3}) == 1
+    assert str(index.search("Second", k=1, mode="lexical")[0].place) == "numbers.csv, row 2"
+    again = index.sync(folder)
+    assert (again.n_unchanged, again.generation) == (5, report.generation)
+    write(folder / "sub" / "rows.jsonl", "\n".join([rows[0], rows[2], rows[3]]), OLD + 1)
+    write(folder / "numbers.csv", "text,size\nFirst,1\n", OLD + 1)
+    assert index.sync(folder).changed == ("numbers.csv", "sub/rows.jsonl")
+    there = {doc_id: text for doc_id, text in texts(index).items() if "#" in doc_id}
+    rest = {f"sub/rows.jsonl#{number}": f"Row {number}." for number in (0, 2, 3)}
+    assert there == {"numbers.csv#1": "First"} | rest
+    (folder / "numbers.csv").unlink()
+    assert index.sync(folder).removed == ("numbers.csv",)
+    assert {doc_id for doc_id in texts(index) if "#" in doc_id} == set(rest)
+
+
+def test_a_table_that_is_broken_keeps_its_documents(folder: Path, index: Engine) -> None:
+    write(folder / "rows.csv", "text\nFirst\nSecond\n")
+    index.sync(folder)
+    known = texts(index)
+    for number, broken in enumerate(
+        ("text\n\nx,y\n", "text\nFirst\nx,y\n", "other\nFirst\n", b"\xff\xfe\x00", "")
+    ):
+        write(folder / "rows.csv", broken, OLD + 1 + number)
+        report = index.sync(folder)
+        if broken:
+            assert (list(report.failed), report.left_out, report.removed) == (["rows.csv"], {}, ()), broken
+            assert texts(index) == known
+    assert (report.removed, report.empty) == (("rows.csv",), ("rows.csv",))
+    write(folder / "rows.csv", "text\nFirst\nx,y\n", OLD + 9)
+    report = index.sync(folder)
+    assert "line 3 has too many values" in report.failed["rows.csv"]
+
+
+def test_columns_of_tables_are_named(folder: Path, index: Engine, tmp_path: Path, capsys) -> None:
+    write(folder / "books.csv", "isbn,name,blurb\n007,Tides,The Moon.\n")
+    report = index.sync(folder, dry_run=True)
+    assert "no column 'text'; expected text='NAME'" in report.left_out["books.csv"]
+    names = ["--id", "isbn", "--title", "name", "--text", "blurb"]
+    assert main(["sync", str(folder), str(tmp_path / "index"), "--dry-run"]) == 0
+    assert "1 tables left out" in capsys.readouterr().out
+    index.sync(folder, id="isbn", title="name", text="blurb")
+    assert index.get("books.csv#007")[0].title == "Tides"
+    for more in (["--dry-run"], []):
+        assert main(["sync", str(folder), str(tmp_path / "new"), *names, *more]) == 0
+        assert capsys.readouterr().out.splitlines()[2] == "+ books.csv"

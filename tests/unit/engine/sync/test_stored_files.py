@@ -33,9 +33,9 @@ OTHERS = [
 ]
 
 
-def expected_files(snapshot: Snapshot) -> dict[str, StoredFile]:
+def expected_files(snapshot: Snapshot) -> dict[tuple[str, str], StoredFile]:
     """Decompress every document."""
-    found: dict[str, StoredFile] = {}
+    found: dict[tuple[str, str], StoredFile] = {}
     for segment in snapshot.segments:
         for ordinal in range(segment.reader.n_docs):
             if segment.deleted is not None and segment.deleted[ordinal]:
@@ -46,9 +46,9 @@ def expected_files(snapshot: Snapshot) -> dict[str, StoredFile]:
             values = [file[name] for name in FIELDS]
             if [type(value) for value in values] == [str, str, int, int, int]:
                 path, hash_, size, modified, read = values
-                found.setdefault(path, StoredFile(size, modified, read, hash_)).ids.append(
-                    segment.reader.ids[ordinal]
-                )
+                folder = str(file.get("folder", ""))
+                new = StoredFile(path, folder, size, modified, read, hash_)
+                found.setdefault((path, folder), new).ids.append(segment.reader.ids[ordinal])
     return found
 
 
@@ -60,7 +60,10 @@ def random_document(rng: np.random.Generator, number: int) -> dict[str, object]:
     elif kind < 3:
         name = f"{'long/' * 40 if kind == 2 else ''}{rng.integers(300)} é.txt"
         document["id"] = rng.choice([name, f"{name}#{rng.integers(3)}", str(number)])
-        document["metadata"] = {"file": {**FIELDS, "path": name, "size": number, "pages": 3}, "lang": "en"}
+        file = {**FIELDS, "path": name, "size": number, "pages": 3}
+        folder = ("", "/files", "/other", "/long" * 40)[rng.integers(4)]
+        file |= {"folder": folder} if folder else {}
+        document["metadata"] = {"file": file, "lang": "en"}
     return document
 
 
@@ -77,7 +80,7 @@ def test_files_are_those_of_the_metadata_of_all_documents(tmp_path: Path, seed: 
     with closing(Snapshot(Directory(tmp_path))) as snapshot:
         expected = expected_files(snapshot)
         assert len(expected) > 30
-        assert stored_files([snapshot]) == expected
+        assert {(file.path, file.folder): file for file in stored_files([snapshot])} == expected
 
 
 def test_files_are_found_beside_more_paths_than_columns(tmp_path: Path) -> None:
@@ -91,6 +94,6 @@ def test_files_are_found_beside_more_paths_than_columns(tmp_path: Path) -> None:
         engine.build(order, tmp_path / name, encoder=WordEncoder(dim=8), threads=1)
         with closing(Snapshot(Directory(tmp_path / name))) as snapshot:
             assert snapshot.segments[0].reader.metadata.beyond is not None
-            found = stored_files([snapshot])
+            found = {(file.path, file.folder): file for file in stored_files([snapshot])}
             assert found == expected_files(snapshot)
-            assert {path: file.ids for path, file in found.items()} == {"a.txt": ["0"], "c.txt": ["2"]}
+            assert {file.path: file.ids for file in found.values()} == {"a.txt": ["0"], "c.txt": ["2"]}

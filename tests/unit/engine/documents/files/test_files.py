@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from quarry.engine.documents.files import zipped as zipped_files
 from quarry.engine.documents.files.html_text import text_of_html
 from quarry.engine.documents.outline import Heading, Outline
 from quarry.engine.documents.reader import read_documents
+from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 
@@ -580,3 +584,167 @@ def test_one_bad_file_of_a_folder_can_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(InvalidSetting, match="without a file"):
         read_documents(tmp_path / "none")
+
+
+def test_the_rows_of_tables_in_a_folder_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Text.")
+    (tmp_path / "b.jsonl").write_text('{"_id": "x", "text": "One"}\n{"text": "Two", "metadata": {"n": 1}}\n')
+    (tmp_path / "c.csv").write_text("text,n\nThree,3\n")
+    (tmp_path / "config.json").write_text('{\n"a": 1}')
+    (tmp_path / "d.csv.gz").write_bytes(b"no")
+    stream = read_documents(tmp_path)
+    found = {document.id: (document.text, document.metadata.get("n")) for document in stream}
+    assert found == {
+        "a.txt": ("Text.", None),
+        "b.jsonl#x": ("One", None),
+        "b.jsonl#2": ("Two", 1),
+        "c.csv#1": ("Three", 3),
+    }
+    assert (stream.n_read, stream.n_skipped) == (4, 1)
+    assert "config.json: line 1 is not JSON" in stream.first_errors[0]
+
+
+def test_vectors_of_tables_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": "x", "text": "ab", "vectors": [[1, 2], [3, 4]], "spans": [[0, 1], [1, 2]]}'
+    )
+    (document,) = read_documents(tmp_path)
+    assert (document.vectors.tolist(), document.spans) == ([[1, 2], [3, 4]], ((0, 1), (1, 2)))
+
+
+def test_a_bad_row_of_a_table_in_a_folder_can_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\nOne\n1,2\nThree\n")
+    (tmp_path / "b.json").write_text('[{"text": "Four"}, 5, {"text": "Six"}, ')
+    with pytest.raises(InvalidDocument, match=r"a\.csv: line 3 has too many values"):
+        list(read_documents(tmp_path))
+    stream = read_documents(tmp_path, skip_invalid=True)
+    assert [document.id for document in stream] == ["a.csv#1", "a.csv#3", "b.json#1", "b.json#3"]
+    assert stream.n_skipped == 3
+
+
+def test_a_folder_of_tables_without_the_columns_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("blurb\nOne\n")
+    (tmp_path / "b.csv").write_text("n\n1\n")
+    with pytest.raises(
+        InvalidSetting, match=r"no file of the folder holds documents.*a\.csv: the table has no column"
+    ):
+        list(read_documents(tmp_path))
+    stream = read_documents(tmp_path, columns=Columns(text=("blurb",)))
+    assert [document.id for document in stream] == ["a.csv#1"]
+    (tmp_path / "a.csv").write_text("text,file\nOne,x\n")
+    stream = read_documents(tmp_path, columns=Columns(text=("n",)))
+    assert [document.id for document in stream] == ["b.csv#1"]
+    assert len(stream.first_errors) == 1
+
+
+@pytest.mark.parametrize("name", ["a.txt", "folder", "items"])
+def test_names_of_columns_without_a_table_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "a.txt", tmp_path / "folder" / "a.txt"):
+        path.write_text("Text.")
+    source = ["Text."] if name == "items" else tmp_path / name
+    columns = Columns.of("isbn", None, "name")
+    with pytest.raises(InvalidSetting, match=r"id=, title= of a source without columns"):
+        list(read_documents(source, columns=columns))
+
+
+# Hostile files: refused, or read, within seconds, and the files beside them are read
+
+
+def nested_mail(line: bytes, n_levels: int, n_lines: int) -> bytes:
+    levels = b"".join(
+        b'Content-Type: multipart/mixed; boundary="b%d"\n\n--b%d\n' % (n, n) for n in range(n_levels)
+    )
+    return b"Subject: x\n" + levels + b"Content-Type: text/plain\n\n" + line * n_lines
+
+
+def directory_of_members(n_members: int) -> bytes:
+    """An archive whose directory has one member many times."""
+    one = zipped({"a": ""})
+    start, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
+    return one[:start] + one[start:end] * n_members + one[end:]
+
+
+def compressed_by(method: int) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        archive.writestr("word/document.xml", "<a/>")
+    return buffer.getvalue()
+
+
+ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "headers": ("a.eml", lambda: b"Subject: x\n" + b"X: y\n" * 30_000, "more than 20000 headers"),
+    "levels": ("a.eml", lambda: nested_mail(b"text\n", 90, 200_000), "too many multipart contents: 90"),
+    "parts": ("a.eml", lambda: nested_mail(b"--b0\n\na\n", 1, 30_000), "20000 lines between parts"),
+    "few parts": ("a.eml", lambda: nested_mail(b"--b0\n\na\n", 1, 2000), "more than 1000 parts"),
+    "messages in it": ("a.eml", lambda: b"Subject: x\n" + b"Content-Type: message/rfc822\n\n" * 9999, "Recursion"),
+    "delivery status": (
+        "a.eml",
+        lambda: b"Subject: x\nContent-Type: message/delivery-status\n\n" + b"a: b\n\n" * 30_000,
+        "20000 lines between parts",
+    ),
+    "large message": ("a.eml", lambda: b"Subject: x\n\n" + b" " * (64 << 20), "more than 67108864 bytes"),
+    "tags in mail": (
+        "a.eml",
+        lambda: b"Subject: x\nContent-Type: text/html\n\n" + b"<a>" * 2_000_001,
+        "more than 2000000 tags",
+    ),
+    "messages": ("a.mbox", lambda: b"From x\nTo: a\n\n" * 100_001, "more than 100000 messages"),
+    "members": ("a.docx", lambda: directory_of_members(20_001), "20001 members"),
+    "compression": ("a.docx", lambda: compressed_by(zipfile.ZIP_LZMA), "of a compression"),
+    "elements": ("a.docx", lambda: zipped({"word/document.xml": b"<p/>" * 5_000_001}), "tags and attributes"),
+    "attributes": ("a.docx", lambda: zipped({"word/document.xml": b"<p " + b"a=''" * 5_000_001}), "tags and attr"),
+    "default attributes": (
+        "a.docx",
+        lambda: zipped({"word/document.xml": b"<!DOCTYPE x [<!ATTLIST p y CDATA 'zz'>]><a/>"}),
+        "declares entities or attributes",
+    ),
+    "text": ("a.epub", lambda: epub({"c": "a " * (3 << 20)}), "more than 4194304 characters"),
+    "lines": ("a.md", lambda: b"\n" * (64 << 20) + b"a", "is too long: split it"),
+    "lines of a cell": (
+        "a.ipynb",
+        lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (32 << 20) + b'a"}]}',
+        "is too long: split it",
+    ),
+    "tags": ("a.html", lambda: b"<a>" * 2_000_001, "more than 2000000 tags"),
+    "chapters": ("a.epub", lambda: epub({f"c{n}": "<a>" * 600_000 for n in range(4)}), "more than 2000000 tags"),
+    "values": ("a.ipynb", lambda: b'{"x": [' + b"{}," * 5_000_001, "more than 5000000 values"),
+    "number": ("a.ipynb", lambda: b'{"cells": [], "x": ' + b"9" * 99_999 + b"}", "not a notebook in JSON"),
+    "columns": ("a.csv", lambda: b",".join(b"c%d" % n for n in range(200_000)) + b"\n", "no column 'text'"),
+    "items": ("a.json", lambda: b"[" * 200_000, "is not JSON"),
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_a_hostile_file_is_refused_and_others_are_read(tmp_path: Path, kind: str) -> None:
+    name, make, message = ATTACKS[kind]
+    (tmp_path / name).write_bytes(make())
+    (tmp_path / "z.txt").write_text("Text.")
+    stream = read_documents(tmp_path, skip_invalid=True)
+    assert [document.id for document in stream] == ["z.txt"]
+    (error,) = stream.first_errors
+    assert message in error
+    assert len(error) < 1000
+
+
+SLOW_FOR_THE_LIBRARY = {
+    "words": b"Subject: " + b"a b, " * 200_000,
+    "encoded words": b"Subject: " + b"=?utf-8?q?a?= " * 50_000,
+    "addresses": b"Subject: x\nTo: " + b"a <a@b>, " * 50_000,
+    "comments": b"Subject: x\nTo: " + b"(" * 100_000,
+    "parameters": b"Subject: x\nContent-Type: text/plain; " + b"; ".join(b"a*%d=x" % n for n in range(50_000)),
+    "date": b"Subject: x\nDate: " + b"1 " * 200_000,
+    "punycode": b"Subject: x\nContent-Type: text/plain; charset=punycode",
+}
+
+
+@pytest.mark.parametrize("kind", SLOW_FOR_THE_LIBRARY)
+def test_long_headers_are_cut_off(tmp_path: Path, kind: str) -> None:
+    body = b"text a-" + b"z9" * 500_000
+    document = one(tmp_path, "a.eml", SLOW_FOR_THE_LIBRARY[kind] + b"\n\n" + body)
+    assert document.text == body.decode()
+    assert len(document.title) <= 2000
+
+
+def test_a_page_in_an_encoding_for_names_of_hosts(tmp_path: Path) -> None:
+    assert one(tmp_path, "a.html", b"<meta charset=punycode>a-" + b"z9" * 500_000).text.startswith("a-z9")
