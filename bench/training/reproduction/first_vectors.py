@@ -26,7 +26,7 @@ from quarry.training.objectives.scoring import score_documents
 __all__ = ["FirstVectorsOfDocuments", "LexicalScores"]
 
 _SCALE = 20.0
-_WEIGHTS = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08)
+_WEIGHTS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
 _TUNING_QUERIES = 1000
 _MOST_TOKENS = 512
 _PAPER = {
