@@ -201,9 +201,10 @@ class RoutedIndex:
         query: str | None = None,
         filter: Mapping[str, object] | None = None,  # noqa: A002  # as in Engine.count
         limit: int | None = 100,
+        operators: bool = True,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
-        request = FacetRequest.of(field, query, limit)
+        request = FacetRequest.of(field, query, limit, operators)
         condition = None if filter is None else parse_filter(filter)
         return self._answer(lambda view: view.facets(request, condition))
 
