@@ -91,7 +91,7 @@ COMMANDS = {
     ),
     "reproduce": Command(
         "training.reproduce",
-        "claims of the papers on training for codes, in small",
+        "claims of the papers on training, in small",
         ("torch", "transformers", "safetensors", "matplotlib"),
     ),
 }

@@ -1,9 +1,9 @@
 """Quarry: an embeddable semantic search engine for text.
 
 ``build`` makes an index of documents, ``Engine.open`` opens one for searching and changing. Start reading with
-`engine`, whose methods are the public interface; `builder` builds an index, `options` has the options of builds,
-searches and open indexes. Names are imported when they are first used, so that importing the package takes little
-time.
+`index_reader`, which answers searches, and `engine`, which opens and changes an index; `builder` builds one, and
+`options` has the options of builds, searches and open indexes. Names are imported when they are first used, so
+that importing the package takes little time.
 
 May import: `quarry.formats`.
 """

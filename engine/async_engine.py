@@ -291,4 +291,4 @@ async def _end(future: asyncio.Future[Any]) -> None:
         except asyncio.CancelledError:
             continue
     if not future.cancelled():
-        future.exception()  # which is not reported as an error that nobody has seen
+        future.exception()  # so that asyncio does not report it as an error that was never retrieved

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
-from quarry.engine.arguments import shown
+from quarry.engine.arguments import checked_integer
 from quarry.engine.encoding.encoder import Encoder, trained_quantizer, trained_settings
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
@@ -53,8 +53,8 @@ class BuildPlan:
             opened = open_encoder(encoder)
             plan = cls(opened, _choose_representation(representation, opened), options)
         else:
-            _check_dim(dim, encoder, representation)
-            plan = cls(NoEncoder(dim, normalize=options.metric == "cosine"), Given(), options)
+            checked = _checked_dim(dim, encoder, representation)
+            plan = cls(NoEncoder(checked, normalize=options.metric == "cosine"), Given(), options)
         plan._check()
         return plan
 
@@ -98,16 +98,13 @@ class BuildPlan:
         return self.options.code_bytes_for(dim) if trained is None else trained.code_bytes
 
 
-def _check_dim(dim: object, encoder: object, representation: object) -> None:
+def _checked_dim(dim: object, encoder: object, representation: object) -> int:
     if encoder is not None or representation is not None:
         raise InvalidSetting(
             "dim is for an index without an encoder, whose documents all have vectors",
             expected="dim, or encoder and representation",
         )
-    if type(dim) is not int or not 1 <= dim < MAX_DIM:
-        raise InvalidSetting(
-            "dim is out of range", expected=f"an integer from 1 to {MAX_DIM - 1}", actual=shown(dim)
-        )
+    return checked_integer(dim, "dim", 1, MAX_DIM - 1)
 
 
 def _choose_representation(requested: str | Representation | None, encoder: Encoder) -> Representation:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from quarry.engine.arguments import checked_flag, shown
+from quarry.engine.arguments import checked_flag, checked_integer
 from quarry.engine.attempts.attempt import BuildAttempt, check_metric
 from quarry.engine.attempts.batches import divide
 from quarry.engine.attempts.job import WrittenBatch
@@ -131,7 +131,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
             then used to join what they write; the index is the same.
         like: folder of an index with the same encoder. The new one gets its representation and settings, which
             then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
-            compared and `Engine.add_indexes` can put them together. The number of shards is not taken over.
+            compared and `Engine.add_indexes` can join them. The number of shards is not copied.
         thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
             defaults.
         **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
@@ -248,19 +248,14 @@ def _commit_in_processes(
 
 
 def _checked_workers(workers: object) -> int | None:
-    if workers is not None and (type(workers) is not int or not 1 <= workers <= _MAX_WORKERS):
-        raise InvalidSetting(
-            "workers is out of range",
-            expected=f"an integer from 1 to {_MAX_WORKERS}, or None",
-            actual=shown(workers),
-        )
+    n_workers = None if workers is None else checked_integer(workers, "workers", 1, _MAX_WORKERS)
     if workers is not None and multiprocessing.current_process().daemon:
         raise InvalidSetting(
             "a daemonic process cannot start others",
             expected="workers=None, or a process that is not daemonic, unlike those of multiprocessing.Pool",
             actual=f"workers={workers}",
         )
-    return workers
+    return n_workers
 
 
 def checked_shards(shards: object) -> int | None:
@@ -269,11 +264,7 @@ def checked_shards(shards: object) -> int | None:
     Raises:
         InvalidSetting: it is out of range.
     """
-    if shards is not None and (type(shards) is not int or not 1 <= shards <= MAX_SHARDS):
-        raise InvalidSetting(
-            "shards is out of range", expected=f"an integer from 1 to {MAX_SHARDS}, or None", actual=shown(shards)
-        )
-    return shards
+    return None if shards is None else checked_integer(shards, "shards", 1, MAX_SHARDS)
 
 
 def _check_kind(directory: Directory, n_shards: int | None) -> None:

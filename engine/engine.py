@@ -332,7 +332,7 @@ class Engine(IndexReader):
             text: column of the texts, or several.
             title: column of the titles.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
-            remove_all: whether to go on if none of the files that the index has of the folder is there any more.
+            remove_all: whether to continue if none of the files that were indexed from the folder is left.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
@@ -367,7 +367,7 @@ class Engine(IndexReader):
         """Delete documents in the next commit and return how many; give either ids or a filter.
 
         Documents that were added and not committed yet are deleted too, and only their newest versions count: a
-        document that one of them replaces is not looked at. Documents that are added afterwards stay.
+        document that one of them replaces is not compared with the filter. Documents added afterwards stay.
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
@@ -496,7 +496,7 @@ class Engine(IndexReader):
     def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:
         """Merge all segments into as few as possible, without deleted documents; return the generation.
 
-        Commits merge in the background anyway when it pays. Uncommitted additions and deletions are kept.
+        Commits also merge in the background when there are many segments. Uncommitted changes are kept.
 
         Args:
             retrain: whether to train a new quantizer on the stored centroids and encode them again, for an index
@@ -596,7 +596,7 @@ class Engine(IndexReader):
     def refresh(self) -> bool:
         """Answer from the newest generation from now on; return whether there was a newer one.
 
-        An index that replaced this one, by copying or building, counts as newer, whatever its generation.
+        An index that replaced this one, by copying or building, counts as newer, even if its generation is lower.
         """
         return self._view.refresh()
 
@@ -615,8 +615,8 @@ class Engine(IndexReader):
         """Iterate over the documents in the order in which they are stored, in memory that does not grow.
 
         The order is the same until the index answers from another generation (see `refresh`), and a merge may
-        change it. An iterator reads the generation that it was made for, whatever is committed, refreshed or
-        closed meanwhile. ``for document in index`` iterates over all documents.
+        change it. An iterator reads the generation that it was made for, even if the index is changed,
+        refreshed or closed meanwhile. ``for document in index`` iterates over all documents.
 
         Args:
             filter: only documents that pass it; see `search`.

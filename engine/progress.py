@@ -77,7 +77,7 @@ class ProgressParts:
 
 
 def no_report(n_done: int, n_total: int | None) -> None:
-    """Report progress to nobody."""
+    """Ignore progress."""
 
 
 def count_items(items: Iterable[T], progress: Progress, n_expected: Callable[[], int | None]) -> Iterator[T]:

@@ -25,7 +25,7 @@ from quarry.formats.vectors.centroids import merge_centroids
 from quarry.formats.vectors.inverted_lists import ListRun, RunRows, merge_lists
 from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
 
-__all__ = ["MergeInput", "merge_segments", "number_run_rows"]
+__all__ = ["MergeInput", "merge_segments", "new_segment", "number_run_rows", "write_vectors"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,67 +81,70 @@ def merge_segments(
     """
     if sum(each.n_rows for each in inputs) > MAX_ROWS:
         raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
+    readers, keeps = [each.reader for each in inputs], [each.keep for each in inputs]
+    with (
+        new_segment(directory) as container,
+        closing(MergedPostings(directory, [reader.postings for reader in readers], keeps)) as merged_postings,
+        _run_concurrently(merged_postings.prepare, threads) as prepared,
+    ):
+        fields = write_vectors(inputs, container, nlist, code_bytes, keep_centroids)
+        merge_ids([reader.ids for reader in readers], keeps, container)
+        merge_metadata(directory, [reader.metadata for reader in readers], keeps, container)
+        # Texts last, because dictionaries may take a share of what was written.
+        merge_documents(directory, [reader.documents for reader in readers], keeps, container)
+        if threads > 1 and container.n_bytes >= directory.limits.sync_bytes:
+            container.sync()
+        prepared()
+        merged_postings.write(container)
+        return container.finish(fields)
+
+
+@contextlib.contextmanager
+def new_segment(directory: Directory) -> Iterator[ContainerWriter]:
+    """Create the file of a new segment, with a random id; it is deleted at the end unless it was finished."""
     segment_id = secrets.token_bytes(16)
     container = ContainerWriter(directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
     try:
-        merge = _SegmentMerge(directory, inputs, container)
-        return container.finish(merge.write(nlist, code_bytes, keep_centroids, threads))
+        yield container
     finally:
         container.discard()
 
 
-class _SegmentMerge:
-    """Writes the sections of one new segment."""
+def write_vectors(
+    inputs: Sequence[MergeInput],
+    container: ContainerWriter,
+    nlist: int,
+    code_bytes: int,
+    keep_centroids: bool,
+    reads_all: bool = True,
+) -> dict[str, object]:
+    """Write centroids and inverted lists, and return the fields of the new segment.
 
-    def __init__(self, directory: Directory, inputs: Sequence[MergeInput], container: ContainerWriter) -> None:
-        self._directory = directory
-        self._inputs = inputs
-        self._readers = [each.reader for each in inputs]
-        self._keeps = [each.keep for each in inputs]
-        self._container = container
-        self._n_rows = sum(each.n_rows for each in inputs)
-
-    def write(self, nlist: int, code_bytes: int, keep_centroids: bool, threads: int) -> dict[str, object]:
-        """Write all sections and return the fields of the new segment."""
-        merged_postings = MergedPostings(
-            self._directory, [reader.postings for reader in self._readers], self._keeps
-        )
-        with closing(merged_postings), _run_concurrently(merged_postings.prepare, threads) as prepared:
-            largest_norm = self._write_vectors(keep_centroids)
-            fit = self._write_lists(nlist, code_bytes) if nlist else None
-            self._write_documents()
-            if threads > 1 and self._container.n_bytes >= self._directory.limits.sync_bytes:
-                self._container.sync()
-            prepared()
-            merged_postings.write(self._container)
-        table = self._readers[0].centroids
-        return segment_fields(
-            n_docs=sum(each.n_docs for each in self._inputs),
-            n_rows=self._n_rows,
-            dim=table.dim,
-            largest_norm=largest_norm,
-            centroids=table.kind if keep_centroids else "none",
-            nlist=nlist,
-            code_bytes=code_bytes,
-            fit=fit,
-        )
-
-    def _write_vectors(self, keep_centroids: bool) -> float:
-        """Write the centroids and return an upper bound of their norms."""
-        tables = [reader.centroids for reader in self._readers]
-        return merge_centroids(tables, self._keeps, self._container, keep_centroids)
-
-    def _write_lists(self, nlist: int, code_bytes: int) -> QuantizationError | None:
-        sizes = merge_lists(number_run_rows(self._inputs), self._n_rows, nlist, code_bytes, self._container)
-        fits, rows = [each.fit for each in self._inputs], [each.n_rows for each in self._inputs]
-        return combine_errors(fits, rows, list_imbalance(sizes))
-
-    def _write_documents(self) -> None:
-        """Write ids, metadata and texts; texts last, because dictionaries may take a share of what was written."""
-        directory, keeps, container = self._directory, self._keeps, self._container
-        merge_ids([reader.ids for reader in self._readers], keeps, container)
-        merge_metadata(directory, [reader.metadata for reader in self._readers], keeps, container)
-        merge_documents(directory, [reader.documents for reader in self._readers], keeps, container)
+    Args:
+        inputs: see `merge_segments`, as for the following three.
+        container: the new file.
+        nlist: number of lists.
+        code_bytes: bytes of a code.
+        keep_centroids: whether the centroids are stored.
+        reads_all: see `quarry.formats.vectors.centroids.merge_centroids`.
+    """
+    tables, rows = [each.reader.centroids for each in inputs], [each.n_rows for each in inputs]
+    keeps = [each.keep for each in inputs]
+    largest_norm = merge_centroids(tables, keeps, container, keep_centroids, reads_all=reads_all)
+    fit = None
+    if nlist:
+        sizes = merge_lists(number_run_rows(inputs), sum(rows), nlist, code_bytes, container)
+        fit = combine_errors([each.fit for each in inputs], rows, list_imbalance(sizes))
+    return segment_fields(
+        n_docs=sum(each.n_docs for each in inputs),
+        n_rows=sum(rows),
+        dim=tables[0].dim,
+        largest_norm=largest_norm,
+        centroids=tables[0].kind if keep_centroids else "none",
+        nlist=nlist,
+        code_bytes=code_bytes,
+        fit=fit,
+    )
 
 
 @contextlib.contextmanager

@@ -5,23 +5,18 @@ Metadata is part of a document's frame and of columns over all documents, which 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 import numpy as np
 
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.layout import FileKind, FileRecord
-from quarry.formats.container.writer import ContainerWriter
+from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.ids import DocIdsWriter
 from quarry.formats.documents.store import DocStoreWriter, KnownDictionary, StoredDocument
 from quarry.formats.metadata.columns import MetadataWriter
 from quarry.formats.postings.postings import PostingsWriter
-from quarry.formats.segment import segment_fields
-from quarry.formats.segment_merge import MergeInput, number_run_rows
-from quarry.formats.vectors.centroids import merge_centroids
-from quarry.formats.vectors.inverted_lists import merge_lists
+from quarry.formats.segment_merge import MergeInput, new_segment, write_vectors
 
 __all__ = ["Rewrite", "rewrite_documents"]
 
@@ -54,43 +49,23 @@ def rewrite_documents(
     Raises:
         FormatError: a segment is damaged; no file is left behind.
     """
-    segment_id = secrets.token_bytes(16)
-    container = ContainerWriter(directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
-    try:
-        tables, keeps = [each.reader.centroids for each in inputs], [each.keep for each in inputs]
-        largest_norm = merge_centroids(tables, keeps, container, keep_centroids, reads_all=False)
-        n_rows = sum(each.n_rows for each in inputs)
-        if nlist:
-            merge_lists(number_run_rows(inputs), n_rows, nlist, code_bytes, container)
-        with ExitStack() as stack:
-            ids = stack.enter_context(closing(DocIdsWriter(directory)))
-            store = stack.enter_context(closing(DocStoreWriter(directory, known)))
-            postings = stack.enter_context(closing(PostingsWriter(directory)))
-            metadata = stack.enter_context(closing(MetadataWriter(directory)))
-            for doc_id, document in _documents(inputs):
-                changed, terms = rewrite(doc_id, document)
-                ids.add(doc_id)
-                store.add(StoredDocument(document.title, document.text, changed, document.spans))
-                postings.add(terms)
-                metadata.add(changed)
-                for part in (ids, store, postings, metadata):
-                    part.spill()
-            for part in (ids, postings, metadata, store):
-                part.write(container)
-            return container.finish(
-                segment_fields(
-                    n_docs=len(ids),
-                    n_rows=n_rows,
-                    dim=tables[0].dim,
-                    largest_norm=largest_norm,
-                    centroids=tables[0].kind if keep_centroids else "none",
-                    nlist=nlist,
-                    code_bytes=code_bytes,
-                    fit=None,
-                )
-            )
-    finally:
-        container.discard()
+    with new_segment(directory) as container, ExitStack() as stack:
+        fields = write_vectors(inputs, container, nlist, code_bytes, keep_centroids, reads_all=False)
+        ids = stack.enter_context(closing(DocIdsWriter(directory)))
+        store = stack.enter_context(closing(DocStoreWriter(directory, known)))
+        postings = stack.enter_context(closing(PostingsWriter(directory)))
+        metadata = stack.enter_context(closing(MetadataWriter(directory)))
+        for doc_id, document in _documents(inputs):
+            changed, terms = rewrite(doc_id, document)
+            ids.add(doc_id)
+            store.add(StoredDocument(document.title, document.text, changed, document.spans))
+            postings.add(terms)
+            metadata.add(changed)
+            for part in (ids, store, postings, metadata):
+                part.spill()
+        for part in (ids, postings, metadata, store):
+            part.write(container)
+        return container.finish({**fields, "fit": None})
 
 
 def _documents(inputs: Sequence[MergeInput]) -> Iterator[tuple[str, StoredDocument]]:

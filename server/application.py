@@ -52,12 +52,15 @@ class SearchApp:
         models: how the indexes are opened.
         access: who may use them.
         limits: what requests may ask for.
+        metrics: counts requests.
 
     Attributes:
         indexes: the indexes by name.
     """
 
-    def __init__(self, paths: Mapping[str, Path], models: Models, access: Access, limits: Limits) -> None:
+    def __init__(
+        self, paths: Mapping[str, Path], models: Models, access: Access, limits: Limits, metrics: Metrics
+    ) -> None:
         self.indexes: dict[str, ServedIndex] = {}
         self._workers = Workers(limits.n_threads, limits.max_waiting, "quarry-search")
         self._watchers = Workers(1, limits.max_waiting, "quarry-watch")
@@ -67,7 +70,6 @@ class SearchApp:
         except BaseException:
             self.close()
             raise
-        metrics = Metrics()
         operations = IndexOperations(self.indexes, self._workers, limits, metrics).operations()
         service = ServiceOperations(self.indexes, self._watchers, metrics, access, operations).operations()
         cors = Middleware(
@@ -118,6 +120,7 @@ def app(  # keywords, each with a default
     access: Access | None = None,
     limits: Limits | None = None,
     open_reader: Callable[[Path], IndexReader] | None = None,
+    metrics: Metrics | None = None,
 ) -> SearchApp:
     """Open indexes and return an ASGI application that serves them.
 
@@ -131,6 +134,7 @@ def app(  # keywords, each with a default
         limits: what requests may ask for; None: the defaults.
         open_reader: opens the folder of an index for reading, for example `quarry.distributed.serve_index`; None:
             `Engine.open`.
+        metrics: counts requests; None: those of this application alone.
 
     Raises:
         InvalidSetting: there is no index, a name occurs twice, or another value is not valid.
@@ -145,7 +149,7 @@ def app(  # keywords, each with a default
         threads=threads,
         open_reader=open_reader,
     )
-    return SearchApp(_named(indexes), models, access, limits)
+    return SearchApp(_named(indexes), models, access, limits, metrics or Metrics())
 
 
 def _named(indexes: Paths) -> dict[str, Path]:

@@ -7,13 +7,17 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING
 
 from quarry.engine.cli.words import name_indexes, parse_path
-from quarry.formats.errors import BackendUnavailable
+from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 if TYPE_CHECKING:  # needs a library that may be missing
+    from quarry.server.application import SearchApp
+    from quarry.server.http.figures import FiguresFolder
     from quarry.server.served_index import IndexReader
 
 __all__ = ["add_arguments", "run"]
@@ -63,7 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="encoder bundle of all indexes (default: the bundled encoder that each has)",
     )
     parser.add_argument("--reranker", type=parse_path, metavar="FOLDER", help="bundle of a reranker")
-    parser.add_argument("--threads", type=int, metavar="N", help="number of searches at once")
+    parser.add_argument("--threads", type=int, metavar="N", help="number of searches at once, in each process")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that answer requests, each with indexes and models of its own (default: 1)",
+    )
     for name, kind, what in _LIMITS:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=f"limit: {what}")
 
@@ -84,11 +95,16 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
         from quarry.server.http.access import LOOPBACK_HOSTS, Access
         from quarry.server.http.keys import find_key
         from quarry.server.limits import Limits
+        from quarry.server.processes import run_processes
         from quarry.server.running import is_loopback, listen, run_server, url_of
     except ModuleNotFoundError as error:
         raise BackendUnavailable(
             f"serving needs {error.name}", expected="the extra: pip install 'quarry-search[server]'"
         ) from error
+    if args.processes < 1 or (args.processes > 1 and open_reader is not None):
+        raise InvalidSetting(
+            "not a number of processes", expected="1 with --ray, otherwise 1 or more", actual=args.processes
+        )
     given = {name: getattr(args, name) for name, *_ in _LIMITS if getattr(args, name) is not None}
     limits = Limits(threads=args.threads, **given)
     own = [] if args.host in ("0.0.0.0", "::") else [f"[{args.host}]" if ":" in args.host else args.host]
@@ -99,21 +115,46 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
         hosts=(*LOOPBACK_HOSTS, *own, *(args.allow_host or ())),
         origins=tuple(args.allow_origin),
     )
-    logging.basicConfig(format="quarry: %(message)s", level=logging.WARNING)
-    with (
-        listen(args.host, args.port) as opened,
-        app(
-            name_indexes(args.index),
-            encoder=args.encoder,
-            reranker=args.reranker,
-            access=access,
-            limits=limits,
-            open_reader=open_reader,
-        ) as served,
-    ):
-        where = f"{', '.join(served.indexes)} at {url_of(opened)}"
-        run_server(served, opened, limits.timeout_s, lambda: _print(f"serving {where} (Ctrl+C stops)"))
+    make_app = partial(
+        app,
+        name_indexes(args.index),
+        encoder=args.encoder,
+        reranker=args.reranker,
+        access=access,
+        limits=limits,
+        open_reader=open_reader,
+    )
+    _log_warnings()
+    with listen(args.host, args.port) as opened:
+        url = url_of(opened)
+        with make_app() as served:
+            line = f"serving {', '.join(served.indexes)} at {url} (Ctrl+C stops)"
+            if args.processes == 1:
+                run_server(served, opened, limits.timeout_s, lambda: _print(line))
+                return 0
+        serve = partial(_serve, make_app, limits.timeout_s)
+        run_processes(serve, opened, args.processes, limits.timeout_s, lambda: _print(line))
     return 0
+
+
+def _serve(
+    make_app: Callable[..., SearchApp],
+    grace_s: float,
+    opened: socket,
+    figures: FiguresFolder,
+    started: Callable[[], None],
+) -> None:
+    """Serve in one of several processes, see `quarry.server.processes`."""
+    from quarry.server.http.metrics import Metrics
+    from quarry.server.running import run_server
+
+    _log_warnings()
+    with make_app(metrics=Metrics(figures)) as served:
+        run_server(served, opened, grace_s, started)
+
+
+def _log_warnings() -> None:
+    logging.basicConfig(format="quarry: %(message)s", level=logging.WARNING)
 
 
 def _print(line: str) -> None:

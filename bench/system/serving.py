@@ -44,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_collection(parser, queries=500)
     parser.add_argument("--clients", type=int, default=4, help="connections that search (default: 4)")
     parser.add_argument("--seconds", type=float, default=60, help="duration of the load (default: 60)")
-    parser.add_argument("--mode", choices=("dense", "hybrid"), default="hybrid", help="mode of the searches")
+    parser.add_argument("--processes", type=int, default=1, help="of the server (default: 1)")
+    parser.add_argument(
+        "--mode", choices=("dense", "hybrid", "lexical"), default="hybrid", help="mode of the searches"
+    )
     add_out(parser, "serve")
 
 
@@ -54,20 +57,22 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "index"
         engine.build(({"id": name, "text": text} for name, text in collection.documents.items()), path)
-        with _serving(path) as (port, key):
+        with _serving(path, args.processes) as (port, key):
             load = _Load(port, key, list(collection.queries.values()), args.mode)
             found = load.measure(args.clients, args.seconds)
-    record = {"collection": collection.name, "n_documents": len(collection.documents), "mode": args.mode, **found}
+    about = {"collection": collection.name, "n_documents": len(collection.documents)}
+    record = {**about, "mode": args.mode, "n_processes": args.processes, **found}
     print(json.dumps(record, indent=2))
     append_result(args.out, record)
     return 1 if found["n_wrong"] else 0
 
 
 @contextmanager
-def _serving(path: Path) -> Iterator[tuple[int, str]]:
+def _serving(path: Path, n_processes: int) -> Iterator[tuple[int, str]]:
     """Run a server of an index; yield its port and its write key."""
     key = secrets.token_urlsafe(24)
     command = [sys.executable, "-m", "quarry", "serve", f"load={path}", "--port", "0"]
+    command += ["--processes", str(n_processes)]
     environment = os.environ | {"QUARRY_WRITE_KEY": key}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

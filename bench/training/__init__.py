@@ -1,6 +1,6 @@
-"""Measurements of training: `encoders` compares trained encoders with the bundled one.
+"""Measurements of training: `encoders` compares trained encoders, `reproduce` methods of the papers in small.
 
-Raw results are in ``bench/results/trained_encoders.jsonl``.
+Raw results are in ``bench/results/trained_encoders.jsonl`` and ``bench/results/reproduce.jsonl``.
 
 May import: `bench.data`, `bench.harness`, `quarry`.
 """

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from bench.data.collections import Collection, data_folder, read_collection
 from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
 from quarry.training.data.json_lines import json_lines
 
-__all__ = ["COLLECTIONS", "articles_by_title", "held_out_articles", "pairs_collection"]
+__all__ = [
+    "COLLECTIONS",
+    "SMALL_COLLECTIONS",
+    "articles_by_title",
+    "held_out_articles",
+    "join_documents",
+    "pairs_collection",
+]
 
 _SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
 _HELD_OUT_ARTICLES = 40
@@ -29,6 +37,35 @@ def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
     entries = iterate_beir_entries(folder, "queries")
     queries = {entry["_id"]: entry["text"] for entry in entries if entry["_id"] in qrels}
     return Collection(f"{name}-held-out", "train", documents, queries, qrels).subset(None, n_queries)
+
+
+def join_documents(collection: Collection, count: int) -> Collection:
+    """Documents of several paragraphs each: those that follow each other and have the same first line, a title.
+
+    A document is relevant as its most relevant paragraph; its id is that of the first one.
+
+    Args:
+        collection: paragraphs, with their title in the first line.
+        count: how many paragraphs are joined; the last ones of an article may be fewer.
+    """
+    documents: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    owner, title, n_joined = "", "", 0
+    for name, text in collection.documents.items():
+        first, _, body = text.partition("\n")
+        if owner and first == title and n_joined < count:
+            documents[owner] += f"\n{body}"
+        else:
+            owner, title, n_joined = name, first, 0
+            documents[owner] = text
+        owners[name], n_joined = owner, n_joined + 1
+    qrels: dict[str, dict[str, int]] = {}
+    for query, judged in collection.qrels.items():
+        joined: dict[str, int] = {}
+        for name, score in judged.items():
+            joined[owners[name]] = max(score, joined.get(owners[name], score))
+        qrels[query] = joined
+    return replace(collection, documents=documents, qrels=qrels)
 
 
 def pairs_collection(name: str, count: int) -> Collection:
@@ -62,7 +99,7 @@ def articles_by_title(name: str, id_prefix: str, n_articles: int) -> Collection:
     return Collection(f"{name}-titles", "titles", documents, queries, qrels)
 
 
-COLLECTIONS: dict[str, Callable[[], Collection]] = {
+SMALL_COLLECTIONS: dict[str, Callable[[], Collection]] = {
     # For choices: never trained on, and not what is reported.
     "held-out": lambda: held_out_articles("squad", _HELD_OUT_ARTICLES, _SQUAD_QUERIES),
     "ohsumed": lambda: pairs_collection("ohsumed", _PAIRS),
@@ -71,4 +108,10 @@ COLLECTIONS: dict[str, Callable[[], Collection]] = {
     "squad": lambda: read_collection(data_folder("squad"), "dev").subset(_SQUAD_DOCUMENTS, _SQUAD_QUERIES),
     "cranfield": lambda: read_collection(data_folder("cranfield"), "test"),
 }
-"""Collections by name."""
+"""Collections by name that are measured in minutes."""
+
+COLLECTIONS: dict[str, Callable[[], Collection]] = {
+    **SMALL_COLLECTIONS,
+    "squad-whole": lambda: read_collection(data_folder("squad"), "dev"),
+}
+"""All collections by name."""

@@ -20,7 +20,7 @@ from bench.data.collections import Collection
 from bench.data.quality import Quality, measure_quality
 from bench.data.recode import recode_index
 from bench.harness.records import add_out, append_result
-from bench.training.collections import COLLECTIONS
+from bench.training.collections import COLLECTIONS, SMALL_COLLECTIONS
 from quarry.engine import Engine, Hit, build
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
@@ -38,7 +38,9 @@ _CODE_BYTES = (24, 8)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench trained_encoders``."""
     parser.add_argument("encoders", nargs="+", help=f"folders of bundles; {BUNDLED!r}: the encoder of Quarry")
-    parser.add_argument("--on", choices=COLLECTIONS, action="append", help="may be repeated; default: all of them")
+    parser.add_argument(
+        "--on", choices=COLLECTIONS, action="append", help="may be repeated; default: the small ones"
+    )
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0], help="of the training of codes, which are measured for each"
     )
@@ -47,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure every encoder on every collection, print a table and append the raw results to a file."""
-    for name in args.on or COLLECTIONS:
+    for name in args.on or SMALL_COLLECTIONS:
         collection = COLLECTIONS[name]()
         print(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
         for source in args.encoders:
@@ -107,7 +109,9 @@ def _one_vector(collection: Collection, snapshot: Snapshot, queries: np.ndarray)
     last_rows = [int(table.rows_of(np.array([doc]))[0][-1]) for doc in range(segment.record.n_docs)]
     ids = [segment.reader.ids[doc] for doc in range(segment.record.n_docs)]
     run = {}
-    for query, scores in zip(collection.queries, queries @ vectors.vectors(np.array(last_rows)).T, strict=True):
+    documents = vectors.vectors(np.array(last_rows)).T
+    for query, vector in zip(collection.queries, queries, strict=True):
+        scores = vector @ documents
         best = np.argsort(-scores, kind="stable")[:_N_HITS]
         run[query] = {ids[number]: float(scores[number]) for number in best.tolist()}
     return measure_quality(collection.qrels, run)

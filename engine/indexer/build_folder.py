@@ -24,7 +24,7 @@ _ATTEMPTS = 100  # each fails only if another build has deleted the folder in be
 class BuildFolder:
     """Holds the write lock of a folder while a build runs; a context manager.
 
-    Several processes may enter it at once: one of them gets the lock, the others leave the folder alone. A build
+    Several processes may enter it at once: one of them gets the lock, the others change nothing. A build
     that fails deletes the folder only if it made it, holds the lock and there is no index; one that does not get
     the lock deletes at most an empty folder that it made. Folders above that were made stay.
 
@@ -32,7 +32,7 @@ class BuildFolder:
         path: absolute path of the folder.
         overwrite: whether an index that is there may be replaced.
         wait_s: seconds to wait for another writer that holds the lock.
-        can_replace: whether the caller can ask for `overwrite`, for the error.
+        can_replace: whether the caller has an argument `overwrite`, which the error then names.
 
     Attributes:
         path: of the folder.

@@ -61,7 +61,7 @@ class IndexWriter(BatchWriter):
         directory: of the index.
         encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for encoding, training and coding.
-        fresh: settings of a new index: the first commit replaces whatever is there. None: the index that is there
+        fresh: settings of a new index; the first commit replaces an index that exists. None: the existing index
             is changed.
         thresholds: sizes from which on segments have inverted lists or are merged; None: the defaults.
         merges: whether segments are merged in the background after commits; otherwise only by `merge`.
@@ -184,9 +184,9 @@ class IndexWriter(BatchWriter):
                 )
             try:
                 self._changes.add(batch)
-            except (InvalidDocument, InvalidSetting, FormatError):  # before anything of it was taken
+            except (InvalidDocument, InvalidSetting, FormatError):  # raised before any document was added
                 raise
-            except BaseException as error:  # half a batch may have been taken
+            except BaseException as error:  # a part of the batch may have been added
                 self._fail(error)
                 raise
             self.n_tokens += sum(batch.n_tokens or ())
@@ -477,8 +477,8 @@ class IndexWriter(BatchWriter):
 
         Args:
             error: what the step failed with.
-            message: for a step that has changed nothing if it fails: says so. None: the step may be half done, and
-                the writer is closed.
+            message: of the error, if the failed step has changed nothing. None: the step may be half done, and the
+                writer is closed.
 
         Raises:
             CommitFailed: `error` is an I/O error.

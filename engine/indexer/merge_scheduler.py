@@ -161,7 +161,7 @@ class MergeScheduler:
                 self._run_all()
                 self._pause = 0
         except BaseException as error:
-            if self._stop.is_set():  # whatever it is, the merge was given up
+            if self._stop.is_set():  # the merge was given up, so its error does not matter
                 self._finish(None)
                 return
             _log.exception("merging segments of %s failed", self._committer.directory.path)
@@ -181,7 +181,7 @@ class MergeScheduler:
         return self._paths() >= {source.reader.path for source in task.sources}
 
     def _claim(self) -> bool:
-        """Whether the thread goes on; if not, the next request starts another one."""
+        """Return whether the thread continues; if not, the next request starts another one."""
         with self._lock:
             if self._is_wanted and not self._stop.is_set():
                 self._is_wanted = False
@@ -282,7 +282,7 @@ def _require_centroids(segments: Iterable[OpenSegment]) -> None:
         if segment.reader.centroids.kind == "none":
             raise InvalidSetting(
                 "the index stores codes alone, and training on them would lose more than it gains; "
-                "build the index anew from its documents",
+                "build the index again from its documents",
                 path=segment.reader.path,
                 expected="an index that stores centroids",
                 actual='centroids="none"',

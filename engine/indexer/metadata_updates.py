@@ -67,7 +67,7 @@ class MetadataUpdates:
         self._changes.update(changes)
 
     def clear(self) -> None:
-        """Forget all changes."""
+        """Discard all changes."""
         self._changes = {}
 
     def write(self, current: CurrentGeneration, deletions: Deletions, merger: SegmentMerger) -> list[Merged]:

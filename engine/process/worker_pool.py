@@ -122,7 +122,7 @@ class WorkAhead(Generic[T, R]):
             item = next(items)
         except StopIteration:
             self._items = None
-        except Exception as error:  # raised in its turn
+        except Exception as error:  # raised after the items before it
             self._items, self._failure = None, error
         else:
             self._under_way.append(self._pool.submit(self._work, item))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.product_encoder import ProductEncoder
 from quarry.formats.vectors.quantization_error import QuantizationError, list_imbalance
 from quarry.formats.vectors.quantizer import Quantizer
@@ -55,8 +56,7 @@ class VectorCoder:
         self._squares = np.zeros(2)
         self._n_measured = 0
         n_sub, ksub, dsub = quantizer.encode_codebook.shape
-        self._coarse = faiss.IndexFlatIP(n_sub * dsub)
-        self._coarse.add(quantizer.coarse)
+        self._assigner = ListAssigner(quantizer.coarse)
         self._pq = faiss.ProductQuantizer(n_sub * dsub, n_sub, int(ksub).bit_length() - 1)
         faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.encode_codebook).ravel(), self._pq.centroids)
         self._product = ProductEncoder(quantizer.encode_codebook) if quantizer.nbits == _PACKED_BITS else None
@@ -101,7 +101,7 @@ class VectorCoder:
     def _code(self, vectors: Floats, threads: int) -> _Coded:
         set_faiss_threads(threads)
         rotated = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
-        lists = self._coarse.search(rotated, 1)[1][:, 0].astype(np.int64)
+        lists = self._assigner.assign(rotated, threads)
         rest = rotated - self._quantizer.coarse[lists] if self._quantizer.by_residual else rotated
         codes = self._pq.compute_codes(rest) if self._product is None else self._product.encode(rest)
         some = slice(None, None, _ERROR_STRIDE)

@@ -19,7 +19,7 @@ MAX_IMBALANCE_RATIO = 2.0  # rows that a search reads, compared with those right
 MAX_GROWTH = 4.0  # of the index since training; it then has half the lists it should have
 FINE = "fine"
 RETRAIN = "merge(retrain=True) recommended"
-REBUILD = "building the index anew recommended"  # if only codes are stored, there is nothing to train on
+REBUILD = "building the index again recommended"  # if only codes are stored, there is nothing to train on
 
 
 def drift_statistics(snapshot: Snapshot) -> dict[str, object] | None:

@@ -10,17 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.quantization.candidates import measure_candidate_rows
+from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
 from quarry.engine.quantization.codebook import extract_codebook, train_codes
 from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
+from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
+    "Rows",
     "choose_nlist",
     "count_training_rows",
     "measured",
@@ -30,10 +32,11 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float32]
+Rows = Floats | StoredBatch
+"""(n, dim) float32 rows, or rows from which some can be taken as float32."""
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 256 << 20
-_COARSE_ITERATIONS = 8
 _CODED_AT_ONCE = 8192
 
 
@@ -62,27 +65,9 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
     short = 8 * code_bytes < sample.shape[1]
     rotation = train_rotation(sample, 2 * code_bytes, seed) if short else None
     rotated = sample if rotation is None else sample @ rotation.T
-    coarse = _train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
+    coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
     codebook = extract_codebook(train_codes(rotated, 2 * code_bytes, seed))
     return Quantizer(coarse, codebook, codebook, rotation, False)
-
-
-def _train_coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) -> Floats:
-    """Return (nlist, dim) float32 centroids, by k-means of (n, dim) float32 rows."""
-    import faiss
-
-    set_faiss_threads(threads)
-    kmeans = faiss.Kmeans(
-        sample.shape[1],
-        nlist,
-        niter=_COARSE_ITERATIONS,
-        seed=seed & 0x7FFFFFFF,
-        spherical=False,
-        min_points_per_centroid=1,
-        max_points_per_centroid=1 << 30,
-    )
-    kmeans.train(sample)
-    return np.ascontiguousarray(kmeans.centroids, np.float32)
 
 
 def measured(
@@ -114,12 +99,12 @@ def measured(
 
 
 def train_on(
-    batches: Iterable[Floats], n_rows: int, settings: IndexSettings, threads: int, nlist: int | None = None
+    batches: Iterable[Rows], n_rows: int, settings: IndexSettings, threads: int, nlist: int | None = None
 ) -> Quantizer:
     """Train a quantizer for `n_rows` centroids on a sample of them, in bounded memory.
 
     Args:
-        batches: the centroids, (n, dim) float32 each.
+        batches: the centroids, in their order.
         n_rows: their number.
         settings: of the index.
         threads: how many to use.
@@ -133,7 +118,7 @@ def train_on(
 
 def train_lists(
     codes: Quantizer,
-    batches: Iterable[Floats],
+    batches: Iterable[Rows],
     n_rows: int,
     settings: IndexSettings,
     threads: int,
@@ -147,7 +132,7 @@ def train_lists(
 
     Args:
         codes: the quantizer.
-        batches: the centroids, (n, dim) float32 each.
+        batches: the centroids, in their order.
         n_rows: their number.
         settings: of the index.
         threads: how many to use.
@@ -158,7 +143,7 @@ def train_lists(
     nlist = choose_nlist(n_rows) if thresholds.nlist is None else thresholds.nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
     n_lists = max(1, min(nlist, len(sample) // 16))
-    coarse = _train_coarse_centroids(codes.rotate(sample), n_lists, settings.seed, threads)
+    coarse = train_coarse_centroids(codes.rotate(sample), n_lists, settings.seed, threads)
     return measured(replace(codes, coarse=coarse, search_settings=()), sample, n_rows, threads)
 
 
@@ -166,7 +151,7 @@ def _as_queries(sample: Floats, settings: IndexSettings) -> Floats:
     return sample if settings.metric is None else Metric.of_settings(settings).queries_of_rows(sample)
 
 
-def _draw_sample(batches: Iterable[Floats], n_rows: int, nlist: int, settings: IndexSettings) -> Floats:
+def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> Floats:
     """Draw the rows that a quantizer with `nlist` lists is trained on: (n, dim) float32, in their order."""
     n_sample = count_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)

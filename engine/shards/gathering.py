@@ -48,7 +48,7 @@ class ShardThreads:
 
 
 class Gathering:
-    """The requests of one search to the shards: a shard that did not answer one of them is not asked again.
+    """The requests of one search to the shards: a shard that did not answer one of them gets no others.
 
     Args:
         threads: of the shards.
@@ -119,7 +119,7 @@ class Gathering:
 
         Raises:
             ShardTimeout: it has not answered by the deadline.
-            PoolClosed: the index was closed before the shard was asked.
+            PoolClosed: the index was closed before the request was sent.
         """
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not wait([future], seconds).done:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Final, Literal, cast
 
 from quarry.formats.bundle.folder import (
@@ -14,13 +13,11 @@ from quarry.formats.bundle.folder import (
     MODEL_NAME,
     PRECISION,
     SHA256,
-    TOKENIZER_NAME,
     BundleFolder,
+    BundleType,
     SourceRecord,
     compute_identity,
-    read_manifest,
     read_source,
-    write_folder,
 )
 from quarry.formats.container.fields import Fields
 from quarry.formats.errors import CorruptFile
@@ -154,6 +151,11 @@ class EncoderBundle(BundleFolder):
 
     settings: EncoderSettings
 
+    def __post_init__(self) -> None:
+        quantizer = self.settings.quantizer
+        if quantizer is not None and quantizer not in self.files:
+            raise CorruptFile("the manifest names a file that it does not list", path=self.path, actual=quantizer)
+
     @property
     def vector_identity(self) -> str:
         """The identity of its vectors: that of the encoder, or another one for a variant too far from fp32."""
@@ -183,43 +185,6 @@ def compute_encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -
     if settings.query_source is not None:
         parts["query_source"] = settings.query_source.sha256
     return compute_identity(parts)
-
-
-def load_bundle(path: str | Path) -> EncoderBundle:
-    """Read and check the manifest of a bundle; sizes of files are checked, contents are checked by `verify_files`.
-
-    Raises:
-        InvalidSetting: there is no bundle at the path, or it contains no encoder.
-        FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest is not valid, or a file is missing or a link.
-        TruncatedFile: a file has another size than in the manifest.
-    """
-    folder, fields = read_manifest(path, "encoder")
-    settings = _parse_settings(fields)
-    if settings.quantizer is not None and settings.quantizer not in folder.files:
-        raise CorruptFile("the manifest names a file that it does not list", path=path, actual=settings.quantizer)
-    folder.check(compute_encoder_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    return EncoderBundle(folder.path, folder.identity, folder.files, settings)
-
-
-def write_bundle(path: str | Path, settings: EncoderSettings, files: Mapping[str, bytes | Path]) -> EncoderBundle:
-    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
-
-    Args:
-        path: the new folder.
-        settings: for the manifest.
-        files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
-
-    Returns:
-        The bundle, read back.
-
-    Raises:
-        InvalidSetting: the folder exists already.
-        CorruptFile: the settings or file names are not valid; nothing is left behind.
-    """
-    return write_folder(
-        path, _to_members(settings), lambda digest: compute_encoder_identity(settings, digest), files, load_bundle
-    )
 
 
 def _to_members(settings: EncoderSettings) -> dict[str, object]:
@@ -312,3 +277,8 @@ def _parse_parity(fields: Fields) -> ParityRecord:
     )
     fields.refuse_unknown()
     return record
+
+
+_TYPE = BundleType("encoder", EncoderBundle, _parse_settings, _to_members, compute_encoder_identity)
+load_bundle = _TYPE.load
+write_bundle = _TYPE.write

@@ -27,7 +27,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
 from quarry.formats.container.fields import Fields, read_json
@@ -47,15 +47,14 @@ __all__ = [
     "TOKENIZER_NAME",
     "BundleFolder",
     "BundleKind",
+    "BundleType",
     "FileDigest",
     "SourceRecord",
     "add_bundle_file",
     "compute_identity",
     "file_sha256",
     "read_bundle_kind",
-    "read_manifest",
     "read_source",
-    "write_folder",
 ]
 
 BUNDLE_FORMAT: Final = 1
@@ -85,6 +84,7 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _KIND: Final = re.compile(r"[a-z]{1,16}")
 
 BundleKind = Literal["encoder", "reranker"]
+SettingsT = TypeVar("SettingsT")
 BundleT = TypeVar("BundleT", bound="BundleFolder")
 
 
@@ -209,34 +209,6 @@ def compute_identity(parts: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def read_manifest(path: str | Path, kind: BundleKind) -> tuple[BundleFolder, Fields]:
-    """Read the manifest of a bundle of one kind, and the members that all kinds have in common.
-
-    Returns:
-        The folder, and the remaining members of the manifest: the settings of this kind.
-
-    Raises:
-        InvalidSetting: there is no bundle at the path, or one of another kind.
-        FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest is not valid.
-        AccessFailed: it cannot be read.
-    """
-    folder = checked_path(path, "path").absolute()  # files are read later, perhaps from another working directory
-    fields = _read_manifest_fields(folder, f"{kind} bundle")
-    version = fields.integer("format", 1, 2**31)
-    if version > BUNDLE_FORMAT:
-        raise FormatTooNew(
-            "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
-        )
-    found = _take_kind(fields)
-    if found != kind:
-        raise InvalidSetting(
-            f"the bundle contains no {kind}", path=folder, expected=f"kind {kind}", actual=f"kind {found}"
-        )
-    identity = fields.text("identity", pattern=_IDENTITY)
-    return BundleFolder(folder, identity, _parse_files(fields.child("files"))), fields
-
-
 def read_bundle_kind(path: str | Path) -> str:
     """Return the kind of the bundle at a path, "encoder" or "reranker"; reads the manifest only.
 
@@ -247,47 +219,90 @@ def read_bundle_kind(path: str | Path) -> str:
     return _take_kind(_read_manifest_fields(Path(path), "bundle"))
 
 
-def write_folder(
-    path: str | Path,
-    members: Mapping[str, object],
-    identity_for: Callable[[str], str],
-    files: Mapping[str, bytes | Path],
-    load: Callable[[Path], BundleT],
-) -> BundleT:
-    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
+@dataclass(frozen=True)
+class BundleType(Generic[SettingsT, BundleT]):
+    """How bundles of one kind are read and written.
 
-    Args:
-        path: the new folder.
-        members: of the manifest, besides ``format``, ``identity`` and ``files``.
-        identity_for: computes the identity from the tokenizer's SHA-256.
-        files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
-        load: reads a bundle of this kind, to check the new one.
-
-    Returns:
-        The bundle, read back.
-
-    Raises:
-        InvalidSetting: the folder exists already.
-        CorruptFile: members or file names are not valid; nothing is left behind.
-        OSError: an I/O error occurred; nothing is left behind.
+    Attributes:
+        kind: stated by their manifests.
+        make: makes a bundle of path, identity, files and settings.
+        parse: takes the settings from the members of a manifest.
+        members: returns the members of a manifest for settings.
+        identify: computes the identity from settings and the tokenizer's SHA-256.
     """
-    folder = Path(path)
-    if folder.exists():
-        raise InvalidSetting("the path exists already; a bundle needs a new folder", path=folder)
-    part = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
-    part.mkdir(parents=True)
-    try:
-        records = _write_files(part, files)
-        identity = identity_for(records[TOKENIZER_NAME].sha256)
-        _write_manifest(part, members, identity, records)
-        load(part)
-        part.rename(folder)
-    except BaseException as error:
-        shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # for example if the disk is full
-            error.filename = str(folder)
-        raise
-    return load(folder)
+
+    kind: BundleKind
+    make: Callable[[Path, str, Mapping[str, FileDigest], SettingsT], BundleT]
+    parse: Callable[[Fields], SettingsT]
+    members: Callable[[SettingsT], Mapping[str, object]]
+    identify: Callable[[SettingsT, str], str]
+
+    def load(self, path: str | Path) -> BundleT:
+        """Read and check the manifest of a bundle; sizes of files are checked, contents by `verify_files`.
+
+        Raises:
+            InvalidSetting: there is no bundle at the path, or one of another kind.
+            FormatTooNew: a later version wrote it.
+            CorruptFile: the manifest is not valid, or a file is missing or a link.
+            TruncatedFile: a file has another size than in the manifest.
+            AccessFailed: a file cannot be read.
+        """
+        # Files are read later, perhaps from another working directory.
+        folder = checked_path(path, "path").absolute()
+        fields = _read_manifest_fields(folder, f"{self.kind} bundle")
+        version = fields.integer("format", 1, 2**31)
+        if version > BUNDLE_FORMAT:
+            raise FormatTooNew(
+                "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
+            )
+        found = _take_kind(fields)
+        if found != self.kind:
+            raise InvalidSetting(
+                f"the bundle contains no {self.kind}",
+                path=folder,
+                expected=f"kind {self.kind}",
+                actual=f"kind {found}",
+            )
+        identity = fields.text("identity", pattern=_IDENTITY)
+        files = _parse_files(fields.child("files"))
+        settings = self.parse(fields)
+        bundle = self.make(folder, identity, files, settings)
+        bundle.check(self.identify(settings, files[TOKENIZER_NAME].sha256))
+        return bundle
+
+    def write(self, path: str | Path, settings: SettingsT, files: Mapping[str, bytes | Path]) -> BundleT:
+        """Write a bundle to a new folder: first under a temporary name, which is then renamed.
+
+        Args:
+            path: the new folder.
+            settings: for the manifest.
+            files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
+
+        Returns:
+            The bundle, read back.
+
+        Raises:
+            InvalidSetting: the folder exists already.
+            CorruptFile: settings or file names are not valid; nothing is left behind.
+            OSError: an I/O error occurred; nothing is left behind.
+        """
+        folder = Path(path)
+        if folder.exists():
+            raise InvalidSetting("the path exists already; a bundle needs a new folder", path=folder)
+        part = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
+        part.mkdir(parents=True)
+        try:
+            records = _write_files(part, files)
+            identity = self.identify(settings, records[TOKENIZER_NAME].sha256)
+            _write_manifest(part, self.members(settings), identity, records)
+            self.load(part)
+            part.rename(folder)
+        except BaseException as error:
+            shutil.rmtree(part, ignore_errors=True)
+            if isinstance(error, OSError) and error.filename is None:  # for example if the disk is full
+                error.filename = str(folder)
+            raise
+        return self.load(folder)
 
 
 def add_bundle_file(path: Path, name: str, content: bytes) -> None:

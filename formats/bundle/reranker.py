@@ -6,20 +6,16 @@ The graph takes ``input_ids``, ``attention_mask`` and ``token_type_ids``, (batch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from quarry.formats.bundle.folder import (
     MAX_WINDOW,
     PRECISION,
-    TOKENIZER_NAME,
     BundleFolder,
+    BundleType,
     SourceRecord,
     compute_identity,
-    read_manifest,
     read_source,
-    write_folder,
 )
 from quarry.formats.container.fields import Fields
 
@@ -101,39 +97,9 @@ def compute_reranker_identity(settings: RerankerSettings, tokenizer_sha256: str)
     return compute_identity(parts)
 
 
-def load_reranker_bundle(path: str | Path) -> RerankerBundle:
-    """Read and check the manifest of a bundle; sizes of files are checked, contents are checked by `verify_files`.
-
-    Raises:
-        InvalidSetting: there is no bundle at the path, or it contains no reranker.
-        FormatTooNew: a later version wrote it.
-        CorruptFile: the manifest is not valid, or a file is missing or a link.
-        TruncatedFile: a file has another size than in the manifest.
-    """
-    folder, fields = read_manifest(path, "reranker")
-    settings = _parse_settings(fields)
-    folder.check(compute_reranker_identity(settings, folder.files[TOKENIZER_NAME].sha256))
-    return RerankerBundle(folder.path, folder.identity, folder.files, settings)
-
-
-def write_reranker_bundle(
-    path: str | Path, settings: RerankerSettings, files: Mapping[str, bytes | Path]
-) -> RerankerBundle:
-    """Write a bundle to a new folder: first under a temporary name, which is then renamed.
-
-    Args:
-        path: the new folder.
-        settings: for the manifest.
-        files: contents, or files to copy, by name; ``model.onnx`` and ``tokenizer.json`` among them.
-
-    Returns:
-        The bundle, read back.
-
-    Raises:
-        InvalidSetting: the folder exists already.
-        CorruptFile: the settings or file names are not valid; nothing is left behind.
-    """
-    members = {
+def _to_members(settings: RerankerSettings) -> dict[str, object]:
+    """Return the members of the manifest."""
+    return {
         "kind": "reranker",
         "name": settings.name,
         "precision": settings.precision,
@@ -142,9 +108,6 @@ def write_reranker_bundle(
         "licence": settings.license,
         "parity": asdict(settings.parity) if settings.parity else None,
     }
-    return write_folder(
-        path, members, lambda digest: compute_reranker_identity(settings, digest), files, load_reranker_bundle
-    )
 
 
 def _parse_settings(fields: Fields) -> RerankerSettings:
@@ -167,3 +130,8 @@ def _parse_parity(fields: Fields) -> RerankerParity:
     correlations = [fields.number(name, -1.0, 1.0) for name in ("correlation", "rank_correlation")]
     fields.refuse_unknown()
     return RerankerParity(n_pairs, *differences, *correlations)
+
+
+_TYPE = BundleType("reranker", RerankerBundle, _parse_settings, _to_members, compute_reranker_identity)
+load_reranker_bundle = _TYPE.load
+write_reranker_bundle = _TYPE.write

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import xxhash
@@ -25,10 +25,12 @@ __all__ = ["DocIds", "DocIdsWriter", "hash_id", "merge_ids"]
 
 _UNSORTED = 1024  # hashes that are searched linearly before they are sorted
 
+_hash: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
+
 
 def hash_id(doc_id: str) -> int:
     """Return XXH3-64 of the id's UTF-8; lone surrogates are allowed, although no document has such an id."""
-    return int(xxhash.xxh3_64_intdigest(doc_id.encode("utf-8", "surrogatepass")))
+    return _hash(doc_id.encode("utf-8", "surrogatepass"))
 
 
 class DocIdsWriter:
@@ -56,7 +58,7 @@ class DocIdsWriter:
         """Append the ids of the next documents, in memory only; see `spill`."""
         encoded = [doc_id.encode("utf-8") for doc_id in ids]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        hashes = np.fromiter(map(hash_id, ids), np.uint64, len(encoded))
+        hashes = np.fromiter(map(_hash, encoded), np.uint64, len(encoded))
         ends = self._ids.n_bytes + np.cumsum(lengths)
         self._ids.append(b"".join(encoded))
         self._offsets.append(ends.astype(np.uint64).tobytes())

@@ -92,8 +92,12 @@ class DocStoreWriter:
         self.add_many([document])
 
     def add_many(self, documents: Iterable[StoredDocument]) -> None:
-        """Append the next documents, each at most 64 MiB serialized."""
-        records = [self._pack(document) for document in documents]
+        """Append the next documents, each at most 64 MiB serialized; one object in a row is serialized once."""
+        records: list[bytes] = []
+        last: StoredDocument | None = None
+        for document in documents:
+            records.append(records[-1] if document is last else self._pack(document))
+            last = document
         longest = max(map(len, records), default=0)
         if longest > _MAX_DOCUMENT_BYTES:
             raise OverflowError(f"a document of {longest} bytes, and {_MAX_DOCUMENT_BYTES} can be stored")

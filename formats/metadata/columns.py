@@ -66,7 +66,14 @@ class MetadataWriter:
 
     def add_many(self, documents: Iterable[Mapping[str, object]]) -> None:
         """Append the metadata of the next documents; see `add`."""
-        self._runs.add_many([() if _is_empty(each) else self._make_keys(each) for each in documents])
+        keys: list[Sequence[str]] = []
+        last: Mapping[str, object] | None = None
+        for each in documents:
+            if each is not last:
+                made: Sequence[str] = () if _is_empty(each) else self._make_keys(each)
+                last = each
+            keys.append(made)
+        self._runs.add_many(keys)
 
     def spill(self) -> None:
         """Write buffered values to a temporary file if there are many."""

@@ -22,7 +22,7 @@ from quarry.formats.container.spool import Spool
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, InvalidDocument
 
-__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "merge_centroids", "quantize_int8"]
+__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "StoredBatch", "merge_centroids", "quantize_int8"]
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
@@ -44,6 +44,26 @@ def quantize_int8(
     scales[scales < _TINY] = 0  # a subnormal scale is too coarse to keep its quotients within 127
     quotients = vectors / np.where(scales > 0, scales, np.float32(1))[:, None]
     return np.rint(quotients, out=quotients).astype(np.int8), scales.astype(np.float32)
+
+
+class StoredBatch:
+    """Rows as they are stored, decoded when they are taken out.
+
+    Args:
+        values: (n, dim) int8 or float16.
+        scales: (n,) float32; None: all are 1.
+    """
+
+    def __init__(self, values: AnyArray, scales: Float32Array | None) -> None:
+        self._values = values
+        self._scales = scales
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, places: Int64Array) -> Float32Array:
+        """Return the rows at (m,) places, (m, dim) float32."""
+        return _decode(self._values[places], None if self._scales is None else self._scales[places])
 
 
 class CentroidsWriter:
@@ -108,11 +128,17 @@ class CentroidsWriter:
 
     def vectors(self, low: int, high: int) -> Float32Array:
         """Return the rows low to high - 1 as they will be read back: (high - low, dim) float32."""
-        raw = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
-        values = raw.astype(np.float32)
-        if self.kind == "int8":
-            values *= self._scales.read_array(np.float32, low, high)[:, None]
-        return values
+        return _decode(*self._read(low, high))
+
+    def _read(self, low: int, high: int) -> tuple[AnyArray, Float32Array | None]:
+        """Return the rows low to high - 1 as they are stored, and their scales."""
+        rows = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
+        return rows, self._scales.read_array(np.float32, low, high) if self.kind == "int8" else None
+
+    def stored_batches(self) -> Iterator[StoredBatch]:
+        """Yield all rows in order as they are stored, a bounded number at a time."""
+        for low in range(0, self.n_rows, _BATCH_ROWS):
+            yield StoredBatch(*self._read(low, min(low + _BATCH_ROWS, self.n_rows)))
 
     def batches(self) -> Iterator[Float32Array]:
         """Yield all rows in order, a bounded number at a time."""
@@ -144,6 +170,14 @@ class CentroidsWriter:
         """Delete the temporary files."""
         for spool in (self._rows, self._scales, self._offsets):
             spool.close()
+
+
+def _decode(values: AnyArray, scales: Float32Array | None) -> Float32Array:
+    """Return stored rows as (n, dim) float32."""
+    decoded: Float32Array = values.astype(np.float32)
+    if scales is not None:
+        decoded *= scales[:, None]
+    return decoded
 
 
 class CentroidTable:

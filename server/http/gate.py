@@ -56,14 +56,13 @@ class Gate:
                 message = {**message, "headers": _with_headers(message.get("headers", ()))}
             await send(message)
 
-        self._metrics.n_in_progress += 1
+        self._metrics.begin_request()
         try:
             await self._answer(scope, receive, send_with_headers)
         finally:
-            self._metrics.n_in_progress -= 1
             method = scope["method"] if scope["method"] in _METHODS else _OTHER
             path = _template_of(scope.get("route"))
-            self._metrics.count_request(path, method, status, time.perf_counter() - start)
+            self._metrics.end_request(path, method, status, time.perf_counter() - start)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host", "")

@@ -15,7 +15,7 @@ from bench.data.docstrings import docstrings_folder
 COMMAND = re.compile(r"(?:^\$ |`)(python -m bench [^`\n]+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 RAW = re.compile(r"bench/results/\w+\.\w+")
-NEEDS_TORCH = {"gpu", "trained_encoders"}
+NEEDS_TORCH = {"gpu", "trained_encoders", "reproduce"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_every_command_on_the_page_has_valid_arguments(page: str) -> None:
     assert {words[0] for words in shown} == COMMANDS.keys()
     for name, *arguments in shown:
         if name in NEEDS_TORCH:
-            pytest.importorskip("torch", reason="the measurement of GPUs needs torch")
+            pytest.importorskip("torch", reason="these measurements need torch")
         make_parser(name).parse_args(arguments)
 
 

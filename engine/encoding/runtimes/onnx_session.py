@@ -24,6 +24,7 @@ __all__ = [
     "check_numbers",
     "import_onnxruntime",
     "open_cuda_session",
+    "open_graph",
     "open_session",
     "run_session",
 ]
@@ -70,6 +71,14 @@ def open_session(path: Path, lean: bool = False) -> InferenceSession:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     return _loaded(path, outline(path), options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
+
+
+def open_graph(graph: bytes) -> InferenceSession:
+    """Load a graph made by the caller for the CPU. A run uses the calling thread only, as in `open_session`."""
+    options = _options()
+    options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = False  # it would keep the memory of the largest run
+    return import_onnxruntime().InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def open_cuda_session(path: Path, stream: int) -> InferenceSession:

@@ -85,7 +85,7 @@ class DocumentFeed:
         """Yield documents; an error is kept until all documents before it are done."""
         try:
             yield from documents
-        except Exception as error:  # raised in its turn
+        except Exception as error:  # raised after the documents before it
             self._failure = error
 
     def _pass_given(self, take: Take) -> None:

@@ -32,7 +32,7 @@ def read_reference_norm(documents: Iterable[Document], how: DocumentEncoder) -> 
     vectors = [document.vectors for document in first if document.vectors is not None]
     if not vectors:
         for document in first[:_ENCODED]:
-            with contextlib.suppress(InvalidDocument):  # raised in its turn
+            with contextlib.suppress(InvalidDocument):  # raised when the document is added
                 vectors.append(how.encode(document).vectors.values)
     norm = typical_norm(vectors) if vectors else 1.0
     return norm if first else 0.0, itertools.chain(first, following if failure is None else _raise(failure))
@@ -52,7 +52,7 @@ def _read_first(documents: Iterator[Document]) -> tuple[list[Document], Exceptio
     try:
         for document in itertools.islice(documents, _SAMPLED):
             first.append(document)  # noqa: PERF402  # those before an error are kept
-    except Exception as error:  # raised in its turn
+    except Exception as error:  # raised when the document is added
         return first, error
     return first, None
 

@@ -42,14 +42,14 @@ class Committer:
     """Makes generations out of the current one, new segments and deletions.
 
     One thread may commit while another one swaps in merged segments: every method works under a lock. If `commit`
-    or `swap` fails before anything of it is visible, everything is as before, and it can be tried again. After
+    or `swap` fails before its generation is visible, nothing has changed, and it can be tried again. After
     other errors, which `state` records, the files of the index are complete, of the old generation or of the new
     one, but the writer must be closed.
 
     Args:
         directory: of the index.
         lock: the writer's, held.
-        root: what the first generation of a new index follows; None: the index that is there is changed.
+        root: the predecessor of the first generation of a new index; None: the existing index is changed.
         state: of the writer.
 
     Attributes:
@@ -182,7 +182,7 @@ class Committer:
     def swap(self, merged: Merged) -> int:
         """Replace the sources of a merge by the merged segment, in a generation of its own; return its number.
 
-        What was deleted from them in the meantime, committed or not yet, is deleted from it.
+        Documents that were deleted from the sources during the merge are deleted from the merged segment.
 
         Raises:
             QuarryError: as `commit` does; if nothing was committed the new segment's file is deleted.
@@ -240,7 +240,7 @@ class Committer:
         self._garbage.held[purpose] = ""
         before, was_root = self.current.manifest, self.current.is_root
         self.current.advance(manifest)
-        if was_root:  # whatever was there before is replaced
+        if was_root:  # the index that existed before is replaced
             collect_garbage(self.directory, self._lock)
         else:
             self._garbage.add(files_of(before))

@@ -13,7 +13,7 @@ __all__ = ["WriterState", "WriterStatus", "clear_frames"]
 
 
 class WriterStatus(enum.IntEnum):
-    """Whether a writer can go on; a writer only moves down this list.
+    """Whether a writer can continue; its status only moves down this list.
 
     =========  ================================================  ============  ================================
     status     meaning                                           can commit    orphan files at `close`

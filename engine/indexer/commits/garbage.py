@@ -28,7 +28,7 @@ class Garbage:
         directory: of the index.
 
     Attributes:
-        held: names of files that stay even if no generation names them, by what they are needed for.
+        held: names of files that are kept even if no generation names them, by the purpose they serve.
     """
 
     def __init__(self, directory: Directory) -> None:

@@ -19,7 +19,7 @@ class CurrentGeneration:
 
     Args:
         directory: of the index.
-        root: what the first generation of a new index follows; None: the newest generation there is.
+        root: the predecessor of the first generation of a new index; None: the newest generation is opened.
 
     Attributes:
         manifest: of the generation, or the root.

@@ -13,7 +13,7 @@ from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
-from quarry.engine.quantization.training import train_lists, train_on
+from quarry.engine.quantization.training import Rows, train_lists, train_on
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -33,14 +33,14 @@ class TrainingRows:
     Attributes:
         n_docs: number of documents.
         n_rows: number of rows.
-        batches: returns the rows, (n, dim) float32 each.
+        batches: returns the rows.
         owned_batches: returns the rows with the (n,) int64 numbers of their documents, ascending.
         texts: returns query-like texts of the documents.
     """
 
     n_docs: int
     n_rows: int
-    batches: Callable[[], Iterator[Floats]]
+    batches: Callable[[], Iterator[Rows]]
     owned_batches: Callable[[], Iterator[tuple[Floats, Ints]]]
     texts: Callable[[], list[str]]
 

@@ -70,13 +70,13 @@ class SegmentBuilder:
     def training_rows(self) -> TrainingRows:
         """The centroids collected so far, to train a quantizer on."""
         rows = self._writer.centroids
-        return TrainingRows(len(self), self.n_rows, rows.batches, rows.owned_batches, lambda: self._queries.texts)
+        return TrainingRows(
+            len(self), self.n_rows, rows.stored_batches, rows.owned_batches, lambda: self._queries.texts
+        )
 
     def add(self, batch: EncodedBatch) -> None:
         """Append documents."""
-        columns = zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True)
-        stored = [StoredDocument(*document) for document in columns]
-        self._writer.add_many(batch.ids, stored, batch.vectors, batch.counts, batch.terms)
+        self._writer.add_many(batch.ids, _stored_documents(batch), batch.vectors, batch.counts, batch.terms)
         if self._plan.encoder is not None:  # nothing else encodes queries
             self._queries.add_many(batch.titles, batch.texts)
 
@@ -165,3 +165,16 @@ class SegmentBuilder:
 
     def _tombstones(self, segment_id: bytes, dead: npt.NDArray[np.bool_]) -> FileRecord | None:
         return write_tombstones(self._directory, segment_id, dead) if dead.any() else None
+
+
+def _stored_documents(batch: EncodedBatch) -> list[StoredDocument]:
+    """Return what is stored of documents; documents in a row without content of their own are one object."""
+    stored: list[StoredDocument] = []
+    last: tuple[object, ...] = (None, None, None, None)
+    for title, text, metadata, spans in zip(batch.titles, batch.texts, batch.metadata, batch.spans, strict=True):
+        if text is last[1] and spans is last[3] and metadata is last[2] and title is last[0]:
+            stored.append(stored[-1])
+            continue
+        stored.append(StoredDocument(title, text, metadata, spans))
+        last = title, text, metadata, spans
+    return stored

@@ -45,7 +45,7 @@ class Coverage:
         return not self.missing
 
     def to_dict(self) -> dict[str, object]:
-        """Return all of it as plain values, for JSON."""
+        """Return all attributes as plain values, for JSON."""
         return {
             "n_shards": self.n_shards,
             "n_documents": self.n_documents,
@@ -242,7 +242,7 @@ class Hits(list[Hit]):
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
 
-        Its columns are those of `to_pandas`, the metadata as JSON; what is NaN there is null.
+        Its columns are those of `to_pandas`, the metadata as JSON; values that are NaN there are null.
 
         Raises:
             BackendUnavailable: pyarrow is not installed.

@@ -127,7 +127,7 @@ def document_spans(stored: StoredDocument, n_vectors: int | None, path: Path) ->
 def _parts(spans: list[list[Span]]) -> list[int]:
     """Return the numbers of the vectors that are parts of a document, not of the whole text that all cover.
 
-    Parts that cover less than half of it, such as a document's first tokens, are none: then the whole is returned.
+    If the parts cover less than half of it, such as only a document's first tokens, the whole is returned.
     """
     low, high = min(each[0][0] for each in spans if each), max(each[-1][1] for each in spans if each)
     is_whole = [each == [(low, high)] for each in spans]

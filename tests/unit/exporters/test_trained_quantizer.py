@@ -91,7 +91,7 @@ def test_few_documents_are_coded_without_training(
     def refuse(*_: object) -> None:
         raise AssertionError("something is trained")
 
-    for name in ("train_quantizer", "_train_coarse_centroids"):
+    for name in ("train_quantizer", "train_coarse_centroids"):
         monkeypatch.setattr(f"quarry.engine.quantization.training.{name}", refuse)
     texts = words(20)
     documents = [{"id": str(number), "text": text} for number, text in enumerate(texts)]

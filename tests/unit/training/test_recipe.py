@@ -1,3 +1,6 @@
+import json
+import re
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
@@ -6,8 +9,13 @@ from support.training.tiny_run import RECIPE
 pytest.importorskip("torch", reason="recipes name objectives, which are made of torch")
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.objectives.registry import ObjectiveSettings, make_objective
-from quarry.training.recipe import read_recipe
+from quarry.training.compression.preparation import CompressionSettings
+from quarry.training.data.negatives import NegativeSettings
+from quarry.training.data.sources import SourceSettings
+from quarry.training.loop.optimizer import OptimizerSettings
+from quarry.training.loop.trainer import LoopSettings
+from quarry.training.objectives.registry import ObjectiveSettings, TeacherSettings, make_objective
+from quarry.training.recipe import ModelSettings, OutputSettings, ValidationSettings, read_recipe
 from quarry.training.toml_tables import resolve_path
 
 
@@ -96,3 +104,45 @@ def test_paths_start_at_the_recipe_a_package_or_a_variable(tmp_path: Path) -> No
     for value in ("$NOWHERE/b", "package:no_such_package/x", "package:../x", "package:bisect/x"):
         with pytest.raises(InvalidSetting):
             resolve_path(value, recipe, {})
+
+
+GUIDE_ROW = re.compile(r"^\| (`[^|]+`) \|([^|]*)\| .* \|$", re.MULTILINE)
+TABLES = {
+    "[model]": ModelSettings,
+    "[objective]": ObjectiveSettings,
+    "[[data]]": SourceSettings,
+    "[training]": LoopSettings,
+    "[optimizer]": OptimizerSettings,
+    "[output]": OutputSettings,
+    "[validation]": ValidationSettings,
+    "[negatives]": NegativeSettings,
+    "[[teachers]]": TeacherSettings,
+    "[compression]": CompressionSettings,
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_guide_lists_every_member_of_a_table_with_its_default(repository: Path, table: str) -> None:
+    guide = (repository / "docs" / "training.md").read_text("utf-8")
+    _, _, following = guide.partition(f"| `{table}` | default |")
+    shown: dict[str, str] = {}
+    for names, defaults in GUIDE_ROW.findall(following.partition("\n\n")[0]):
+        known, values = ([part.strip("` ") for part in cell.split(",")] for cell in (names, defaults))
+        shown |= dict(zip(known, values * len(known), strict=False))
+    expected = {each.name: _shown(each.default) for each in fields(TABLES[table])}
+    assert shown == expected
+
+
+def _shown(default: object) -> str:
+    if default is MISSING:
+        return ""
+    if default is None:
+        return "none"
+    return json.dumps(list(default) if isinstance(default, tuple) else default)
+
+
+def test_the_recipe_of_the_guide_is_valid(repository: Path, tmp_path: Path) -> None:
+    guide = (repository / "docs" / "training.md").read_text("utf-8")
+    recipe = read_recipe(written(tmp_path, guide.partition("```toml\n")[2].partition("```")[0]))
+    assert make_objective(recipe.objective).representation == "pieces"
+    assert recipe.data[0].cluster_size == 32

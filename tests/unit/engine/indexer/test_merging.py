@@ -610,7 +610,7 @@ class TestAskedFor:
         )
         with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER, thresholds=small) as index:
             before = Directory(tmp_path / "ix").names()
-            with pytest.raises(InvalidSetting, match="build the index anew"):
+            with pytest.raises(InvalidSetting, match="build the index again"):
                 index.merge(retrain=True)
             assert Directory(tmp_path / "ix").names() == before
             index.delete(index.search("text3", k=1)[0].id)

@@ -111,7 +111,7 @@ def test_an_error_elsewhere_waits_for_the_words(snapshot, monkeypatch):
         real(self)
         done.append(self)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise FormatError("centroids are damaged")
 
     before = snapshot.directory.names()

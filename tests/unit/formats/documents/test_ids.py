@@ -23,7 +23,7 @@ def writer(directory):
 @pytest.fixture
 def colliding(monkeypatch):
     """Make every hash one of three: no two ids with the same XXH3-64 are known."""
-    monkeypatch.setattr(quarry.formats.documents.ids, "hash_id", lambda doc_id: len(doc_id) % 3)
+    monkeypatch.setattr(quarry.formats.documents.ids, "_hash", lambda encoded: len(encoded) % 3)
 
 
 def filled(writer, ids):

@@ -98,6 +98,18 @@ def test_documents_beyond_the_sample_use_its_dictionary(directory):
     assert all(store[n] == documents[n] for n in range(len(documents)))
 
 
+def test_documents_that_are_one_object_in_a_row(directory):
+    one, other = StoredDocument("a", "text", {"n": 1}, b""), StoredDocument("", "other", {}, b"")
+    documents = [one, one, other, other, one, StoredDocument("a", "text", {"n": 2}, b""), one]
+    writer = DocStoreWriter(directory)
+    writer.add_many(documents)
+    writer.add_many(documents[4:])
+    container = reread(directory, writer.write)
+    writer.close()
+    read = DocStore(container, 10)
+    assert [read[number] for number in range(10)] == documents + documents[4:]
+
+
 def test_documents_too_alike_or_too_short_for_a_dictionary(directory):
     for documents in ([document(0)] * 200, [StoredDocument("", "", {}, b"")] * 200):
         (directory.path / "sample.seg").unlink(missing_ok=True)

@@ -43,6 +43,16 @@ def equal(reader, path, value):
     return np.flatnonzero(column.find_docs(column.dictionary.compare("eq", to_scalar(value)).certain)).tolist()
 
 
+def test_mappings_that_are_one_object_in_a_row(directory):
+    one, other = {"a": 1}, {"a": 2}
+    writer = MetadataWriter(directory)
+    writer.add_many([one, one, other, {}, one])
+    writer.add_many([one, other])
+    reader = MetadataReader(reread(directory, writer.write), 7)
+    writer.close()
+    assert (equal(reader, "a", 1), equal(reader, "a", 2)) == ([0, 1, 4, 5], [2, 6])
+
+
 def test_no_metadata_no_bytes(directory):
     container = written(directory, [{}, {}])
     assert container.section_bytes() == {}

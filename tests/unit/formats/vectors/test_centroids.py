@@ -198,3 +198,18 @@ def test_sections_agree_with_one_another(directory):
         write_file(directory, sections, name=f"{number}.seg")
         with pytest.raises(CorruptFile, match=f"{number}.seg"):
             CentroidTable(ContainerReader(directory, f"{number}.seg", FileKind.SEGMENT), 5, 5, DIM, "int8", 1.0)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_stored_batches_are_those_of_float32(directory, kind):
+    writer = CentroidsWriter(directory, DIM, kind)
+    for vectors in made(counts=(1, 8190, 9000, 3)):
+        writer.add(vectors)
+    stored, decoded = list(writer.stored_batches()), list(writer.batches())
+    writer.close()
+    assert [len(each) for each in stored] == [len(each) for each in decoded] == [8192, 8192, 810]
+    for each, expected in zip(stored, decoded, strict=True):
+        places = np.array([0, 5, 809, 5])
+        np.testing.assert_array_equal(each[places], expected[places])
+        assert each[places].dtype == np.float32
+        assert each[places[:0]].shape == (0, DIM)

@@ -1,0 +1,201 @@
+"""Several processes that answer the requests of one socket, started again when one of them ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from socket import socket
+from types import FrameType
+
+from quarry.formats.errors import WorkerFailed
+from quarry.server.http.figures import FiguresFolder
+
+__all__ = ["Serve", "run_processes"]
+
+Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
+"""Serves until SIGTERM, given the socket, the figures, and what to call when it has started; can be pickled."""
+
+_MAX_ATTEMPTS = 3
+"""How often a process is started in a row without answering any request."""
+_KILL_AFTER_S = 5.0  # beyond the time in which requests are finished
+_log = logging.getLogger(__name__)
+
+
+def run_processes(
+    serve: Serve, opened: socket, n_processes: int, grace_s: float, started: Callable[[], None]
+) -> None:
+    """Serve in several processes until SIGINT or SIGTERM; then finish the requests that have begun.
+
+    Processes are started by "spawn". They end when this process does, however it ends.
+
+    Args:
+        serve: runs in each process.
+        opened: the socket that all of them accept connections from.
+        n_processes: their number.
+        grace_s: seconds in which a process finishes its requests.
+        started: called once, when all of them answer requests.
+
+    Raises:
+        WorkerFailed: a process ended three times in a row before it answered requests.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="quarry-serve-") as folder,
+        _signals() as stop,
+        _Processes(serve, opened, Path(folder), grace_s) as processes,
+    ):
+        for number in range(n_processes):
+            processes.start(number)
+        is_announced = False
+        while not processes.look(stop):
+            if processes.are_ready and not is_announced:
+                started()
+                is_announced = True
+
+
+@dataclass
+class _Process:
+    """A process, the connection whose end stops it, and how often it was started in a row."""
+
+    process: multiprocessing.process.BaseProcess
+    connection: Connection
+    n_attempts: int
+    is_ready: bool = False
+
+
+class _Processes:
+    """The processes by their numbers; stopped at the end of the context."""
+
+    def __init__(self, serve: Serve, opened: socket, folder: Path, grace_s: float) -> None:
+        self._serve = serve
+        self._opened = opened
+        self._folder = folder
+        self._grace_s = grace_s
+        self._started = time.time()
+        self._running: dict[int, _Process] = {}
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether all of them answer requests."""
+        return all(each.is_ready for each in self._running.values())
+
+    def start(self, number: int, n_attempts: int = 1) -> None:
+        """Start a process."""
+        context = multiprocessing.get_context("spawn")
+        own, other = context.Pipe()
+        figures = FiguresFolder(self._folder, number, self._started)
+        process = context.Process(
+            target=_run, args=(self._serve, self._opened, figures, other), name=f"quarry-serve-{number}"
+        )
+        with _interrupts_blocked():
+            process.start()
+        other.close()
+        self._running[number] = _Process(process, own, n_attempts)
+
+    def look(self, stop: Connection) -> bool:
+        """Wait for a process that is ready or has ended, which is started again; return whether to stop."""
+        waited: list[Connection | int] = [stop]
+        waited += [each.process.sentinel for each in self._running.values()]
+        waited += [each.connection for each in self._running.values() if not each.is_ready]
+        found = wait(waited)
+        for number, each in list(self._running.items()):
+            if each.connection in found and not each.is_ready:
+                with contextlib.suppress(EOFError, OSError):  # it has ended, as its sentinel says
+                    each.connection.recv_bytes()
+                    each.is_ready, each.n_attempts = True, 0
+            if each.process.sentinel in found and stop not in found:
+                self._replace(number, each)
+        return stop in found
+
+    def _replace(self, number: int, ended: _Process) -> None:
+        ended.process.join()
+        ended.connection.close()
+        status = ended.process.exitcode
+        if ended.n_attempts >= _MAX_ATTEMPTS:
+            del self._running[number]
+            raise WorkerFailed(
+                "a process of the server ended each time before it answered requests",
+                expected=f"a start within {_MAX_ATTEMPTS} attempts",
+                actual=f"exit status {status}",
+            )
+        _log.warning("process %d ended with status %s and is started again", number, status)
+        self.start(number, ended.n_attempts + 1)
+
+    def __enter__(self) -> _Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let all processes finish their requests, and kill those that take too long."""
+        for each in self._running.values():
+            each.connection.close()
+        end = time.monotonic() + self._grace_s + _KILL_AFTER_S
+        for each in self._running.values():
+            each.process.join(max(0.0, end - time.monotonic()))
+            if each.process.is_alive():
+                each.process.kill()
+                each.process.join()
+
+
+def _run(serve: Serve, opened: socket, figures: FiguresFolder, connection: Connection) -> None:
+    """Serve in this process until the other end of the connection is closed."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # Ctrl-C is for the process that stops all of them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _set_interrupts("SIG_UNBLOCK")
+
+    def started() -> None:
+        with contextlib.suppress(OSError):
+            connection.send_bytes(b"")
+        threading.Thread(target=_stop_with, args=(connection,), daemon=True).start()
+
+    with opened:
+        serve(opened, figures, started)
+
+
+def _stop_with(connection: Connection) -> None:
+    """End this process as SIGTERM does when the other end of a connection is closed."""
+    with contextlib.suppress(EOFError, OSError):
+        connection.recv_bytes()
+    signal.raise_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let processes that are started meanwhile begin with SIGINT blocked."""
+    _set_interrupts("SIG_BLOCK")
+    try:
+        yield
+    finally:
+        _set_interrupts("SIG_UNBLOCK")
+
+
+def _set_interrupts(how: str) -> None:
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(getattr(signal, how), [signal.SIGINT])
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Connection]:
+    """Return a connection that can be read once SIGINT or SIGTERM was received."""
+    stop, write = multiprocessing.Pipe(duplex=False)
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        write.send_bytes(b"")
+
+    before = {each: signal.signal(each, receive) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        stop.close()
+        write.close()

@@ -1,0 +1,134 @@
+"""A server of several processes: what they share, and what happens when one of them or all of them end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="serving needs the extra server")
+pytest.importorskip("uvicorn", reason="serving needs the extra server")
+
+from support.server.running_server import WRITE_KEY, RunningServer
+
+from quarry.server.http.figures import Figures, FiguresFolder
+
+N_PROCESSES = 2
+LIMIT_S = 60.0
+
+
+@contextmanager
+def serving(index: Path) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
+    command = [sys.executable, "-m", "quarry", "serve", f"small={index}", "--port", "0"]
+    command += ["--processes", str(N_PROCESSES), "--threads", "1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")}
+    with subprocess.Popen(
+        command,
+        env=environment | {"QUARRY_WRITE_KEY": WRITE_KEY},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            found = re.search(r"//(127\.0\.0\.1):(\d+)/", process.stdout.readline())
+            assert found, process.stderr.read()
+            yield process, RunningServer((found[1], int(found[2])), None)
+        finally:
+            process.kill()
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that answer requests, without the resource tracker of multiprocessing."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            command = path.joinpath("cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == process.pid and b"spawn_main" in command:
+            found.append(int(path.name))
+    return sorted(found)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def exists(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def figure(server: RunningServer, pattern: str) -> float:
+    found = re.search(rf"^{pattern} (\S+)$", server.ask("GET", "/metrics").body.decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+SEARCHES = r'quarry_http_requests_total\{path="/v1/indexes/\{index\}/search",method="POST",status="200"\}'
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(small_index: Path) -> None:
+    with serving(small_index) as (process, server):
+        children = children_of(process)
+        assert len(children) == N_PROCESSES
+        n_searches = 40
+        for _ in range(n_searches):  # each on a connection of its own, which either process accepts
+            assert server.search("small", query="bread").json["hits"]
+        wait_until(lambda: figure(server, SEARCHES) == n_searches)
+        assert server.add("small", [{"id": "new", "text": "A zeppelin over the lake."}]).status == 200
+        for _ in range(n_searches):
+            assert server.search("small", query="zeppelin").json["hits"][0]["id"] == "new"
+        wait_until(lambda: figure(server, r'quarry_documents_added_total\{index="small"\}') == 1)
+        wait_until(lambda: figure(server, SEARCHES) == 2 * n_searches)
+
+        os.kill(children[0], signal.SIGKILL)
+        wait_until(lambda: len(children_of(process)) == N_PROCESSES and children[0] not in children_of(process))
+        for _ in range(n_searches):
+            assert server.search("small", query="zeppelin").json["hits"][0]["id"] == "new"
+        wait_until(lambda: figure(server, SEARCHES) == 3 * n_searches)
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+        assert "ended with status -9 and is started again" in process.stderr.read()
+        assert not any(map(exists, children))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+def test_no_process_is_left_when_the_first_is_killed(small_index: Path) -> None:
+    with serving(small_index) as (process, _):
+        children = children_of(process)
+        process.kill()
+        wait_until(lambda: not any(map(exists, children)))
+
+
+def test_figures_of_processes_are_added_and_survive_a_restart(tmp_path: Path) -> None:
+    first, second = FiguresFolder(tmp_path, 0, 1.0), FiguresFolder(tmp_path, 1, 1.0)
+    figures = Figures(cpu_s=2.0, n_in_progress=3, resident_bytes=100)
+    figures.requests["/", "GET", 200] += 5
+    figures.documents["small", "added"] += 7
+    first.write(figures)
+    other = Figures(cpu_s=1.0, resident_bytes=10)
+    total = second.total(other)
+    assert (total.requests["/", "GET", 200], total.documents["small", "added"]) == (5, 7)
+    assert (total.cpu_s, total.n_in_progress, total.resident_bytes) == (3.0, 3, 110)
+    again = FiguresFolder(tmp_path, 0, 1.0)  # in place of the first
+    total = again.total(Figures(resident_bytes=50))
+    assert (total.requests["/", "GET", 200], total.cpu_s) == (5, 2.0)
+    assert (total.n_in_progress, total.resident_bytes) == (0, 50)
+    assert Figures.from_json(figures.to_json()) == figures
