@@ -52,8 +52,8 @@ _CALLS = 3
 class _Shard:
     """The deployment of one shard; each copy opens the same immutable files."""
 
-    def __init__(self, index: str, number: int, options: OpenOptions) -> None:
-        self._replica = ShardReplica(Path(index), number, options)
+    def __init__(self, index: str, number: int, n_shards: int, options: OpenOptions) -> None:
+        self._replica = ShardReplica(Path(index), number, n_shards, options)
 
     async def state(self) -> Answer:
         return await asyncio.to_thread(self._replica.state)
@@ -89,7 +89,7 @@ class _Router:
             return error
 
     async def check_health(self) -> None:
-        len(self._index)
+        self._index.folder()
 
 
 def serve_index(  # noqa: PLR0913  # keywords, each with a default
@@ -149,7 +149,7 @@ def serve_index(  # noqa: PLR0913  # keywords, each with a default
     }
     shards = [
         serve.deployment(_Shard, name=f"{name}-shard-{number}", num_replicas=replicas, **common).bind(
-            str(folder), number, options
+            str(folder), number, n_shards, options
         )
         for number in range(n_shards)
     ]

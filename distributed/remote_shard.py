@@ -45,7 +45,7 @@ class RemoteShard:
         name: of its folder.
         snapshot: has the manifest of the generation, and no segments.
         segments: none.
-        generations: those that copies have opened, as far as their answers said.
+        opened: the generations that are the newest of copies, as far as their answers said.
         is_stale: whether a copy did not have the generation.
     """
 
@@ -56,7 +56,7 @@ class RemoteShard:
         self.name = state.name
         self.snapshot = SimpleNamespace(manifest=state.manifest, segments=())
         self.segments: tuple[()] = ()
-        self.generations = {state.manifest.generation}
+        self.opened = {state.opened}
         self.is_stale = False
         self.analysis = LexicalSearcher(self.snapshot, 0)  # type: ignore[arg-type]  # of an empty snapshot
 
@@ -70,6 +70,12 @@ class RemoteShard:
         """The generation."""
         return self._state
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether no copy said that it has a newer generation of the same shard set."""
+        own = self._state.opened
+        return all(each.generation <= own.generation for each in self.opened if each.set_id == own.set_id)
+
     def call(self, method: str, *arguments: Any) -> Any:  # noqa: ANN401  # of any method
         """Call a method of the shard in one of its copies.
 
@@ -79,11 +85,11 @@ class RemoteShard:
         commit_id = self._state.manifest.commit_id
         asked = (commit_id, method, arguments)
         answer: Answer = call(self._handle, "call", asked, self._timeout_s, f"the shard {self.name}")
-        self.generations.add(answer.newest)
+        self.opened.add(answer.newest)
         if answer.is_stale:
             self.is_stale = True
             raise StaleGeneration(
-                f"a copy of the shard {self.name} is at another generation", actual=answer.newest
+                f"a copy of the shard {self.name} is at another generation", actual=answer.newest.generation
             )
         if isinstance(answer.value, QuarryError):
             raise answer.value

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.filter import Condition
@@ -29,10 +29,23 @@ from quarry.formats.manifest import Manifest
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["Answer", "GivenStatistics", "ShardReplica", "ShardState"]
+__all__ = ["REFRESH_S", "Answer", "GivenStatistics", "Opened", "ShardReplica", "ShardState", "other_shards"]
 
 _KEPT = 3  # generations that requests may still name
-_REFRESH_S = 0.5  # a listing of the folder takes less than a tenth of a millisecond
+REFRESH_S = 0.5
+"""Seconds after which the folder is listed again, which takes less than a tenth of a millisecond."""
+
+
+class Opened(NamedTuple):
+    """A generation that a copy of a shard has opened.
+
+    Attributes:
+        set_id: of the shard set that names it; generations of different ones do not follow each other.
+        generation: of the shard.
+    """
+
+    set_id: bytes
+    generation: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +55,19 @@ class ShardState:
     Attributes:
         name: of the folder.
         set_id: of the shard set that names it.
-        n_shards: of the index.
         manifest: of the generation.
         size: of its documents.
     """
 
     name: str
     set_id: bytes
-    n_shards: int
     manifest: Manifest
     size: ShardSize
+
+    @property
+    def opened(self) -> Opened:
+        """The generation."""
+        return Opened(self.set_id, self.manifest.generation)
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,12 @@ class Answer:
 
     Attributes:
         value: of the method, or its QuarryError; None if it is stale.
-        newest: newest generation that this copy has opened.
+        newest: the newest generation that this copy has opened.
         is_stale: whether this copy does not have the generation of the request, or no longer.
     """
 
     value: Any
-    newest: int
+    newest: Opened
     is_stale: bool = False
 
 
@@ -106,15 +122,17 @@ class ShardReplica:
     Args:
         index: folder of the index.
         number: of the shard.
+        n_shards: of the index. If it is built again with another number, copies keep what they have open.
         options: resources to use.
 
     Raises:
         QuarryError: the shard cannot be opened.
     """
 
-    def __init__(self, index: Path, number: int, options: OpenOptions) -> None:
+    def __init__(self, index: Path, number: int, n_shards: int, options: OpenOptions) -> None:
         self._index = index
         self._number = number
+        self._n_shards = n_shards
         self._options = options
         self._device = Device(None, None)
         self._lock = threading.Lock()
@@ -128,7 +146,7 @@ class ShardReplica:
         self._refresh()
         with self._lock:
             state, _ = next(reversed(self._opened.values()))
-        return Answer(state, state.manifest.generation)
+        return Answer(state, state.opened)
 
     def check(self) -> None:
         """Raise unless the newest generation can be opened and a document of it be read."""
@@ -147,7 +165,7 @@ class ShardReplica:
             method: one of `_METHODS`.
             arguments: of the method, without the shard.
         """
-        if time.monotonic() - self._checked > _REFRESH_S:
+        if time.monotonic() - self._checked > REFRESH_S:
             self._refresh()
         shard, newest = self._find(commit_id)
         if shard is None:
@@ -160,9 +178,9 @@ class ShardReplica:
         except QuarryError as error:  # Ray Serve would wrap and log it
             return Answer(error, newest)
 
-    def _find(self, commit_id: bytes) -> tuple[Shard | None, int]:
+    def _find(self, commit_id: bytes) -> tuple[Shard | None, Opened]:
         with self._lock:
-            newest = next(reversed(self._opened.values()))[0].manifest.generation
+            newest = next(reversed(self._opened.values()))[0].opened
             found = self._opened.get(commit_id)
             return (None if found is None else found[1]), newest
 
@@ -174,8 +192,10 @@ class ShardReplica:
         with self._refreshing:
             self._checked = time.monotonic()
             shard_set = load_newest_shard_set(Directory(self._index))
-            if self._number >= len(shard_set.folders):
-                raise IndexNotFound("the index has fewer shards now; serve it again", path=self._index)
+            if len(shard_set.folders) != self._n_shards:
+                if self._opened:  # the router says so
+                    return
+                raise other_shards(self._index, self._n_shards, len(shard_set.folders))
             name = shard_set.folders[self._number]
             directory = shard_directory(Directory(self._index), name, len(shard_set.folders))
             last = next(reversed(self._opened.values()), None)
@@ -187,7 +207,6 @@ class ShardReplica:
             state = ShardState(
                 name=name,
                 set_id=shard_set.set_id,
-                n_shards=len(shard_set.folders),
                 manifest=snapshot.manifest,
                 size=shard.measure(),
             )
@@ -196,6 +215,16 @@ class ShardReplica:
                 self._opened.move_to_end(snapshot.manifest.commit_id)
                 while len(self._opened) > _KEPT:
                     self._opened.popitem(last=False)
+
+
+def other_shards(index: Path, n_served: int, n_shards: int) -> IndexNotFound:
+    """Return the error for an index that was built again with another number of shards than are served."""
+    return IndexNotFound(
+        "the index was built again with another number of shards; serve it again",
+        path=index,
+        expected=f"{n_served} shards, as are served",
+        actual=n_shards,
+    )
 
 
 def _read(

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
-
-import numpy.typing as npt
+from typing import Any, TypeVar
 
 from quarry.distributed.calls import call
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
-from quarry.distributed.replica import Answer, ShardState
-from quarry.engine.arguments import checked_flag
-from quarry.engine.documents.document import Document
-from quarry.engine.documents.given import id_list
+from quarry.distributed.replica import REFRESH_S, Answer, ShardState, other_shards
 from quarry.engine.filtering.filter import Condition, parse_filter
 from quarry.engine.index.resources import ViewResources
-from quarry.engine.listing.facets import FacetRequest, Facets
-from quarry.engine.options import SearchKeywords, SearchOptions
-from quarry.engine.scoring.query_vectors import query_vectors
-from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.request import SearchRequest
+from quarry.engine.index_reader import IndexReader
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.view import ShardedView
-from quarry.formats.errors import CorruptFile, InvalidQuery, InvalidSetting, QuarryError
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import CorruptFile, QuarryError
+from quarry.formats.shard_set import load_newest_shard_set
 
 __all__ = ["ListedShard", "RoutedIndex"]
 
@@ -60,6 +53,11 @@ class _RoutedView(ShardedView):
     shards: tuple[RemoteShard, ...]  # type: ignore[assignment]  # what a view needs of a shard
 
     @property
+    def set_id(self) -> bytes:
+        """Id of the shard set that names the shards."""
+        return self.shards[0].state.set_id
+
+    @property
     def is_stale(self) -> bool:
         """Whether a copy of a shard did not have the generation of this view."""
         return any(shard.is_stale for shard in self.shards)
@@ -67,11 +65,14 @@ class _RoutedView(ShardedView):
     @property
     def is_newest(self) -> bool:
         """Whether no copy said that it has a newer generation."""
-        return all(max(each.generations) == each.state.manifest.generation for each in self.shards)
+        return all(shard.is_newest for shard in self.shards)
 
     def different_generations(self) -> dict[str, tuple[int, ...]]:
-        found = {shard.name: tuple(sorted(shard.generations)) for shard in self.shards}
-        return {name: each for name, each in found.items() if len(each) > 1}
+        return {
+            shard.name: tuple(sorted(each.generation for each in shard.opened))
+            for shard in self.shards
+            if len(shard.opened) > 1
+        }
 
     def parts(self, condition: Condition | None) -> list[ListedShard]:
         """Return the shards with the number of documents of each that satisfy a condition; None: all documents."""
@@ -87,11 +88,14 @@ class _RoutedView(ShardedView):
         ]
 
 
-class RoutedIndex:
+class RoutedIndex(IndexReader):
     """Has the reading methods of `quarry.engine.Engine` for an index whose shards are served; thread-safe.
 
+    `stats` has the memory of one copy of each shard, without decoded postings.
+
     Each search names the generation of every shard, so that all its requests are answered from the same one. If a
-    copy of a shard has a newer generation, the next search begins with that.
+    copy of a shard has a newer generation, or the index was built again, the next search begins with that. After a
+    build with another number of shards, every method that reads raises IndexNotFound.
 
     Args:
         path: folder of the index.
@@ -106,45 +110,11 @@ class RoutedIndex:
         self._resources = resources
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
+        self._directory = Directory(path)
+        self._shard_set = load_newest_shard_set(self._directory)
+        self._checked = self._refreshed = time.monotonic()
         self._threads = ShardThreads(len(handles), _WAITING * len(handles))
         self._view = self._open()
-
-    def search(
-        self,
-        queries: str | Sequence[str] | None = None,
-        k: int = 10,
-        *,
-        vector: npt.ArrayLike | None = None,
-        **options: Unpack[SearchKeywords],
-    ) -> Hits | list[Hits]:
-        """Search with one or several queries; see `Engine.search`."""
-        if options.get("like") is not None:
-            if queries is not None or vector is not None:
-                raise InvalidQuery("a search needs either queries or like", expected="one of them")
-            similar = SearchOptions.of(k, options)
-            return self._answer(lambda view: view.search_like(similar))
-        request = SearchRequest.of(queries, vector, self._view.metric.dim)
-        chosen = request.options(k, options, has_encoder=self._view.has_encoder)
-        found = self._answer(lambda view: view.search(request.texts, chosen, request.vectors))
-        return found[0] if request.is_single else found
-
-    def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
-        """Search with (n, dim) query vectors in dense mode; see `Engine.search_vectors`."""
-        options.setdefault("mode", "dense")
-        chosen = SearchOptions.of(k, options)
-        if chosen.mode != "dense" or chosen.rerank or chosen.like is not None:
-            raise InvalidSetting(
-                "vectors are searched in dense mode without reranking",
-                expected="mode dense, no rerank, no like",
-                actual=chosen.mode,
-            )
-        vectors = query_vectors(queries, self._view.metric.dim)
-        return self._answer(lambda view: view.search(None, chosen, vectors))
-
-    def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
-        """Return the documents with these ids; see `Engine.get`."""
-        wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
-        return self._answer(lambda view: view.documents(wanted, with_vectors=has_vectors))
 
     def parts(self, filter: Mapping[str, object] | None) -> list[ListedShard]:  # noqa: A002  # as in Engine.count
         """Return the shards whose documents a listing reads one after another, at their generations.
@@ -156,7 +126,7 @@ class RoutedIndex:
             InvalidFilter: the filter is not valid.
         """
         condition = None if filter is None else parse_filter(filter)
-        return self._answer(lambda view: view.parts(condition))
+        return self._read(lambda view: view.parts(condition))
 
     def page(
         self,
@@ -194,42 +164,20 @@ class RoutedIndex:
             "the index was changed several times while its documents were listed; begin again", path=self._path
         )
 
-    def facets(
-        self,
-        field: str,
-        *,
-        query: str | None = None,
-        filter: Mapping[str, object] | None = None,  # noqa: A002  # as in Engine.count
-        limit: int | None = 100,
-        operators: bool = True,
-    ) -> Facets:
-        """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
-        request = FacetRequest.of(field, query, limit, operators)
-        condition = None if filter is None else parse_filter(filter)
-        return self._answer(lambda view: view.facets(request, condition))
-
-    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
-        """Return the number of documents that pass a filter; see `Engine.count`."""
-        condition = parse_filter(filter)
-        return self._answer(lambda view: view.count(condition))
-
     def __len__(self) -> int:
-        return self._view.n_documents
+        if time.monotonic() - self._refreshed > REFRESH_S:  # no answer of a shard says what is newest
+            self.refresh()
+        return super().__len__()
 
     def folder(self) -> Path:
         """Return the folder of the index."""
         return self._path
 
-    def stats(self) -> dict[str, object]:
-        """Return statistics as those of a sharded index, see `quarry.engine.shards.statistics`.
-
-        Memory is that of one copy of each shard, without decoded postings.
-        """
-        return self._answer(lambda view: view.statistics())
-
     def refresh(self) -> bool:
         """Search the newest generation of every shard from now on; return whether there was a newer one."""
+        self._check_shard_set(0)
         with self._lock:
+            self._refreshed = time.monotonic()
             before, self._view = self._view, self._open(self._view)
             return before is not self._view
 
@@ -237,14 +185,17 @@ class RoutedIndex:
         """End the threads."""
         self._threads.close()
 
-    def _answer(self, use: Callable[[_RoutedView], R]) -> R:
-        """Use a view; again with a newer one if a copy of a shard no longer has the generation of this one."""
+    def _read(self, answer: Callable[[Any], R], *, is_search: bool = False) -> R:
+        """Return the answer of a `_RoutedView`.
+
+        It is asked for again, of a newer one, if a copy of a shard no longer has the generation of this one.
+        """
         for attempt in range(_ATTEMPTS):
-            if not self._view.is_newest:
+            if not self._is_newest(self._view):
                 self.refresh()
             view = self._view
             try:
-                found = use(view)
+                found = answer(view)
             except StaleGeneration:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -254,6 +205,23 @@ class RoutedIndex:
             time.sleep(_PAUSE_S * attempt)
             self.refresh()
         raise AssertionError
+
+    def _is_newest(self, view: _RoutedView) -> bool:
+        """Return whether a view is that of the newest generation, as far as is known."""
+        self._check_shard_set(REFRESH_S)
+        return view.is_newest and view.set_id == self._shard_set.set_id
+
+    def _check_shard_set(self, seconds: float) -> None:
+        """Read which build is current, unless that was done in the last `seconds`.
+
+        Raises:
+            IndexNotFound: there is no index any more, or it has another number of shards than are served.
+        """
+        if time.monotonic() - self._checked >= seconds:
+            self._shard_set = load_newest_shard_set(self._directory)
+            self._checked = time.monotonic()
+        if len(self._shard_set.folders) != len(self._handles):
+            raise other_shards(self._path, len(self._handles), len(self._shard_set.folders))
 
     def _open(self, before: _RoutedView | None = None) -> _RoutedView:
         """Ask every shard for its newest generation; one that does not answer keeps that of the view before."""
@@ -273,8 +241,8 @@ class RoutedIndex:
             known = [shard.state.manifest.commit_id for shard in before.shards]
             if known == [each.manifest.commit_id for each in states]:
                 return before
-        if len({(each.set_id, each.n_shards) for each in states}) > 1 or states[0].n_shards != len(self._handles):
-            if before is not None:  # a build is replacing the index; the old files stay open
+        if len({each.set_id for each in states}) > 1:
+            if before is not None:  # the index was built again just now; the old files stay open
                 return before
             raise CorruptFile("the shards are those of different builds; serve the index again", path=self._path)
         shards = [

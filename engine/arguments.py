@@ -23,7 +23,7 @@ def checked_flag(value: object, name: str) -> bool:
         InvalidSetting: it is neither True nor False; a text such as "no" would count as True.
     """
     if not isinstance(value, bool | np.bool_):
-        raise InvalidSetting(f"{name} is not a flag", expected="True or False", actual=shown(value))
+        raise InvalidSetting(f"{name} is not a flag", expected="True or False", actual=shown(value), setting=name)
     return bool(value)
 
 
@@ -38,7 +38,10 @@ def checked_seconds(value: object, name: str) -> float:
     number: object = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= _LONGEST_S:
         raise InvalidSetting(
-            f"{name} is out of range", expected=f"seconds from 0 to {_LONGEST_S}, or None", actual=shown(value)
+            f"{name} is out of range",
+            expected=f"seconds from 0 to {_LONGEST_S}, or None",
+            actual=shown(value),
+            setting=name,
         )
     return float(number)
 
@@ -52,7 +55,7 @@ def checked_integer(value: object, name: str, low: int, high: int) -> int:
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or not low <= value <= high:  # type: ignore[operator]
         expected = f"an integer from {low}" + (f" to {high}" if high < sys.maxsize else "")
-        raise InvalidSetting(f"{name} is out of range", expected=expected, actual=shown(value))
+        raise InvalidSetting(f"{name} is out of range", expected=expected, actual=shown(value), setting=name)
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 

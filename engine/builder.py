@@ -293,5 +293,4 @@ def measure_index(directory: Directory, generation: int, n_shards: int | None) -
         own_bytes = directory.size_bytes(shard_set.name)
         return sum(n_docs for n_docs, _ in sizes), own_bytes + sum(n_bytes for _, n_bytes in sizes)
     manifest = Manifest.load(directory, generation)
-    n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
-    return n_documents, sum(map(directory.size_bytes, manifest.file_names()))
+    return manifest.n_documents, sum(map(directory.size_bytes, manifest.file_names()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -47,7 +48,7 @@ from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import IndexClosed, IndexNotFound, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -78,15 +79,15 @@ class Engine(IndexReader):
         wait_s: float = 0,
     ) -> None:
         self._directory = directory
+        self._resources = resources
         self._device = resources.device
         self._n_threads = resources.options.n_threads
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._is_refreshing = is_refreshing
         self._writer: IndexWriter | ShardedWriter | None = None
-        self._view: CurrentView | CurrentShards = (
-            CurrentShards(directory, resources) if has_shard_set(directory) else CurrentView(directory, resources)
-        )
+        self._switching = threading.Lock()
+        self._view = self._open_view()
         try:
             if is_writable:
                 self._writer = self._open_writer(self._view.get().writing_encoder, wait_s)
@@ -472,7 +473,7 @@ class Engine(IndexReader):
 
         Afterwards segments are merged in the background, if there are many or much in them is deleted; each merge
         makes a generation of its own. Exact answers (see `Hits.exactness`) do not change by a merge, to the last
-        bit of each score, except for the order of documents with equal scores.
+        bit of each score.
 
         Raises:
             CommitFailed: nothing was committed; additions and deletions are kept, and `commit` can be tried again.
@@ -596,9 +597,20 @@ class Engine(IndexReader):
     def refresh(self) -> bool:
         """Answer from the newest generation from now on; return whether there was a newer one.
 
-        An index that replaced this one, by copying or building, counts as newer, even if its generation is lower.
+        An index that replaced this one, by copying or building, counts as newer, even if its generation is lower,
+        and whether it is sharded or not.
+
+        Raises:
+            IndexNotFound: there is no index any more.
+            FormatError: a file of the newest generation is damaged.
         """
-        return self._view.refresh()
+        view = self._view
+        try:
+            return view.refresh()
+        except IndexNotFound:
+            if not self._has_switched(view):
+                raise
+            return True
 
     @property
     def encoder(self) -> Encoder:
@@ -716,7 +728,8 @@ class Engine(IndexReader):
                     _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
                 writer.close(abandon=abandon)
         finally:
-            self._view.close()
+            with self._switching:
+                self._view.close()
             self._device.trim()
 
     def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter | ShardedWriter:
@@ -777,9 +790,37 @@ class Engine(IndexReader):
         return self._view.get().stored(None if only is None else parse_filter(only))
 
     def _read(self, answer: Callable[[View], R], *, is_search: bool = False) -> R:
+        view = self._view
         if is_search and self._is_refreshing:
-            self._view.refresh()
+            try:
+                view.refresh_to_search()
+            except IndexNotFound:
+                if not self._has_switched(view):
+                    raise
         return answer(self._view.get())
+
+    def _open_view(self) -> CurrentView | CurrentShards:
+        if has_shard_set(self._directory):
+            return CurrentShards(self._directory, self._resources)
+        return CurrentView(self._directory, self._resources)
+
+    def _has_switched(self, before: CurrentView | CurrentShards) -> bool:
+        """Open the index that has replaced this one if one of them is sharded and the other is not.
+
+        Searches under way keep the files and threads of the index before.
+
+        Args:
+            before: what there is no index for any more.
+
+        Returns:
+            Whether the view is another one now.
+        """
+        with self._switching:
+            if self._view is before and self._writer is None:
+                before.get()  # not if it was closed
+                if has_shard_set(self._directory) != isinstance(before, CurrentShards):
+                    self._view = self._open_view()
+            return self._view is not before
 
 
 def _with_encoder(documents: Iterable[Document], view: View) -> Iterator[Document]:

@@ -333,7 +333,10 @@ def _check_integer(options: object, name: str, low: int, high: int) -> None:
     value = _plain_value(options, name)
     if type(value) is not int or not low <= value <= high:
         raise InvalidSetting(
-            f"{name} is out of range", expected=f"an integer from {low} to {high}", actual=shown(value)
+            f"{name} is out of range",
+            expected=f"an integer from {low} to {high}",
+            actual=shown(value),
+            setting=name,
         )
 
 
@@ -341,7 +344,10 @@ def _check_number(options: object, name: str, low: float, high: float) -> None:
     value = _plain_value(options, name)
     if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
         raise InvalidSetting(
-            f"{name} is out of range", expected=f"a number from {low} to {high}", actual=shown(value)
+            f"{name} is out of range",
+            expected=f"a number from {low} to {high}",
+            actual=shown(value),
+            setting=name,
         )
 
 
@@ -356,4 +362,4 @@ def _plain_value(options: object, name: str) -> object:
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not is_one_of(value, allowed):
-        raise InvalidSetting(f"unknown {name}", expected=" or ".join(allowed), actual=shown(value))
+        raise InvalidSetting(f"unknown {name}", expected=" or ".join(allowed), actual=shown(value), setting=name)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.build_plan import BuildPlan
 from quarry.engine.choices import CentroidType
@@ -32,7 +31,6 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.errors import FormatError, IndexClosed, IndexNotFound, InvalidDocument
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest
-from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import system_errors
 
@@ -40,7 +38,6 @@ __all__ = ["Reencoding"]
 
 _COMMIT_S = 30.0
 """Seconds of work that are lost at most when the process is killed, apart from the document being encoded."""
-_BATCH_DOCS = 256
 _NO_LISTS = 1 << 62
 
 
@@ -242,25 +239,11 @@ def _manifest_of(directory: Directory) -> Manifest | None:
     return snapshot.manifest
 
 
-def _live_batches(snapshot: Snapshot) -> Iterator[tuple[SegmentReader, npt.NDArray[np.int64]]]:
-    """Yield the ordinals of live documents with their segments."""
-    for segment in snapshot.segments:
-        live = np.arange(segment.record.n_docs) if segment.deleted is None else np.flatnonzero(~segment.deleted)
-        for low in range(0, len(live), _BATCH_DOCS):
-            yield segment.reader, live[low : low + _BATCH_DOCS]
-
-
-def _ids(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the ids of the live documents."""
-    for reader, ordinals in _live_batches(snapshot):
-        yield from reader.ids.many(ordinals)
-
-
 def _documents(snapshot: Snapshot) -> Iterator[Document]:
     """Yield the live documents."""
-    for reader, ordinals in _live_batches(snapshot):
-        for doc_id, packed in zip(reader.ids.many(ordinals), reader.documents.packed(ordinals), strict=True):
-            stored = packed.unpack()
+    for segment in snapshot.segments:
+        live, reader = np.flatnonzero(segment.live), segment.reader
+        for doc_id, stored in zip(reader.ids.read(live), reader.documents.read(live), strict=True):
             yield Document(doc_id, stored.text, stored.title, stored.metadata)
 
 

@@ -88,13 +88,17 @@ class QuarryError(Exception):
         self.actual = actual
 
     def __str__(self) -> str:
+        return self.reason if self.path is None else f"{self.path}: {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """The error, what was expected and what was found, without the path."""
         parts = [self.message]
         if self.expected is not None:
             parts.append(f"expected {self.expected}")
         if self.actual is not None:
             parts.append(f"found {self.actual}")
-        text = "; ".join(parts)
-        return text if self.path is None else f"{self.path}: {text}"
+        return "; ".join(parts)
 
 
 class IndexNotFound(QuarryError):
@@ -134,7 +138,27 @@ class InvalidFilter(InvalidQuery):
 
 
 class InvalidSetting(QuarryError):
-    """A setting has a value that is not valid."""
+    """A setting has a value that is not valid.
+
+    Args:
+        message: the error in one sentence.
+        path: of the file or folder, if there is one.
+        expected: the expected value.
+        actual: the value that was found.
+        setting: name of the argument, if there is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        expected: object = None,
+        actual: object = None,
+        setting: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path, expected=expected, actual=actual)
+        self.setting = setting
 
 
 class EncodingFailed(QuarryError):

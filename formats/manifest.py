@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import reprlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
@@ -30,14 +31,18 @@ __all__ = [
     "MetricRecord",
     "SegmentRecord",
     "find_latest_generation",
+    "use_newest",
 ]
 
 METRICS = ("ip", "cosine", "l2")
+T = TypeVar("T")
+
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_CENTROIDS = 1 << 16
 _MAX_NORM = 1e30
 _L2_DIMS = 3  # dimensions that stored vectors have more, at least
+_MAX_ATTEMPTS = 100  # a commit may delete files between the reading of their manifest and their opening
 _MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
 
 
@@ -123,6 +128,11 @@ class SegmentRecord:
     n_docs: int
     n_deleted: int
 
+    @property
+    def n_live(self) -> int:
+        """Number of documents that are not deleted."""
+        return self.n_docs - self.n_deleted
+
     def file_names(self) -> set[str]:
         """Return the names of its files, without the quantizer."""
         return {self.file.name, self.tombstones.name} if self.tombstones else {self.file.name}
@@ -162,6 +172,11 @@ class Manifest(RootFile):
     def file_id(self) -> bytes:
         """The id of the commit."""
         return self.commit_id
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents that are not deleted."""
+        return sum(segment.n_live for segment in self.segments)
 
     def next(self, segments: tuple[SegmentRecord, ...], quantizers: tuple[FileRecord, ...]) -> Manifest:
         """Return the manifest of the next commit."""
@@ -235,6 +250,27 @@ def find_latest_generation(directory: Directory) -> int:
         if latest is not None:
             return latest
     raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
+
+
+def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
+    """Call a function with the newest manifest; again if a commit has deleted files of it meanwhile.
+
+    Args:
+        directory: of the index.
+        use: opens files that the manifest names, and raises FileNotFoundError if one is missing.
+
+    Raises:
+        IndexNotFound: there is no index.
+        CorruptFile: a file of the newest generation is missing.
+    """
+    for attempt in range(_MAX_ATTEMPTS):
+        generation = find_latest_generation(directory)
+        try:
+            return use(Manifest.load(directory, generation))
+        except FileNotFoundError as error:
+            if attempt + 1 == _MAX_ATTEMPTS or find_latest_generation(directory) == generation:
+                raise CorruptFile("a file of the index is missing", path=error.filename) from error
+    raise AssertionError
 
 
 def _parse_dense_weight(fields: Fields) -> float:

@@ -20,8 +20,6 @@ from quarry.formats.segment_merge import MergeInput, new_segment, write_vectors
 
 __all__ = ["Rewrite", "rewrite_documents"]
 
-_BATCH_DOCS = 256
-
 Rewrite = Callable[[str, StoredDocument], tuple[Mapping[str, object], Sequence[str]]]
 """Returns the new metadata of a document, and its terms, given its id and what is stored."""
 
@@ -72,8 +70,4 @@ def _documents(inputs: Sequence[MergeInput]) -> Iterator[tuple[str, StoredDocume
     """Yield the ids of the documents that are kept, and what is stored of each."""
     for each in inputs:
         ordinals = np.arange(each.reader.n_docs) if each.keep is None else np.flatnonzero(each.keep)
-        for low in range(0, len(ordinals), _BATCH_DOCS):
-            batch = ordinals[low : low + _BATCH_DOCS]
-            packed = each.reader.documents.packed(batch)
-            for doc_id, document in zip(each.reader.ids.many(batch), packed, strict=True):
-                yield doc_id, document.unpack()
+        yield from zip(each.reader.ids.read(ordinals), each.reader.documents.read(ordinals), strict=True)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.manifest import Manifest, SegmentRecord, find_latest_generation
+from quarry.formats.manifest import Manifest, SegmentRecord, use_newest
 from quarry.formats.segment import SegmentReader
 from quarry.formats.tombstones import read_tombstones
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer
 
 __all__ = ["OpenSegment", "Snapshot", "check_files"]
-
-_MAX_ATTEMPTS = 100  # a commit may delete files between the reading of their manifest and their opening
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,11 @@ class OpenSegment:
     reader: SegmentReader
     deleted: BoolArray | None
     quantizer: Quantizer | None
+
+    @property
+    def live(self) -> BoolArray:
+        """(n_docs,) bool, a new array: the documents that are not deleted."""
+        return np.ones(self.record.n_docs, bool) if self.deleted is None else ~self.deleted
 
     def live_ordinal(self, doc_id: str) -> int | None:
         """Return the ordinal of the live document with that id, or None."""
@@ -68,27 +73,14 @@ class Snapshot:
         self._unused: list[OpenSegment] = []
         try:
             if manifest is not None:
-                self.manifest = manifest
-                self._open()
+                self._open(manifest)
             else:
-                self._open_newest()
+                use_newest(directory, self._open)
         finally:
             self._release_unused()
 
-    def _open_newest(self) -> None:
-        directory = self.directory
-        for attempt in range(_MAX_ATTEMPTS):
-            generation = find_latest_generation(directory)
-            try:
-                self.manifest = Manifest.load(directory, generation)
-                self._open()
-            except FileNotFoundError as error:
-                if attempt + 1 == _MAX_ATTEMPTS or find_latest_generation(directory) == generation:
-                    raise CorruptFile("a file of the index is missing", path=error.filename) from error
-            else:
-                return
-
-    def _open(self) -> None:
+    def _open(self, manifest: Manifest) -> None:
+        self.manifest = manifest
         quantizers = self._open_quantizers()
         opened: list[OpenSegment] = []
         try:
@@ -142,7 +134,7 @@ class Snapshot:
         return OpenSegment(record, reader, deleted, quantizer)
 
     def __len__(self) -> int:
-        return sum(segment.n_docs - segment.n_deleted for segment in self.manifest.segments)
+        return self.manifest.n_documents
 
     def find(self, doc_id: str) -> tuple[OpenSegment, int] | None:
         """Return the segment and ordinal of the live document with that id, or None."""

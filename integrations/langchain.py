@@ -14,12 +14,17 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from quarry.engine import Document as StoredDocument
-from quarry.engine import FunctionEncoder, Hit
+from quarry.engine import FunctionEncoder, Hit, Hits
+from quarry.engine.arguments import checked_integer, shown
+from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.sources import embedding_source
+from quarry.engine.options import MAX_K
+from quarry.formats.errors import InvalidSetting
+from quarry.integrations.arguments import checked_list, checked_query, checked_share, join_options
 from quarry.integrations.diverse_hits import mean_vectors, select_diverse
 from quarry.integrations.open_index import OpenIndex
 
@@ -75,19 +80,34 @@ class QuarryVectorStore(VectorStore):
 
         Raises:
             ValueError: there is not one metadata, or one id, for each text.
+            InvalidSetting: the texts, their metadata or ids are not lists.
             InvalidDocument: a text or its metadata cannot be indexed; nothing is added.
         """
-        contents = list(texts)
+        contents = checked_list(texts, "texts")
+        columns: dict[str, list[Any]] = {}
         for name, values in (("metadatas", metadatas), ("ids", ids)):
-            if values is not None and len(values) != len(contents):
-                raise ValueError(f"{len(values)} {name} for {len(contents)} texts")
-        names = [name or str(uuid.uuid4()) for name in ids or [None] * len(contents)]
+            columns[name] = [None] * len(contents) if values is None else checked_list(values, name)
+            if len(columns[name]) != len(contents):
+                raise ValueError(f"{len(columns[name])} {name} for {len(contents)} texts")
+        names = [str(uuid.uuid4()) if name in (None, "") else name for name in columns["ids"]]
         documents = [
-            StoredDocument(name, text, metadata=dict(metadata or {}))
-            for name, text, metadata in zip(names, contents, metadatas or [{}] * len(contents), strict=True)
+            {"id": name, "text": text, "metadata": metadata}
+            for name, text, metadata in zip(names, contents, columns["metadatas"], strict=True)
         ]
         self._index.write(lambda index: index.add(documents))
         return names
+
+    def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+        """Add documents in one commit, and return their ids; see `add_texts`.
+
+        Raises:
+            InvalidSetting: they are not a list of documents.
+        """
+        given = checked_list(documents, "documents")
+        for each in given:
+            if not isinstance(each, Document):
+                raise InvalidSetting("not a document", expected="a Document of LangChain", actual=shown(each))
+        return super().add_documents(given, **kwargs)
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Delete documents in one commit; ids that no document has are ignored.
@@ -102,22 +122,24 @@ class QuarryVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return the documents with these ids; ids that no document has are ignored."""
-        return [_from_stored(each) for each in self._index.reader().get(list(dict.fromkeys(ids)))]
+        return [_from_stored(each) for each in self._index.reader().get(list(dict.fromkeys(id_list(ids))))]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Return the `k` best documents; keywords are those of `quarry.engine.Engine.search`."""
+        """Return the `k` best documents; keywords are those of `quarry.engine.Engine.search`.
+
+        Raises:
+            InvalidQuery: the query is not a text, or cannot be searched for.
+            InvalidSetting: a keyword is unknown, has a wrong value, or is an argument of this method.
+        """
         return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
         """Return the `k` best documents with `quarry.engine.Hit.score`, by which they are ranked."""
-        hits = self._index.reader().search(query, k, **kwargs)
-        return [(_from_hit(hit), hit.score) for hit in hits]
+        return [(_from_hit(hit), hit.score) for hit in self._search(query, k, kwargs)]
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
         """Return the `k` documents with the best inner products with a vector."""
-        vector = np.asarray([embedding], np.float32)
-        (hits,) = self._index.reader().search_vectors(vector, k, **kwargs)
-        return [_from_hit(hit) for hit in hits]
+        return [_from_hit(hit) for hit in self._search_vector(embedding, k, kwargs)]
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
@@ -131,17 +153,15 @@ class QuarryVectorStore(VectorStore):
             lambda_mult: 1 selects by similarity to the query alone, 0 by difference from those selected before.
             **kwargs: of `quarry.engine.Engine.search`.
         """
-        vector = self._index.encoder.encode_query(query)
-        hits = self._index.reader().search(query, fetch_k, **kwargs)
-        return self._select_diverse(vector, hits, k, lambda_mult)
+        hits = self._search(query, fetch_k, kwargs)
+        return self._select_diverse(self._index.encoder.encode_query(query), hits, k, lambda_mult)
 
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
         """Do the same as `max_marginal_relevance_search` for the vector of a query."""
-        vector = np.asarray(embedding, np.float32)
-        (hits,) = self._index.reader().search_vectors(vector[None], fetch_k, **kwargs)
-        return self._select_diverse(vector, hits, k, lambda_mult)
+        hits = self._search_vector(embedding, fetch_k, kwargs)
+        return self._select_diverse(np.asarray(embedding, np.float32), hits, k, lambda_mult)
 
     @classmethod
     def from_texts(  # type: ignore[override]  # embeddings are optional here
@@ -167,7 +187,7 @@ class QuarryVectorStore(VectorStore):
         self, query: str, k: int = 4, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         """Return the `k` best documents with `quarry.engine.Hit.relevance`; cosines if there is none."""
-        hits = self._index.reader().search(query, k, **kwargs)
+        hits = self._search(query, k, kwargs)
         if any(hit.relevance is None for hit in hits):
             vector = self._index.encoder.encode_query(query)
             vectors = mean_vectors(self._index.reader(), hits, self._index.encoder.dim)
@@ -178,10 +198,18 @@ class QuarryVectorStore(VectorStore):
             ]
         return [(_from_hit(hit), float(hit.relevance or 0)) for hit in hits]
 
+    def _search(self, query: object, k: int, options: Mapping[str, Any]) -> Hits:
+        return self._index.reader().search(**join_options(options, queries=checked_query(query), k=k))
+
+    def _search_vector(self, embedding: object, k: int, options: Mapping[str, Any]) -> Hits:
+        found = self._index.reader().search_vectors(**join_options(options, queries=[embedding], k=k))
+        return found[0]
+
     def _select_diverse(
         self, query: npt.NDArray[np.float32], hits: Sequence[Hit], k: int, lambda_mult: float
     ) -> list[Document]:
-        return [_from_hit(hit) for hit in select_diverse(self._index.reader(), query, hits, k, lambda_mult)]
+        n_wanted, weight = checked_integer(k, "k", 1, MAX_K), checked_share(lambda_mult, "lambda_mult")
+        return [_from_hit(hit) for hit in select_diverse(self._index.reader(), query, hits, n_wanted, weight)]
 
 
 class QuarryRetriever(BaseRetriever):
@@ -189,8 +217,11 @@ class QuarryRetriever(BaseRetriever):
 
     Attributes:
         store: the vector store that is searched.
-        k: number of documents.
+        k: number of documents; those in `search_kwargs`, if it is given there.
         search_kwargs: keywords of `quarry.engine.Engine.search`: `filter`, `min_relevance`, `mode` and so on.
+
+    Raises:
+        InvalidSetting: `k` is given twice.
     """
 
     store: QuarryVectorStore
@@ -199,10 +230,19 @@ class QuarryRetriever(BaseRetriever):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if "k" in self.model_fields_set:
+            join_options(self.search_kwargs, k=self.k)
+        return self
+
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any
     ) -> list[Document]:
-        return self.store.similarity_search(query, self.k if k is None else k, **{**self.search_kwargs, **kwargs})
+        options = {"k": self.k, **self.search_kwargs, **kwargs}
+        if k is not None:
+            options["k"] = k
+        return self.store.similarity_search(**join_options(options, query=checked_query(query)))
 
 
 def _open_embeddings(embedding: Embeddings) -> Encoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,21 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from quarry.engine import Document, Engine, Hit, open_encoder
+from quarry.engine.arguments import checked_integer, checked_seconds, shown
 from quarry.engine.choices import Mode
+from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.opening import EncoderSource
+from quarry.engine.options import MAX_K
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.formats.system_errors import checked_path
+from quarry.integrations.arguments import checked_list, checked_query, checked_share, join_options
 from quarry.integrations.diverse_hits import select_diverse
-from quarry.integrations.llama_index_filters import Filter, is_without_conditions, translate_filters
+from quarry.integrations.llama_index_filters import (
+    Filter,
+    checked_filters,
+    is_without_conditions,
+    translate_filters,
+)
 from quarry.integrations.open_index import OpenIndex
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
@@ -81,7 +92,15 @@ class QuarryVectorStore(BasePydanticVectorStore):
     ) -> None:
         if dim is not None and encoder is not None:
             raise InvalidSetting("an encoder and the length of embeddings are given", expected="one of them")
-        fields = {"path": os.fspath(path), "encoder": encoder, "dim": dim, "metric": metric, "wait_s": wait_s}
+        if dim is not None:
+            checked_integer(dim, "dim", 1, sys.maxsize)
+        fields = {
+            "path": os.fspath(checked_path(path, "path")),
+            "encoder": encoder,
+            "dim": dim,
+            "metric": metric,
+            "wait_s": checked_seconds(wait_s, "wait_s"),
+        }
         super().__init__(**{**kwargs, **fields, "stores_text": True, "is_embedding_query": dim is not None})
         opened = None if encoder is None else open_encoder(encoder)
         self._index = OpenIndex(self.path, opened, wait_s, dim=dim, metric=metric)
@@ -103,10 +122,11 @@ class QuarryVectorStore(BasePydanticVectorStore):
             InvalidDocument: a node has no text, or with `dim` no embedding of this length, or its metadata cannot
                 be indexed. Nothing is added then.
         """
-        documents = [self._document(node) for node in nodes]
+        given = checked_list(nodes, "nodes")
+        documents = [self._document(node) for node in given]
         if documents:
             self._index.write(lambda index: index.add(documents))
-        return [node.node_id for node in nodes]
+        return [node.node_id for node in given]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a source document in one commit."""
@@ -121,6 +141,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
             InvalidSetting: neither ids nor filters are given, or the filters are empty.
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
+        filters = checked_filters(filters)
         if node_ids is None and filters is None:
             raise InvalidSetting("node_ids or filters say what to delete", expected="at least one of them")
         if node_ids is None and filters is not None and is_without_conditions(filters):
@@ -146,6 +167,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         Raises:
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
+        filters = checked_filters(filters)
         condition = None if filters is None else translate_filters(filters)
         index = self._index.reader()
         if node_ids is None:
@@ -165,13 +187,14 @@ class QuarryVectorStore(BasePydanticVectorStore):
                 number of nodes to select from (4 times those requested by default).
 
         Raises:
-            InvalidSetting: another mode.
+            InvalidSetting: another mode, or a keyword that is unknown, has a wrong value, or that the query sets.
             InvalidQuery: the query has no text, or no embedding, that its mode needs.
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
-        if query.mode not in _MODES:
-            expected = ", ".join(mode.value for mode in _MODES)
-            raise InvalidSetting("unsupported query mode", expected=expected, actual=query.mode.value)
+        if not isinstance(query, VectorStoreQuery):
+            raise InvalidQuery("not a query", expected="a VectorStoreQuery", actual=shown(query))
+        if _checked_mode(query.mode) not in _MODES:
+            raise _unknown_mode(query.mode)
         hits = self._search_diverse(query, kwargs) if query.mode == VectorStoreQueryMode.MMR else None
         if hits is None:
             hits = self._search(query, _n_requested(query), kwargs)
@@ -210,7 +233,9 @@ class QuarryVectorStore(BasePydanticVectorStore):
         """Close the index."""
         self._index.close()
 
-    def _document(self, node: BaseNode) -> dict[str, object]:
+    def _document(self, node: object) -> dict[str, object]:
+        if not isinstance(node, BaseNode):
+            raise InvalidDocument("not a node", expected="a BaseNode", actual=shown(node))
         text = node.get_content(metadata_mode=MetadataMode.NONE)
         content = node_to_metadata_dict(node, remove_text=True)
         values = {**node.metadata, **{name: content[name] for name in _NODE_FIELDS}}
@@ -232,27 +257,29 @@ class QuarryVectorStore(BasePydanticVectorStore):
         mode = _MODES[query.mode]
         text, vector = self._given(query, mode)
         only = _condition(query)
-        chosen: dict[str, Any] = {"queries": text, "vector": vector, "mode": mode, "filter": only, **options}
-        if mode == "hybrid" and query.alpha is not None:
-            chosen.setdefault("dense_weight", query.alpha)
+        weight = query.alpha if mode == "hybrid" else None
+        own = {"queries": text, "vector": vector, "mode": mode, "filter": only, "dense_weight": weight}
         if not query.node_ids:
-            return index.search(k=k, **chosen)
+            return index.search(**join_options(options, k=k, **own))
         wanted = set(query.node_ids)
         passing = list(index.ids(filter=only))
         n_others = len(passing) - len(wanted.intersection(passing))  # such a value is in their own field "id"
-        hits = index.search(k=k + n_others, **chosen)
+        hits = index.search(**join_options(options, k=checked_integer(k, "k", 1, MAX_K) + n_others, **own))
         return [hit for hit in hits if hit.id in wanted][:k]
 
     def _search_diverse(self, query: VectorStoreQuery, options: Mapping[str, Any]) -> list[Hit]:
         rest = dict(options)
         threshold = rest.pop("mmr_threshold", query.mmr_threshold)
-        k = query.similarity_top_k
-        n_prefetched = rest.pop("mmr_prefetch_k", None) or _MMR_PREFETCHED * k
+        weight = _MMR_THRESHOLD if threshold is None else checked_share(threshold, "mmr_threshold")
+        k = checked_integer(query.similarity_top_k, "similarity_top_k", 1, MAX_K)
+        n_prefetched = rest.pop("mmr_prefetch_k", None)
+        if n_prefetched is None:
+            n_prefetched = _MMR_PREFETCHED * k
+        checked_integer(n_prefetched, "mmr_prefetch_k", 1, MAX_K)
         text, vector = self._given(query, "dense")
+        hits = self._search(query, max(k, n_prefetched), rest)
         if vector is None:
             vector = self._index.encoder.encode_query(text or "").tolist()
-        hits = self._search(query, max(k, n_prefetched), rest)
-        weight = _MMR_THRESHOLD if threshold is None else threshold
         return select_diverse(self._index.reader(), vector, hits, k, weight)
 
     def _given(self, query: VectorStoreQuery, mode: Mode) -> tuple[str | None, list[float] | None]:
@@ -263,6 +290,8 @@ class QuarryVectorStore(BasePydanticVectorStore):
         """
         needs_vector = self.dim is not None and mode != "lexical"
         needs_text = mode != "dense" or (self.dim is None and query.query_embedding is None)
+        if query.query_str is not None:
+            checked_query(query.query_str)
         if needs_text and query.query_str is None:
             raise InvalidQuery(f"a query in mode {query.mode.value!r} has no text", expected="query_str")
         if needs_vector and query.query_embedding is None:
@@ -295,15 +324,15 @@ class QuarryRetriever(BaseRetriever):
         options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(store, QuarryVectorStore):
+            raise InvalidSetting(
+                "the store is not one of Quarry", expected="a QuarryVectorStore", actual=shown(store)
+            )
         self._store = store
         self._similarity_top_k = similarity_top_k
-        try:
-            self._mode = VectorStoreQueryMode(mode)
-        except ValueError as error:
-            expected = ", ".join(each.value for each in _MODES)
-            raise InvalidSetting("unknown query mode", expected=expected, actual=repr(mode)) from error
-        self._filters = filters
-        self._options = options or {}
+        self._mode = _checked_mode(mode)
+        self._filters = checked_filters(filters)
+        self._options = join_options(options)
         super().__init__(**kwargs)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -320,6 +349,18 @@ class QuarryRetriever(BaseRetriever):
             mode=self._mode,
             filters=self._filters,
         )
+
+
+def _checked_mode(mode: object) -> VectorStoreQueryMode:
+    try:
+        return VectorStoreQueryMode(mode)
+    except ValueError:
+        raise _unknown_mode(mode) from None
+
+
+def _unknown_mode(mode: object) -> InvalidSetting:
+    name = mode.value if isinstance(mode, VectorStoreQueryMode) else shown(mode)
+    return InvalidSetting("unsupported query mode", expected=", ".join(each.value for each in _MODES), actual=name)
 
 
 def _scored(found: VectorStoreQueryResult) -> list[NodeWithScore]:
@@ -339,18 +380,19 @@ def _n_requested(query: VectorStoreQuery) -> int:
 def _condition(query: VectorStoreQuery) -> Filter | None:
     """Return the filters, source documents and ids of a query as one filter; None: there are none."""
     parts: list[Filter] = []
-    if query.filters is not None and query.filters.filters:
-        parts.append(translate_filters(query.filters))
+    filters = checked_filters(query.filters)
+    if filters is not None and filters.filters:
+        parts.append(translate_filters(filters))
     if query.doc_ids:
-        parts.append({"ref_doc_id": {"$in": query.doc_ids}})
+        parts.append({"ref_doc_id": {"$in": checked_list(query.doc_ids, "doc_ids")}})
     if query.node_ids:
-        parts.append({"id": {"$in": query.node_ids}})
+        parts.append({"id": {"$in": checked_list(query.node_ids, "node_ids")}})
     return {"$and": parts} if parts else None
 
 
 def _passing(index: Engine, node_ids: Sequence[str], condition: Filter | None) -> list[str]:
     """Return the ids of those of some documents that pass a filter."""
-    ids = list(dict.fromkeys(node_ids))
+    ids = list(dict.fromkeys(id_list(node_ids)))
     if not condition or not ids:
         return ids
     passing = set(index.ids(filter={"$and": [{"id": {"$in": ids}}, condition]}))

@@ -7,7 +7,7 @@ from llama_index.core.vector_stores import FilterCondition, FilterOperator, Meta
 from quarry.engine.arguments import shown
 from quarry.formats.errors import InvalidFilter
 
-__all__ = ["is_without_conditions", "translate_filters"]
+__all__ = ["checked_filters", "is_without_conditions", "translate_filters"]
 
 Filter = dict[str, object]
 
@@ -25,6 +25,19 @@ _OPERATORS = {
     FilterOperator.CONTAINS: "$eq",
 }
 _WITH_LISTS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
+
+
+def checked_filters(given: object) -> MetadataFilters | None:
+    """Return filters; None: there are none.
+
+    Raises:
+        InvalidFilter: they are something else.
+    """
+    if given is not None and not isinstance(given, MetadataFilters):
+        raise InvalidFilter(
+            "the filters are not those of LlamaIndex", expected="MetadataFilters", actual=shown(given)
+        )
+    return given
 
 
 def is_without_conditions(filters: MetadataFilters) -> bool:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from quarry.engine import Engine, SyncReport
+from quarry.engine.arguments import checked_seconds
 from quarry.engine.encoding.encoder import Encoder
+from quarry.formats.system_errors import checked_path
 
 __all__ = ["OpenIndex"]
 
@@ -42,9 +44,9 @@ class OpenIndex:
         dim: int | None = None,
         metric: str = "cosine",
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = os.fspath(checked_path(path, "path"))
         self._encoder = encoder
-        self._wait_s = wait_s
+        self._wait_s = checked_seconds(wait_s, "wait_s")
         self._writing = threading.Lock()
         if dim is None:
             self._reader = Engine.open(self.path, create=create, encoder=encoder)
@@ -69,7 +71,9 @@ class OpenIndex:
 
         Raises:
             IndexLocked: another process was writing for longer than the wait.
+            IndexClosed: the index is closed.
         """
+        self.reader()
         with self._writing, self._writer() as index:
             try:
                 result = change(index)
@@ -81,6 +85,7 @@ class OpenIndex:
 
     def sync(self, folder: str | os.PathLike[str]) -> SyncReport:
         """Bring the index up to date with the files of a folder in one commit; see `quarry.engine.Engine.sync`."""
+        self.reader()
         with self._writing, self._writer() as index:
             return index.sync(folder)
 

@@ -25,6 +25,7 @@ __all__ = ["add_arguments", "run"]
 READ_KEY, WRITE_KEY = "QUARRY_READ_KEY", "QUARRY_WRITE_KEY"
 """Variables of the environment that have the keys."""
 
+_MAX_PROCESSES = 256
 _LIMITS = (
     ("max_k", int, "hits of a search"),
     ("max_body_bytes", int, "bytes of a request, except for documents that are added"),
@@ -101,10 +102,9 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
         raise BackendUnavailable(
             f"serving needs {error.name}", expected="the extra: pip install 'quarry-search[server]'"
         ) from error
-    if args.processes < 1 or (args.processes > 1 and open_reader is not None):
-        raise InvalidSetting(
-            "not a number of processes", expected="1 with --ray, otherwise 1 or more", actual=args.processes
-        )
+    most = _MAX_PROCESSES if open_reader is None else 1  # a connection to Ray belongs to one process
+    if not 1 <= args.processes <= most:
+        raise InvalidSetting("not a number of processes", expected=f"1 to {most}", actual=args.processes)
     given = {name: getattr(args, name) for name, *_ in _LIMITS if getattr(args, name) is not None}
     limits = Limits(threads=args.threads, **given)
     own = [] if args.host in ("0.0.0.0", "::") else [f"[{args.host}]" if ":" in args.host else args.host]

@@ -170,8 +170,7 @@ class _Probe:
         self._snapshot = snapshot
         self._dense = Searcher(snapshot, OpenOptions(threads=1))
         lexical = LexicalSearcher(snapshot, _CACHE_BYTES)
-        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in snapshot.segments]
-        self._retriever = Retriever(self._dense, lexical, n_docs)
+        self._retriever = Retriever(snapshot.segments, self._dense, lexical)
         self._sample = sample_background(snapshot.segments, self._dense)
 
     def search(

@@ -46,7 +46,7 @@ class FaissBackend:
         self.device_bytes = 0
         self._table = segment.reader.centroids
         self._deleted = segment.deleted
-        self._n_live = segment.record.n_docs - segment.record.n_deleted
+        self._n_live = segment.record.n_live
         self._quantizer = segment.quantizer
         self._policy = policy or ProbingPolicy.of(segment)
         self._ids = RowIds(self._table.offsets)

@@ -33,7 +33,7 @@ class ExactBackend:
     def candidates(
         self, queries: npt.NDArray[np.float32], parameters: SearchParameters
     ) -> list[BoundedCandidates]:
-        """See `quarry.engine.backends.protocol.Backend`; returns `parameters.n`, or all if there are fewer."""
+        """See `quarry.engine.backends.protocol.Backend`; the best `parameters.n` by final score are among them."""
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
         found: list[BoundedCandidates] = []
         for low in range(0, len(queries), batch):
@@ -49,7 +49,7 @@ class ExactBackend:
             best[:, excluded] = -np.inf
         rounding = _FLOAT_ROUNDING * self._table.largest_norm * np.linalg.norm(queries, axis=1)
         pairs = zip(best, rounding.tolist(), strict=True)
-        return [BoundedCandidates.of_best(scores, parameters.n, slack) for scores, slack in pairs]
+        return [BoundedCandidates.of_best(scores, parameters.n, slack, 2 * slack) for scores, slack in pairs]
 
     def _scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the scores of all centroids: (n_queries, n_rows) float32."""

@@ -82,21 +82,23 @@ class BoundedCandidates:
     upper_bound: float
 
     @classmethod
-    def of_best(cls, scores: npt.NDArray[np.float32], n: int, slack: float = 0.0) -> BoundedCandidates:
-        """Return the n documents with the largest scores.
+    def of_best(
+        cls, scores: npt.NDArray[np.float32], n: int, slack: float = 0.0, margin: float = 0.0
+    ) -> BoundedCandidates:
+        """Return the n documents with the largest scores, and all that tie with the last of them.
 
         Args:
             scores: (n_docs,) approximate scores, each at most `slack` below the exact one; -inf if a document is
                 not allowed.
             n: number of documents, at least 1.
             slack: see `scores`.
+            margin: how far below the n-th score a document is returned too; twice the largest error in either
+                direction includes the n best by exact score, and what ties with them.
         """
-        if n >= len(scores):
-            docs, rest = np.arange(len(scores)), -math.inf
-        else:
-            order = np.argpartition(scores, len(scores) - n - 1)
-            docs, rest = order[-n:], float(scores[order[-n - 1]]) + slack
-        docs = docs[scores[docs] > -np.inf].astype(np.int64)
+        least = -math.inf if n >= len(scores) else float(np.partition(scores, len(scores) - n)[-n]) - margin
+        is_best = scores >= least
+        docs = np.flatnonzero(is_best & (scores > -np.inf))
+        rest = float(scores[~is_best].max(initial=-np.inf)) + slack
         return cls(docs, scores[docs].astype(np.float64) + slack, rest)
 
 

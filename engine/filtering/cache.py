@@ -113,7 +113,7 @@ class DocumentFilter:
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy the condition."""
         return sum(
-            segment.record.n_docs - segment.record.n_deleted if allowed is None else allowed.n
+            segment.record.n_live if allowed is None else allowed.n
             for segment, allowed in zip(self._segments, self.allowed(condition), strict=True)
         )
 
@@ -122,7 +122,7 @@ class DocumentFilter:
         result: list[Allowed | None] = []
         for segment, found in zip(self._segments, flags, strict=True):
             allowed = Allowed(found)
-            is_all = allowed.n == segment.record.n_docs - segment.record.n_deleted
+            is_all = allowed.n == segment.record.n_live
             result.append(None if is_all else allowed)
         return result, kinds
 

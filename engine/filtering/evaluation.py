@@ -6,7 +6,7 @@ how documents are distributed over segments, or on what was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, reduce
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from quarry.engine.filtering.filter import (
 )
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
 from quarry.engine.filtering.phrases import find_phrase
-from quarry.formats.arrays import BoolArray, Int64Array
+from quarry.formats.arrays import BoolArray
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
@@ -160,17 +160,12 @@ class _SegmentEvaluation:
         """Return those of the flagged documents that are live and satisfy the condition; reads their metadata."""
         found = np.zeros(self._reader.n_docs, bool)
         docs = np.flatnonzero(flags if self._live is None else flags & self._live)
-        for doc, values in self._iterate_stored_values(docs, condition.path):
+        for doc, stored in zip(docs, self._reader.documents.read(docs), strict=True):
+            values = [value for path, value in iterate_values(stored.metadata) if path == condition.path]
             if condition.path in self._kinds:
                 self._kinds[condition.path] |= {value.kind for value in values}
             found[doc] = condition.holds(values)
         return found
-
-    def _iterate_stored_values(self, docs: Int64Array, path: str) -> Iterator[tuple[int, list[Scalar]]]:
-        for low in range(0, len(docs), _BATCH_DOCS):
-            some = docs[low : low + _BATCH_DOCS]
-            for doc, packed in zip(some.tolist(), self._reader.documents.packed(some), strict=True):
-                yield doc, [value for where, value in iterate_values(packed.unpack().metadata) if where == path]
 
 
 def _find_codes(column: Column, condition: Comparison | Existence) -> Codes:

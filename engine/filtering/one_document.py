@@ -8,9 +8,7 @@ from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import (
     AllOf,
     AnyOf,
-    Comparison,
     Condition,
-    Existence,
     HasId,
     HasPhrase,
     Negation,
@@ -43,9 +41,6 @@ class DocumentValues:
             return self._values["id"][0].payload == condition.doc_id
         if isinstance(condition, HasPhrase):
             raise TypeError("phrases are conditions of searches alone")
-        return self._holds(condition)
-
-    def _holds(self, condition: Comparison | Existence) -> bool:
         return condition.holds(self._values.get(condition.path, ()))
 
     def add_kinds(self, kinds: Kinds) -> None:

@@ -20,8 +20,6 @@ from quarry.formats.snapshot import OpenSegment
 __all__ = ["OWN_FIELDS", "OwnFields"]
 
 OWN_FIELDS = frozenset({"id", "title"})
-_BATCH_IDS = 4096  # read at a time
-_BATCH_DOCS = 256  # read at a time, compressed
 _FEW_DOCS = 64  # reading so many documents is faster than decoding more postings
 
 _SWAPPED: dict[str, Callable[[str, str], bool]] = {  # operand first
@@ -95,20 +93,15 @@ class OwnFields:
         return docs
 
     def _iterate_ids(self, docs: Int64Array) -> Iterator[tuple[int, str]]:
-        for some in _iterate_batches(docs, _BATCH_IDS):
-            yield from zip(some.tolist(), self._segment.reader.ids.many(some), strict=True)
+        return zip(docs, self._segment.reader.ids.read(docs), strict=True)
 
     def _iterate_titles(self, docs: Int64Array) -> Iterator[tuple[int, str]]:
-        """Yield the documents whose title is not empty, with it."""
-        for some in _iterate_batches(docs, _BATCH_DOCS):
-            for doc, packed in zip(some.tolist(), self._segment.reader.documents.packed(some), strict=True):
-                title = packed.unpack().title
-                if title:
-                    yield doc, title
+        """Return the documents whose title is not empty, with it."""
+        stored = self._segment.reader.documents.read(docs)
+        return ((doc, each.title) for doc, each in zip(docs, stored, strict=True) if each.title)
 
     def _find_live(self) -> Int64Array:
-        deleted = self._segment.deleted
-        return np.arange(self._segment.reader.n_docs) if deleted is None else np.flatnonzero(~deleted)
+        return np.flatnonzero(self._segment.live)
 
 
 def _get_texts(condition: Comparison | Existence) -> list[str]:
@@ -132,7 +125,3 @@ def _make_test(condition: Comparison | Existence) -> Callable[[str], bool]:
         return frozenset(texts).__contains__
     (operand,) = texts
     return partial(_SWAPPED[condition.operator], operand)
-
-
-def _iterate_batches(docs: Int64Array, n: int) -> Iterator[Int64Array]:
-    return (docs[low : low + n] for low in range(0, len(docs), n))

@@ -42,11 +42,8 @@ def find_phrase(condition: HasPhrase, reader: SegmentReader, live: BoolArray | N
     candidates &= everything
     found = np.zeros(reader.n_docs, bool)
     docs = np.flatnonzero(candidates)
-    for low in range(0, len(docs), _BATCH_DOCS):
-        some = docs[low : low + _BATCH_DOCS]
-        for doc, packed in zip(some.tolist(), reader.documents.packed(some), strict=True):
-            stored = packed.unpack()
-            found[doc] = phrase.occurs_in(stored.text) or phrase.occurs_in(stored.title)
+    for doc, stored in zip(docs, reader.documents.read(docs), strict=True):
+        found[doc] = phrase.occurs_in(stored.text) or phrase.occurs_in(stored.title)
     return found
 
 

@@ -60,5 +60,13 @@ class Current(ABC, Generic[V]):
             self._close_view(view)
 
     @abstractmethod
+    def refresh(self) -> bool:
+        """Open the newest generation; return whether it was not open yet."""
+
+    def refresh_to_search(self) -> None:
+        """Open the newest generation for a search, which itself reports what cannot be read."""
+        self.refresh()
+
+    @abstractmethod
     def _close_view(self, view: V) -> None:
         """Close the files of a view, the last one."""

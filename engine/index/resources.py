@@ -123,5 +123,7 @@ class ViewResources:
         if not options.rerank:
             return None
         if self.reranker is None:
-            raise InvalidSetting("there is no reranker; open the index with reranker=...", path=path)
+            raise InvalidSetting(
+                "there is no reranker; open the index with reranker=...", path=path, setting="rerank"
+            )
         return self.reranker

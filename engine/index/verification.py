@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError
-from quarry.formats.manifest import Manifest, find_latest_generation
+from quarry.formats.manifest import Manifest, use_newest
 from quarry.formats.snapshot import Snapshot, check_files
 
 __all__ = ["VerifyReport", "verify_index"]
@@ -40,16 +40,16 @@ def verify_index(directory: Directory, manifest: Manifest | None = None) -> Veri
     Raises:
         FormatError: files are damaged or contradict one another; `findings` holds all errors.
     """
-    manifest = manifest or _load_newest(directory)
+    manifest = manifest or use_newest(directory, lambda newest: newest)
     intact: dict[str, int] = {}
     while findings := _find_damage(directory, manifest, intact):
-        newest = _load_newest(directory)
+        newest = use_newest(directory, lambda newest: newest)
         if newest.commit_id == manifest.commit_id:
             raise _combine_errors(findings, directory)
         manifest = newest  # missing files may have been deleted by a commit
     names = manifest.file_names()
-    n_documents = sum(segment.n_docs - segment.n_deleted for segment in manifest.segments)
-    return VerifyReport(n_files=len(names), n_bytes=sum(intact[name] for name in names), n_documents=n_documents)
+    n_bytes = sum(intact[name] for name in names)
+    return VerifyReport(n_files=len(names), n_bytes=n_bytes, n_documents=manifest.n_documents)
 
 
 def _find_damage(directory: Directory, manifest: Manifest, intact: dict[str, int]) -> list[FormatError]:
@@ -62,17 +62,6 @@ def _find_damage(directory: Directory, manifest: Manifest, intact: dict[str, int
         except FormatError as error:
             findings = [error]
     return findings
-
-
-def _load_newest(directory: Directory) -> Manifest:
-    """Load the newest manifest, while others may commit."""
-    while True:
-        generation = find_latest_generation(directory)
-        try:
-            return Manifest.load(directory, generation)
-        except FileNotFoundError:
-            if find_latest_generation(directory) == generation:
-                raise
 
 
 def _combine_errors(findings: list[FormatError], directory: Directory) -> FormatError:

@@ -67,8 +67,7 @@ class IndexView:
         self.filter = DocumentFilter(
             snapshot.segments, self._plan.filter_bytes, self._lexical.terms, resources.unknown_fields
         )
-        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in snapshot.segments]
-        self._retriever = Retriever(self.searcher, self._lexical, n_docs)
+        self._retriever = Retriever(snapshot.segments, self.searcher, self._lexical)
         self._hits = HitBuilder(snapshot, self.searcher)
         record = snapshot.manifest.encoder
         if resources.has_encoder_of(record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
@@ -20,6 +21,7 @@ from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
 __all__ = ["CollectedChanges"]
@@ -34,7 +36,7 @@ class CollectedChanges:
     Args:
         directory: of the index.
         committer: of the index.
-        plan: returns which segments have inverted lists, by the settings of the index.
+        plan: which segments have inverted lists.
         terms: returns the terms of a text, as the index stores them.
     """
 
@@ -42,7 +44,7 @@ class CollectedChanges:
         self,
         directory: Directory,
         committer: Committer,
-        plan: Callable[[], ListPlan],
+        plan: ListPlan,
         terms: Callable[[str], list[str]],
     ) -> None:
         self._directory = directory
@@ -60,6 +62,10 @@ class CollectedChanges:
     def training_rows(self) -> TrainingRows | None:
         """The centroids of the documents, to train a quantizer on; None if there are none."""
         return self._documents.training_rows if self._documents else None
+
+    def fix_settings(self, settings: IndexSettings) -> None:
+        """Replace the settings of the index, as long as it has no documents."""
+        self._plan = replace(self._plan, settings=settings)
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
@@ -88,8 +94,8 @@ class CollectedChanges:
         """
         if self._documents is not None:
             raise InvalidSetting("documents were collected already; commit or roll back first")
-        plan = self._plan()
-        return AdoptedSegments(segments, SegmentMerger(self._directory, plan), plan.settings, max_open)
+        merger = SegmentMerger(self._directory, self._plan)
+        return AdoptedSegments(segments, merger, self._plan.settings, max_open)
 
     def adopt(self, staged: AdoptedSegments) -> None:
         """Add the documents of staged segments; each replaces one with the same id."""
@@ -160,7 +166,7 @@ class CollectedChanges:
         if not self._documents:
             return None
         existing, given = self._committer.quantizer_for_commit(), self._quantizer
-        if existing is None and given is not None and self._plan().has_lists(self._documents.n_rows, True):
+        if existing is None and given is not None and self._plan.has_lists(self._documents.n_rows, True):
             existing = StoredQuantizer(given, write_quantizer(self._directory, given))
         return self._documents.finish(existing)
 
@@ -178,9 +184,7 @@ class CollectedChanges:
 
     def _builder(self) -> SegmentBuilder:
         if self._documents is None:
-            self._documents = SegmentBuilder(
-                self._directory, self._plan(), self._committer.current.find_dictionary
-            )
+            self._documents = SegmentBuilder(self._directory, self._plan, self._committer.current.find_dictionary)
         if isinstance(self._documents, AdoptedSegments):
             raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
         return self._documents
@@ -189,4 +193,4 @@ class CollectedChanges:
         return self._documents.live_documents() if self._documents else ()
 
     def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:
-        return self._updates.write(current, deletions, SegmentMerger(self._directory, self._plan()))
+        return self._updates.write(current, deletions, SegmentMerger(self._directory, self._plan))

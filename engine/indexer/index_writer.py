@@ -124,12 +124,13 @@ class IndexWriter(BatchWriter):
         self._metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
-        self._merges = MergeScheduler(self._committer, self._plan(), self._after_merge)
+        plan = self._plan()
+        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
         self._representation: Representation = stored_representation(
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        self._changes = CollectedChanges(self._directory, self._committer, self._plan, self._analyzer.terms)
+        self._changes = CollectedChanges(self._directory, self._committer, plan, self._analyzer.terms)
 
     @property
     def lock(self) -> WriteLock:
@@ -159,6 +160,7 @@ class IndexWriter(BatchWriter):
             self._settings = replace(self._settings, metric=replace(record, norm=norm))
             self._committer.fix_settings(self._settings)
             self._merges.fix_settings(self._settings)
+            self._changes.fix_settings(self._settings)
             self._metric = Metric.of_settings(self._settings)
 
     @finishes_before_exit
@@ -321,7 +323,7 @@ class IndexWriter(BatchWriter):
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
                 raise
-            n_added = built.record.n_docs - built.record.n_deleted if built else 0
+            n_added = built.record.n_live if built else 0
             _log.info("%s: committed generation %d, %d new documents", self._directory.path, generation, n_added)
             if self._is_automatic:
                 self._merges.start()

@@ -36,7 +36,7 @@ class _Task(NamedTuple):
     @property
     def n_docs(self) -> int:
         """Number of live documents."""
-        return sum(source.record.n_docs - source.record.n_deleted for source in self.sources)
+        return sum(source.record.n_live for source in self.sources)
 
 
 class _Stopped(Exception):

@@ -20,7 +20,6 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["LexicalSearcher"]
 
-_BATCH_DOCS = 256  # whose texts are read at a time
 _DEFAULT = SearchOptions(operators=True)
 
 
@@ -127,7 +126,4 @@ def _find_prefix(segment: OpenSegment, analyzer: Analyzer, prefix: str) -> Posti
 
 
 def _iterate_texts(segment: OpenSegment, docs: Int64Array) -> Iterator[str]:
-    for low in range(0, len(docs), _BATCH_DOCS):
-        for packed in segment.reader.documents.packed(docs[low : low + _BATCH_DOCS]):
-            stored = packed.unpack()
-            yield full_text(stored.title, stored.text)
+    return (full_text(stored.title, stored.text) for stored in segment.reader.documents.read(docs))

@@ -12,11 +12,11 @@ import numpy as np
 from quarry.engine.arguments import checked_integer
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.allowed import AllowedDocs
-from quarry.formats.arrays import BoolArray, Int64Array
+from quarry.formats.arrays import Int64Array
 from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["StoredDocuments", "live_flags"]
+__all__ = ["StoredDocuments"]
 
 _BATCH_IDS = 4096  # read at a time
 _BATCH_DOCS = 256  # read at a time, compressed
@@ -71,7 +71,7 @@ class StoredDocuments:
     def _batches(self, n_batch: int, n_skipped: int, n_most: int) -> Iterator[tuple[OpenSegment, Int64Array]]:
         """Yield the documents after the first `n_skipped`, at most `n_most`, in batches of one segment each."""
         for segment, allowed in zip(self._segments, self._allowed, strict=True):
-            flags = live_flags(segment) if allowed is None else allowed.flags
+            flags = segment.live if allowed is None else allowed.flags
             for low in range(0, segment.reader.n_docs, _WINDOW_DOCS):
                 window = flags[low : low + _WINDOW_DOCS]
                 n_inside = int(np.count_nonzero(window))
@@ -122,8 +122,3 @@ def _read_documents(segment: OpenSegment, docs: Int64Array) -> Iterator[Document
     for doc_id in segment.reader.ids.many(docs):
         stored = waiting.pop().unpack()  # without a reference to those that were read
         yield Document(doc_id, stored.text, stored.title, stored.metadata)
-
-
-def live_flags(segment: OpenSegment) -> BoolArray:
-    """Return the documents of a segment that are not deleted, (n_docs,) bool."""
-    return np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted

@@ -14,7 +14,6 @@ from quarry.engine.arguments import checked_flag, checked_integer, shown
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.lexical.query import Bm25Query
-from quarry.engine.listing.documents import live_flags
 from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.metadata.column import Column
@@ -139,10 +138,7 @@ def select_documents(
         allowed: for each segment the documents that pass the filter; None: all.
         query: the terms; None: documents need not have any.
     """
-    found = [
-        live_flags(segment) if docs is None else docs.flags
-        for segment, docs in zip(segments, allowed, strict=True)
-    ]
+    found = [segment.live if docs is None else docs.flags for segment, docs in zip(segments, allowed, strict=True)]
     if query is None:
         return found
     for number, scored in enumerate(query.scores()):
@@ -211,32 +207,24 @@ def _iterate_own(segment: OpenSegment, field: str, docs: Int64Array) -> Iterator
     """Yield the values at ``id`` or ``title`` of each document."""
     metadata = segment.reader.metadata
     is_alone = metadata.column(field) is None and metadata.beyond is None
-    for some in _batches(docs):
-        ids = segment.reader.ids.many(some)
-        if field == "id" and is_alone:
-            yield from ({Scalar(Kind.TEXT, doc_id)} for doc_id in ids)
-            continue
-        for doc_id, packed in zip(ids, segment.reader.documents.packed(some), strict=True):
-            stored = packed.unpack()
-            own = doc_id if field == "id" else stored.title
-            others: set[Scalar] = set() if is_alone else _values_at(stored.metadata, field)
-            yield others | ({to_scalar(own)} if own else set())
+    ids = segment.reader.ids.read(docs)
+    if field == "id" and is_alone:
+        yield from ({Scalar(Kind.TEXT, doc_id)} for doc_id in ids)
+        return
+    for doc_id, stored in zip(ids, segment.reader.documents.read(docs), strict=True):
+        own = doc_id if field == "id" else stored.title
+        others: set[Scalar] = set() if is_alone else _values_at(stored.metadata, field)
+        yield others | ({to_scalar(own)} if own else set())
 
 
 def _iterate_metadata(segment: OpenSegment, field: str, docs: Int64Array) -> Iterator[set[Scalar]]:
-    """Yield the values at a path in the metadata of each document."""
-    for some in _batches(docs):
-        for packed in segment.reader.documents.packed(some):
-            yield _values_at(packed.unpack().metadata, field)
+    """Return the values at a path in the metadata of each document."""
+    return (_values_at(stored.metadata, field) for stored in segment.reader.documents.read(docs))
 
 
 def _values_at(metadata: Mapping[str, object], field: str) -> set[Scalar]:
     found = (scalar for path, scalar in iterate_values(metadata) if path == field)
     return {scalar for scalar in found if scalar.kind is not Kind.CONTAINER}
-
-
-def _batches(docs: Int64Array) -> Iterator[Int64Array]:
-    return (docs[low : low + _BATCH_DOCS] for low in range(0, len(docs), _BATCH_DOCS))
 
 
 def _is_long(scalar: Scalar) -> bool:

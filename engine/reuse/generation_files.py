@@ -12,7 +12,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.file_copies import SourceFile
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
 from quarry.formats.errors import CorruptFile, IndexNotFound
-from quarry.formats.manifest import Manifest, find_latest_generation
+from quarry.formats.manifest import Manifest, use_newest
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import graph_name
@@ -48,22 +48,13 @@ class GenerationFiles:
         self.n_files = self.n_linked = self.n_bytes = 0
         self._files: dict[str, SourceFile] = {}
         self._snapshot: Snapshot | None = None
-        try:
-            self._open_newest()
-        except BaseException:
-            self.close()
-            raise
+        use_newest(directory, self._open)
 
     @property
     def snapshot(self) -> Snapshot:
         """The generation, to be read."""
         assert self._snapshot is not None
         return self._snapshot
-
-    @property
-    def n_documents(self) -> int:
-        """Number of documents that are not deleted."""
-        return sum(segment.n_docs - segment.n_deleted for segment in self.manifest.segments)
 
     def put(self, target: Directory) -> None:
         """Link or copy all files but the manifest into a folder, and check that they fit the manifest.
@@ -122,27 +113,19 @@ class GenerationFiles:
     ) -> None:
         self.close()
 
-    def _open_newest(self) -> None:
-        for attempt in range(_ATTEMPTS):
-            generation = find_latest_generation(self.directory)
-            try:
-                self._open(generation)
-            except FileNotFoundError as error:
-                self.close()
-                if attempt + 1 == _ATTEMPTS or find_latest_generation(self.directory) == generation:
-                    raise CorruptFile("a file of the index is missing", path=error.filename) from error
-            else:
-                return
-
-    def _open(self, generation: int) -> None:
-        self.manifest = Manifest.load(self.directory, generation)
-        for name in sorted(self.manifest.file_names()):
-            self._files[name] = SourceFile(self.directory, name)
-        for segment in self.manifest.segments:
-            name = graph_name(segment.file.file_id)
-            with contextlib.suppress(FileNotFoundError):
+    def _open(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        try:
+            for name in sorted(manifest.file_names()):
                 self._files[name] = SourceFile(self.directory, name)
-        self._snapshot = Snapshot(self.directory, manifest=self.manifest)
+            for segment in manifest.segments:
+                name = graph_name(segment.file.file_id)
+                with contextlib.suppress(FileNotFoundError):
+                    self._files[name] = SourceFile(self.directory, name)
+            self._snapshot = Snapshot(self.directory, manifest=manifest)
+        except BaseException:
+            self.close()
+            raise
 
 
 def open_generations(directory: Directory, stack: ExitStack) -> list[GenerationFiles]:

@@ -37,7 +37,7 @@ class LiveDocuments:
         Raises:
             FormatError: the ids of a segment are damaged.
         """
-        flags = [_live(segment) for segment in segments]
+        flags = [segment.live for segment in segments]
         before = list(self._segments.values())
         for segment, live in zip(segments, flags, strict=True):
             for earlier in before:
@@ -66,10 +66,6 @@ class LiveDocuments:
             equal = np.array([one == other for one, other in zip(ids, others, strict=True)], bool)
             self.n_replaced += int(np.count_nonzero(equal))
             flags[places[equal]] = False
-
-
-def _live(segment: OpenSegment) -> Flags:
-    return np.ones(segment.record.n_docs, bool) if segment.deleted is None else ~segment.deleted
 
 
 def _equal_hashes(first: DocIds, first_live: Flags, second: DocIds, second_live: Flags) -> tuple[Ints, Ints]:

@@ -129,7 +129,7 @@ def _report(parts: Sequence[GenerationFiles], root: Directory | None = None) -> 
     root_bytes = 0 if root is None else root.size_bytes(load_newest_shard_set(root).name)
     return SnapshotReport(
         generation=sum(part.manifest.generation for part in parts),
-        n_documents=sum(part.n_documents for part in parts),
+        n_documents=sum(part.manifest.n_documents for part in parts),
         n_files=sum(part.n_files for part in parts) + (root is not None),
         n_linked=sum(part.n_linked for part in parts),
         n_bytes=sum(part.n_bytes for part in parts) + root_bytes,

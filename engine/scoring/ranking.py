@@ -40,7 +40,7 @@ class Exactness(StrEnum):
 
 
 class Ranking(NamedTuple):
-    """Documents, best first; equal scores in the order of segment and ordinal.
+    """Documents, best first.
 
     Attributes:
         segments: (n,) int64, number of the segment of each document.
@@ -58,21 +58,23 @@ class Ranking(NamedTuple):
     lexical: Floats | None = None
     exactness: Exactness = Exactness.APPROXIMATE
 
-    def first(self, n: int) -> Ranking:
-        """Return the n best documents."""
-        dense = None if self.dense is None else self.dense[:n]
-        lexical = None if self.lexical is None else self.lexical[:n]
-        return Ranking(self.segments[:n], self.docs[:n], self.scores[:n], dense, lexical, self.exactness)
+    def take(self, places: Ints | slice) -> Ranking:
+        """Return the documents at these places, in their order."""
+        dense = None if self.dense is None else self.dense[places]
+        lexical = None if self.lexical is None else self.lexical[places]
+        return Ranking(
+            self.segments[places], self.docs[places], self.scores[places], dense, lexical, self.exactness
+        )
 
     def skip(self, n: int) -> Ranking:
         """Return all but the n best documents."""
-        dense = None if self.dense is None else self.dense[n:]
-        lexical = None if self.lexical is None else self.lexical[n:]
-        return Ranking(self.segments[n:], self.docs[n:], self.scores[n:], dense, lexical, self.exactness)
+        return self.take(slice(n, None))
 
 
 def merge_rankings(answers: Sequence[tuple[Ints, Floats]], n: int, keep_ties: bool = False) -> Ranking:
-    """Merge the documents found in each segment, given with their scores, into the n best.
+    """Merge the documents found in each segment, given with their scores, into the n best, best first.
+
+    Equal scores are in the order of segment and ordinal; see `quarry.engine.search.id_order` for that of hits.
 
     Args:
         answers: for each segment documents and their scores.

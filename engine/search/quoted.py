@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from quarry.engine.filtering.filter import AllOf, Condition, HasPhrase
@@ -67,7 +67,7 @@ def search_quoted(
     found: dict[int, Hits] = {}
     for phrases, numbers in groups.items():
         own = options if phrases is None else _restricted(options, phrases)
-        hits = search(_take(texts, numbers), own, None if vectors is None else vectors[numbers])
+        hits = search([texts[number] for number in numbers], own, None if vectors is None else vectors[numbers])
         found |= zip(numbers, hits, strict=True)
     return [found[number] for number in range(len(texts))]
 
@@ -75,7 +75,3 @@ def search_quoted(
 def _restricted(options: SearchOptions, phrases: Condition) -> SearchOptions:
     given = {each.name: getattr(options, each.name) for each in fields(SearchOptions)}
     return _QuotedOptions(**given, phrases=phrases)
-
-
-def _take(texts: Sequence[str], numbers: list[int]) -> list[str]:
-    return [texts[number] for number in numbers]

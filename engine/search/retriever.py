@@ -16,8 +16,10 @@ from quarry.engine.options import SearchOptions
 from quarry.engine.quantization.candidates import get_uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.id_order import IdOrder, best_places
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
+from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Answer", "Pool", "Retriever", "fuse", "pool_size"]
 
@@ -75,33 +77,38 @@ def pool_size(options: SearchOptions) -> int:
 class Retriever:
     """Searches one snapshot in any mode; safe to use from several threads.
 
+    Documents with equal scores are in the order of their ids, and where candidates are cut, those with the first
+    ids are kept: so answers are the same however the documents are divided among segments and shards.
+
     Args:
+        segments: what is searched.
         dense: search by vectors.
         lexical: search by terms.
-        n_docs: number of live documents of each segment.
     """
 
-    def __init__(self, dense: Searcher, lexical: LexicalSearcher, n_docs: Sequence[int]) -> None:
+    def __init__(self, segments: Sequence[OpenSegment], dense: Searcher, lexical: LexicalSearcher) -> None:
         self._dense = dense
         self._lexical = lexical
-        self._n_docs = n_docs
+        self._n_docs = [segment.record.n_live for segment in segments]
+        self._order = IdOrder(segments)
 
     def search_dense(
         self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs, texts: list[str] | None = None
     ) -> Iterator[Answer]:
         """Yield the answer of each of (n, dim) query vectors, with the words of the texts they are of, if any."""
-        rankings = [each.skip(options.n_skipped) for each in self._dense.search(vectors, options, allowed)]
+        rankings = self.rank_dense(vectors, options, allowed)
         for number, (vector, ranking) in enumerate(zip(to_host_vectors(vectors), rankings, strict=True)):
-            yield Answer(
-                ranking, vector, words=None if texts is None else self._lexical.words(texts[number], options)
-            )
+            words = None if texts is None else self._lexical.words(texts[number], options)
+            yield Answer(ranking.skip(options.n_skipped), vector, words=words)
 
     def search_lexical(self, texts: list[str], options: SearchOptions, allowed: AllowedDocs) -> Iterator[Answer]:
         """Yield the answer of each text, one after the other, since terms hold postings in memory."""
         for text in texts:
             terms = self._lexical.query(text, options)
-            ranking = terms.top(options.n_retrieved, allowed).skip(options.n_skipped)
-            yield Answer(ranking, terms=terms, words=self._lexical.words(text, options, terms))
+            ranking = self.rank_lexical(terms, options, allowed)
+            yield Answer(
+                ranking.skip(options.n_skipped), terms=terms, words=self._lexical.words(text, options, terms)
+            )
 
     def search_hybrid(
         self, texts: list[str], vectors: Queries, options: SearchOptions, allowed: AllowedDocs
@@ -110,7 +117,8 @@ class Retriever:
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
             fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight)
-            order = np.lexsort((pool.docs, pool.segments, -fused))[options.n_skipped : options.n_retrieved]
+            order = best_places(fused, options.n_retrieved, self._order.reader_of(pool.segments, pool.docs))
+            order = order[options.n_skipped :]
             ranking = Ranking(
                 pool.segments[order], pool.docs[order], fused[order], pool.dense[order], pool.lexical[order]
             )
@@ -124,7 +132,6 @@ class Retriever:
         vectors: Queries,
         options: SearchOptions,
         allowed: AllowedDocs,
-        keep_ties: bool = False,
     ) -> Iterator[tuple[Floats, Bm25Query, Pool]]:
         """Yield the vector, the terms and the candidates of each query, given as a text and as its vector.
 
@@ -136,13 +143,23 @@ class Retriever:
             vectors: (n, dim), of the queries.
             options: options of the search.
             allowed: for each segment the documents that may be found; None: all.
-            keep_ties: whether all documents that tie with the last candidate of a side are candidates too.
         """
         n = pool_size(options)
-        rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=keep_ties)
+        rankings = self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=True)
         for vector, text, by_vector in zip(to_host_vectors(vectors), texts, rankings, strict=True):
             terms = self._lexical.query(text, options)
-            yield vector, terms, self._pool(vector, terms, by_vector, terms.top(n, allowed, keep_ties))
+            by_terms = terms.top(n, allowed, keep_ties=True)
+            pool = self._pool(vector, terms, self._order.cut(by_vector, n), self._order.cut(by_terms, n))
+            yield vector, terms, pool
+
+    def rank_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> list[Ranking]:
+        """Return the best `options.n_retrieved` documents by dense score for each of (n, dim) query vectors."""
+        rankings = self._dense.search(vectors, options, allowed, keep_ties=True)
+        return [self._order.best(each, options.n_retrieved) for each in rankings]
+
+    def rank_lexical(self, terms: Bm25Query, options: SearchOptions, allowed: AllowedDocs) -> Ranking:
+        """Return the best `options.n_retrieved` documents by BM25 for the terms of a query."""
+        return self._order.best(terms.top(options.n_retrieved, allowed, keep_ties=True), options.n_retrieved)
 
     def _count_allowed(self, allowed: AllowedDocs) -> int:
         return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))

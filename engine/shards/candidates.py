@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from quarry.engine.scoring.ranking import Exactness, Floats, Ints
 from quarry.formats.arrays import BoolArray
 
-__all__ = ["ShardCandidates", "best_places"]
+__all__ = ["ShardCandidates"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,10 +37,14 @@ class ShardCandidates:
     n_allowed: int
     exactness: Exactness
 
+    def read_ids(self, places: Ints) -> list[str]:
+        """Return the ids of the candidates at these places."""
+        return [self.ids[place] for place in places.tolist()]
+
     def take(self, places: Ints) -> ShardCandidates:
         """Return the candidates at these places."""
         return ShardCandidates(
-            ids=[self.ids[place] for place in places.tolist()],
+            ids=self.read_ids(places),
             segments=self.segments[places],
             docs=self.docs[places],
             dense=None if self.dense is None else self.dense[places],
@@ -52,18 +54,3 @@ class ShardCandidates:
             n_allowed=self.n_allowed,
             exactness=self.exactness,
         )
-
-
-def best_places(scores: Floats, ids: Sequence[str], n: int) -> Ints:
-    """Return the places of the n best documents, best first; equal scores are in the order of their ids.
-
-    Args:
-        scores: (m,) float32.
-        ids: of the m documents, distinct.
-        n: how many, at least 1.
-    """
-    places = np.arange(len(scores))
-    if len(scores) > n:
-        places = np.flatnonzero(scores >= np.partition(scores, len(scores) - n)[len(scores) - n])
-    keys = zip((-scores[places]).tolist(), [ids[place] for place in places.tolist()], places.tolist(), strict=True)
-    return np.array([place for _, _, place in sorted(keys)[:n]], np.int64)

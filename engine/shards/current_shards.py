@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from quarry.engine.index.current import Current
@@ -16,13 +17,14 @@ from quarry.engine.shards.shard import Shard
 from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound
+from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound, QuarryError
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["CurrentShards"]
 
+_NO_FAILURES: Mapping[int, QuarryError] = {}
 _ATTEMPTS = 100  # a build may delete the folders after the shard set was read
 
 
@@ -46,18 +48,33 @@ class CurrentShards(Current[ShardedView]):
         self._view = self._open_all()
 
     def refresh(self) -> bool:
-        """Open the newest generation of every shard; return whether one of them was newer."""
+        """Open the newest generation of every shard; return whether one of them was newer.
+
+        Raises:
+            QuarryError: that of a shard that cannot be opened; the others are at their newest generations.
+        """
+        is_newer = self._refresh()
+        failures = self.get().failures
+        if failures:
+            raise copy.copy(next(iter(failures.values())))
+        return is_newer
+
+    def refresh_to_search(self) -> None:
+        """Open the newest generation of every shard that has one; a search that asks another one reports it."""
+        self._refresh()
+
+    def _refresh(self) -> bool:
         self.get()
         with self._lock:
             view = self.get()
             if not view.shard_set.is_newest(self._directory):
                 self._view = self._open_all()
                 return True
-            snapshots = [_refreshed(shard.snapshot) for shard in view.shards]
-            if all(new is shard.snapshot for new, shard in zip(snapshots, view.shards, strict=True)):
-                return False
-            self._view = self._make(view.shard_set, snapshots, view.shards)
-        return True
+            snapshots, failures = _refresh_all(view.shards)
+            is_newer = any(new is not shard.snapshot for new, shard in zip(snapshots, view.shards, strict=True))
+            if is_newer or failures.keys() != view.failures.keys():
+                self._view = self._make(view.shard_set, snapshots, view.shards, failures)
+        return is_newer
 
     def follow(self) -> None:
         """Open the newest generation of every shard, after a writer of this process; nothing after `close`."""
@@ -99,7 +116,13 @@ class CurrentShards(Current[ShardedView]):
                 return self._make(shard_set, snapshots, ())
         raise CorruptFile("the shards of the index cannot be opened", path=self._directory.path)
 
-    def _make(self, shard_set: ShardSet, snapshots: Sequence[Snapshot], before: Sequence[Shard]) -> ShardedView:
+    def _make(
+        self,
+        shard_set: ShardSet,
+        snapshots: Sequence[Snapshot],
+        before: Sequence[Shard],
+        failures: Mapping[int, QuarryError] = _NO_FAILURES,
+    ) -> ShardedView:
         """Make a view; if that fails, close the snapshots that are not those of shards `before`."""
         try:
             _check_settings(snapshots)
@@ -114,7 +137,7 @@ class CurrentShards(Current[ShardedView]):
             self._threads = ShardThreads(
                 len(shards), self._options.n_threads
             )  # searches under way keep the old ones
-        return ShardedView(self._directory.path, shard_set, shards, self._threads, self._resources)
+        return ShardedView(self._directory.path, shard_set, shards, self._threads, self._resources, failures)
 
     def _shards(self, shard_set: ShardSet, snapshots: Sequence[Snapshot], before: Sequence[Shard]) -> list[Shard]:
         options = _share_of(self._options, len(snapshots))
@@ -137,6 +160,20 @@ def _open_shards(directory: Directory, shard_set: ShardSet) -> list[Snapshot]:
             snapshot.close()
         raise
     return snapshots
+
+
+def _refresh_all(shards: Sequence[Shard]) -> tuple[list[Snapshot], dict[int, QuarryError]]:
+    """Return the newest generation of each shard; if that cannot be opened, the one before, and the error."""
+    snapshots, failures = [], {}
+    for number, shard in enumerate(shards):
+        try:
+            snapshots.append(_refreshed(shard.snapshot))
+        except QuarryError as error:
+            snapshots.append(shard.snapshot)
+            failures[number] = error
+            if isinstance(error, IndexNotFound):  # it may come back, with the disk that it is on
+                failures[number] = IndexNotFound("a shard of the index is missing", path=error.path)
+    return snapshots, failures
 
 
 def _refreshed(snapshot: Snapshot) -> Snapshot:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool, result_of
-from quarry.formats.errors import IndexClosed, InvalidQuery, InvalidSetting, ShardTimeout
+from quarry.formats.errors import IndexClosed, InvalidQuery, InvalidSetting, QuarryError, ShardTimeout
 
 __all__ = ["Gathering", "ShardThreads"]
 
 R = TypeVar("R")
 
+_NO_FAILURES: Mapping[int, Exception] = {}
 _OF_THE_CALLER = (InvalidQuery, InvalidSetting, IndexClosed)  # errors that are no failure of a shard
 
 
@@ -55,6 +57,7 @@ class Gathering:
         names: of the shards, for messages.
         allow_partial: whether a shard may fail or be late; it is then left out and recorded in `missing`.
         timeout: seconds that the shards have to answer each request; None: no limit.
+        failures: by their numbers, the errors of shards that failed before.
 
     Attributes:
         missing: for each shard that did not answer, by its number, the reason.
@@ -66,12 +69,14 @@ class Gathering:
         names: Sequence[str],
         allow_partial: bool = False,
         timeout: float | None = None,
+        failures: Mapping[int, Exception] = _NO_FAILURES,
     ) -> None:
         self.missing: dict[int, str] = {}
         self._threads = threads
         self._names = names
         self._allow_partial = allow_partial
         self._timeout = timeout
+        self._failures = failures
 
     def run(self, work: Callable[[int], R], shards: Iterable[int] | None = None) -> dict[int, R]:
         """Do work for shards, given their numbers; return the results of those that answered, in their order.
@@ -88,7 +93,7 @@ class Gathering:
         wanted = range(len(self._names)) if shards is None else shards
         asked = [shard for shard in wanted if shard not in self.missing]
         try:
-            futures = {shard: self._threads.submit(shard, work) for shard in asked}
+            futures = {shard: self._ask(shard, work) for shard in asked}
         except PoolClosed:
             raise IndexClosed("the index is closed") from None
         try:
@@ -96,6 +101,13 @@ class Gathering:
         finally:
             for future in futures.values():
                 future.cancel()
+
+    def _ask(self, shard: int, work: Callable[[int], R]) -> Future[R]:
+        if shard not in self._failures:
+            return self._threads.submit(shard, work)
+        failed: Future[R] = Future()
+        failed.set_exception(copy.copy(self._failures[shard]))  # which gets notes and a traceback
+        return failed
 
     def _collect(self, futures: Mapping[int, Future[R]]) -> dict[int, R]:
         found: dict[int, R] = {}
@@ -111,7 +123,7 @@ class Gathering:
                 error.add_note(f"This is an error of the shard {self._names[shard]}.")
                 if not self._allow_partial or len(self.missing) + 1 == len(self._names):
                     raise
-                self.missing[shard] = str(error) or type(error).__name__
+                self.missing[shard] = _reason(error)
         return found
 
     def _result(self, shard: int, future: Future[R], deadline: float | None) -> R:
@@ -128,3 +140,10 @@ class Gathering:
                 expected=f"an answer within {self._timeout} s; partial=True does without it",
             )
         return result_of(future)
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong, without the paths of this machine, since clients of servers read it."""
+    if isinstance(error, QuarryError):
+        return error.reason
+    return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__

@@ -9,8 +9,9 @@ import numpy as np
 
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.ranking import Exactness, Floats, Ints
+from quarry.engine.search.id_order import best_places, cut_places
 from quarry.engine.search.retriever import fuse, pool_size
-from quarry.engine.shards.candidates import ShardCandidates, best_places
+from quarry.engine.shards.candidates import ShardCandidates
 from quarry.formats.arrays import BoolArray
 
 __all__ = ["MergedRanking", "merge_candidates"]
@@ -64,7 +65,7 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
         chosen = joined.dense if options.mode == "dense" else joined.lexical
         assert chosen is not None
         scores = chosen
-    order = best_places(scores, joined.ids, options.n_retrieved)[options.n_skipped :]
+    order = best_places(scores, options.n_retrieved, joined.read_ids)[options.n_skipped :]
     best = joined.take(order)
     return MergedRanking(
         shards[order], best.ids, best.segments, best.docs, scores[order], best.dense, best.lexical, exactness
@@ -82,8 +83,7 @@ def _pool(joined: ShardCandidates, n: int) -> Ints:
 
 def _best_of(joined: ShardCandidates, scores: Floats, side: BoolArray, n: int) -> Ints:
     places = np.flatnonzero(side)
-    ids = [joined.ids[place] for place in places.tolist()]
-    return places[best_places(scores[places], ids, n)]
+    return places[cut_places(scores[places], n, lambda cut: joined.read_ids(places[cut]))]
 
 
 def _join(found: Mapping[int, ShardCandidates]) -> ShardCandidates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -30,18 +30,17 @@ from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.hits.hit_builder import HitBuilder
 from quarry.engine.search.hits.hits import Hit
+from quarry.engine.search.id_order import IdOrder
 from quarry.engine.search.relevance import BackgroundSample, QueryRelevance, sample_background
 from quarry.engine.search.retriever import Answer, Pool, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import SimilarQuery, find_document
-from quarry.engine.shards.candidates import ShardCandidates, best_places
+from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.statistics import ShardStatistics
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["HitRequest", "Shard", "ShardSearcher"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class HitRequest(NamedTuple):
@@ -77,6 +76,7 @@ class Shard:
         dense: dense search.
         filter: evaluates filters.
         hits: builds hits.
+        order: orders documents with equal scores, and reads their ids.
         posting_bytes: memory for decoded postings.
     """
 
@@ -98,6 +98,7 @@ class Shard:
             snapshot, options, self._plan.backend_bytes, device, before.dense if before is not None else None
         )
         self.hits = HitBuilder(snapshot, self.dense)
+        self.order = IdOrder(self.segments)
         self._analysis = LexicalSearcher(snapshot, 0)
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._analysis.terms, UnknownFields())
         readers = [segment.reader.postings for segment in self.segments]
@@ -147,7 +148,7 @@ class Shard:
     def count_allowed(self, allowed: AllowedDocs) -> int:
         """Return the number of documents that may be found."""
         return sum(
-            segment.record.n_docs - segment.record.n_deleted if docs is None else docs.n
+            segment.record.n_live if docs is None else docs.n
             for segment, docs in zip(self.segments, allowed, strict=True)
         )
 
@@ -193,7 +194,7 @@ class Shard:
         """Return the best documents by dense score for each of (n, dim) vectors."""
         allowed = self.allowed(options.condition)
         rankings = self.dense.search(vectors, options, allowed, keep_ties=True)
-        return [_of_ranking(self, ranking, options.n_retrieved, allowed) for ranking in rankings]
+        return [_of_ranking(self, self.order.best(each, options.n_retrieved), allowed) for each in rankings]
 
     def searcher(self, collection: Collection) -> ShardSearcher:
         """Return what searches it as a part of a collection."""
@@ -253,8 +254,7 @@ class ShardSearcher:
     def __init__(self, shard: Shard, collection: Collection) -> None:
         self._shard = shard
         self.lexical = LexicalSearcher(shard.snapshot, shard.posting_bytes, collection)
-        n_docs = [segment.record.n_docs - segment.record.n_deleted for segment in shard.segments]
-        self._retriever = Retriever(shard.dense, self.lexical, n_docs)
+        self._retriever = Retriever(shard.segments, shard.dense, self.lexical)
 
     @property
     def posting_bytes(self) -> int:
@@ -264,24 +264,23 @@ class ShardSearcher:
     def find_lexical(self, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the best documents by BM25 for each text."""
         allowed = self._shard.allowed(options.condition)
-        n = options.n_retrieved
-        rankings = (self.lexical.query(text, options).top(n, allowed, keep_ties=True) for text in texts)
-        return [_of_ranking(self._shard, ranking, n, allowed) for ranking in rankings]
+        queries = (self.lexical.query(text, options) for text in texts)
+        rankings = (self._retriever.rank_lexical(each, options, allowed) for each in queries)
+        return [_of_ranking(self._shard, ranking, allowed) for ranking in rankings]
 
     def find_both(self, vectors: Queries, texts: list[str], options: SearchOptions) -> list[ShardCandidates]:
         """Return the candidates of a hybrid search for each vector and text, each with both scores."""
         allowed = self._shard.allowed(options.condition)
-        pools = self._retriever.find_pools(texts, vectors, options, allowed, keep_ties=True)
+        pools = self._retriever.find_pools(texts, vectors, options, allowed)
         n_allowed = self._shard.count_allowed(allowed)
         return [_of_pool(self._shard, pool, n_allowed) for _, _, pool in pools]
 
 
-def _of_ranking(shard: Shard, ranking: Ranking, n: int, allowed: AllowedDocs) -> ShardCandidates:
-    """Return the n best documents of a ranking by one score, which has all that tie with the last one."""
-    ids = _ids(shard, ranking.segments, ranking.docs)
-    is_dense, none = ranking.dense is not None, np.zeros(len(ids), bool)
-    found = ShardCandidates(
-        ids=ids,
+def _of_ranking(shard: Shard, ranking: Ranking, allowed: AllowedDocs) -> ShardCandidates:
+    """Return the documents of a ranking by one score."""
+    is_dense, none = ranking.dense is not None, np.zeros(len(ranking.docs), bool)
+    return ShardCandidates(
+        ids=shard.order.read_ids(ranking.segments, ranking.docs),
         segments=ranking.segments,
         docs=ranking.docs,
         dense=ranking.dense,
@@ -291,12 +290,11 @@ def _of_ranking(shard: Shard, ranking: Ranking, n: int, allowed: AllowedDocs) ->
         n_allowed=shard.count_allowed(allowed),
         exactness=ranking.exactness,
     )
-    return found.take(best_places(ranking.scores, ids, n))
 
 
 def _of_pool(shard: Shard, pool: Pool, n_allowed: int) -> ShardCandidates:
     return ShardCandidates(
-        ids=_ids(shard, pool.segments, pool.docs),
+        ids=shard.order.read_ids(pool.segments, pool.docs),
         segments=pool.segments,
         docs=pool.docs,
         dense=pool.dense,
@@ -306,18 +304,3 @@ def _of_pool(shard: Shard, pool: Pool, n_allowed: int) -> ShardCandidates:
         n_allowed=n_allowed,
         exactness=Exactness.APPROXIMATE,
     )
-
-
-def _ids(shard: Shard, segments: Ints, docs: Ints) -> list[str]:
-    """Return the ids of documents, in their order."""
-    found = [""] * len(docs)
-    for number, places in _by_segment(segments):
-        ids = shard.segments[number].reader.ids.many(docs[places])
-        for place, doc_id in zip(places.tolist(), ids, strict=True):
-            found[place] = doc_id
-    return found
-
-
-def _by_segment(segments: Ints) -> Iterator[tuple[int, Ints]]:
-    for number in np.unique(segments).tolist():
-        yield number, np.flatnonzero(segments == number)

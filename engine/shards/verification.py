@@ -12,8 +12,6 @@ from quarry.formats.snapshot import Snapshot
 
 __all__ = ["verify_folder", "verify_shards"]
 
-_BATCH_IDS = 4096
-
 
 def verify_folder(directory: Directory) -> VerifyReport:
     """Read every byte of the index in a folder, sharded or not.
@@ -62,18 +60,16 @@ def _misplaced(shard: Directory, number: int, shard_set: ShardSet) -> list[Forma
     n_shards, snapshot = len(shard_set.folders), Snapshot(shard)
     try:
         for segment in snapshot.segments:
-            for low in range(0, segment.reader.n_docs, _BATCH_IDS):
-                docs = np.arange(low, min(low + _BATCH_IDS, segment.reader.n_docs))
-                for doc_id in segment.reader.ids.many(docs):
-                    if shard_of(doc_id, n_shards) != number:
-                        return [
-                            CorruptFile(
-                                "a document is in the wrong shard",
-                                path=segment.reader.path,
-                                expected=f"shard {shard_of(doc_id, n_shards)}",
-                                actual=f"shard {number}, document {doc_id!r}",
-                            )
-                        ]
+            for doc_id in segment.reader.ids.read(np.arange(segment.reader.n_docs)):
+                if shard_of(doc_id, n_shards) != number:
+                    return [
+                        CorruptFile(
+                            "a document is in the wrong shard",
+                            path=segment.reader.path,
+                            expected=f"shard {shard_of(doc_id, n_shards)}",
+                            actual=f"shard {number}, document {doc_id!r}",
+                        )
+                    ]
     finally:
         snapshot.close()
     return []

@@ -43,6 +43,7 @@ __all__ = ["ShardedView"]
 
 _MAX_CHECKED = 256
 _MAX_COLLECTIONS = 4
+_NO_FAILURES: Mapping[int, Exception] = {}
 
 Answers = Mapping[int, Sequence[ShardCandidates]]
 """For each shard that answered, by its number, its candidates for each query."""
@@ -60,8 +61,11 @@ class ShardedView:
         shards: at their generations.
         threads: of the shards.
         resources: shared resources.
+        failures: by their numbers, the errors of shards whose newest generation cannot be opened. They are not
+            asked; their generation before has the number of their documents.
 
     Attributes:
+        failures: as given.
         shard_set: names the shards.
         shards: at their generations.
         metric: of the index.
@@ -74,7 +78,9 @@ class ShardedView:
         shards: Sequence[Shard],
         threads: ShardThreads,
         resources: ViewResources,
+        failures: Mapping[int, Exception] = _NO_FAILURES,
     ) -> None:
+        self.failures = failures
         self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
@@ -117,21 +123,20 @@ class ShardedView:
 
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy a condition."""
-        gathering = Gathering(self._threads, self._names)
+        gathering = self._gathering()
         self._check_filter(condition, gathering)
-
         return sum(gathering.run(lambda number: self.shards[number].count(condition)).values())
 
     def stored(self, condition: Condition | None) -> StoredDocuments:
         """Return the documents that satisfy a condition, to be read shard by shard; None: all."""
-        self._check_filter(condition, Gathering(self._threads, self._names))
+        self._check_filter(condition, self._gathering())
         segments = [segment for shard in self.shards for segment in shard.segments]
         allowed = [docs for shard in self.shards for docs in shard.allowed(condition)]
         return StoredDocuments(segments, allowed, self._path)
 
     def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
         """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
-        gathering = Gathering(self._threads, self._names)
+        gathering = self._gathering()
         self._check_filter(condition, gathering)
         query = request.query
         options = SearchOptions(operators=request.operators)
@@ -150,7 +155,7 @@ class ShardedView:
         def describe(number: int) -> ShardStatistics:
             return self.shards[number].describe(made.searchers[number].posting_bytes if made else 0)
 
-        found = Gathering(self._threads, self._names).run(describe)
+        found = self._gathering().run(describe)
         return sharded_statistics(list(found.values()))
 
     @property
@@ -214,7 +219,7 @@ class ShardedView:
         queries = query.vector(self.metric)
         if options.mode == "dense":
             return self._search(None, queries, options)[0]
-        gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        gathering = self._gathering(options.partial, options.timeout)
         collection = self._collection([query.text], gathering, options)
         texts = [query.words(self._analysis.terms, collection.statistics)]
         return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
@@ -222,7 +227,7 @@ class ShardedView:
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
         options = options.for_index(self.shards[0].snapshot.manifest.dense_weight)
-        gathering = Gathering(self._threads, self._names, options.partial, options.timeout)
+        gathering = self._gathering(options.partial, options.timeout)
         if options.min_relevance is not None:
             self._estimator(BackgroundSample.empty).require(options.mode)
         self._check_filter(options.condition, gathering)
@@ -246,6 +251,9 @@ class ShardedView:
         found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
         set_metric_scores(self.metric, queries, found, is_dense=False)
         return found
+
+    def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
+        return Gathering(self._threads, self._names, allow_partial, timeout, self.failures)
 
     def _check_filter(self, condition: Condition | None, gathering: Gathering) -> None:
         """Evaluate a filter on all shards; check types and fields against the values of all of them together.

@@ -15,7 +15,6 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["StoredFile", "stored_files"]
 
-_BATCH_DOCS = 256
 _FIELDS = ("path", "hash", "size", "modified", "read", "folder")  # of metadata["file"]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT): two seconds
 
@@ -88,21 +87,19 @@ def _iterate_files(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, obj
     or if its id is not made of the path: columns do not distinguish a mapping from a list of one mapping.
     """
     reader = segment.reader
-    live = np.ones(reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
+    live = segment.live
     beyond = reader.metadata.beyond
     is_incomplete = np.zeros(reader.n_docs, bool) if beyond is None else beyond & live
     columns = [_read_column(reader, f"file.{name}", live, is_incomplete) for name in _FIELDS]
     paths = columns[_FIELDS.index("path")]
     has_path = np.fromiter((path is not None for path in paths), bool, reader.n_docs)
     ordinals = np.flatnonzero(has_path | is_incomplete)
-    for start in range(0, len(ordinals), _BATCH_DOCS):
-        part = ordinals[start : start + _BATCH_DOCS]
-        for doc, doc_id in zip(part.tolist(), reader.ids.many(part), strict=True):
-            file: object = dict(zip(_FIELDS, (column[doc] for column in columns), strict=True))
-            if is_incomplete[doc] or doc_id.partition("#")[0] != paths[doc]:
-                file = reader.documents[doc].metadata.get("file")
-            if isinstance(file, Mapping):
-                yield doc_id, file
+    for doc, doc_id in zip(ordinals.tolist(), reader.ids.read(ordinals), strict=True):
+        file: object = dict(zip(_FIELDS, (column[doc] for column in columns), strict=True))
+        if is_incomplete[doc] or doc_id.partition("#")[0] != paths[doc]:
+            file = reader.documents[doc].metadata.get("file")
+        if isinstance(file, Mapping):
+            yield doc_id, file
 
 
 def _read_column(

@@ -23,6 +23,7 @@ from quarry.formats.errors import CorruptFile
 
 __all__ = ["DocIds", "DocIdsWriter", "hash_id", "merge_ids"]
 
+_BATCH_IDS = 4096  # read at a time
 _UNSORTED = 1024  # hashes that are searched linearly before they are sorted
 
 _hash: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
@@ -158,6 +159,11 @@ class DocIds:
             return [doc_id.decode("utf-8") for doc_id in self.strings.many(ordinals)]
         except UnicodeDecodeError as error:
             raise CorruptFile("the id of a document is not UTF-8", path=self._path, actual=str(error)) from error
+
+    def read(self, ordinals: Int64Array) -> Iterator[str]:
+        """Yield the ids of the documents (n,) `ordinals`, in bounded memory."""
+        for low in range(0, len(ordinals), _BATCH_IDS):
+            yield from self.many(ordinals[low : low + _BATCH_IDS])
 
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Return the ordinals of all documents with this id, ascending; only the last one can be live."""

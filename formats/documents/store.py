@@ -267,11 +267,17 @@ class DocStore:
             for frame, run, ordinal in zip(frames, runs, ordinals.tolist(), strict=True)
         ]
 
+    def read(self, ordinals: Int64Array) -> Iterator[StoredDocument]:
+        """Yield the documents (n,) `ordinals`, in bounded memory."""
+        return (packed.unpack() for packed in self._iterate_packed(ordinals))
+
     def records(self, ordinals: Int64Array) -> Iterator[bytes]:
         """Yield the documents (n,) `ordinals` decompressed but serialized, in bounded memory."""
+        return (packed.record() for packed in self._iterate_packed(ordinals))
+
+    def _iterate_packed(self, ordinals: Int64Array) -> Iterator[PackedDocument]:
         for low in range(0, len(ordinals), _BATCH_DOCS):
-            for packed in self.packed(ordinals[low : low + _BATCH_DOCS]):
-                yield packed.record()
+            yield from self.packed(ordinals[low : low + _BATCH_DOCS])
 
     @cached_property
     def run_starts(self) -> Int64Array:

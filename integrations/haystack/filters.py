@@ -11,7 +11,7 @@ from haystack.errors import FilterError
 
 from quarry.formats.errors import InvalidFilter
 
-__all__ = ["Filters", "filter_errors", "require_filters", "translate_filters"]
+__all__ = ["Filters", "filter_errors", "metadata_path", "require_filters", "translate_filters"]
 
 Filters = Mapping[str, Any]
 
@@ -28,13 +28,24 @@ def filter_errors() -> Iterator[None]:
         raise FilterError(str(error)) from error
 
 
+def metadata_path(field: object) -> str:
+    """Return the path of a field of the metadata, with or without "meta." before it; parts are separated by dots.
+
+    Raises:
+        FilterError: it is not a text.
+    """
+    if not isinstance(field, str):
+        raise FilterError(f"the name of a field is a text, not {field!r}")
+    return field.removeprefix("meta.")
+
+
 def translate_filters(filters: Filters | None) -> dict[str, object] | None:
     """Return filters of Haystack in the form that `quarry.engine.filtering.filter` describes; None: no filters.
 
     Raises:
         FilterError: they are malformed.
     """
-    return _condition(filters) if filters else None
+    return None if filters is None or filters == {} else _condition(filters)
 
 
 def require_filters(filters: Filters | None) -> dict[str, object]:
@@ -43,7 +54,7 @@ def require_filters(filters: Filters | None) -> dict[str, object]:
     Raises:
         FilterError: there are none, which might be a mistake that changes all documents, or they are malformed.
     """
-    condition = translate_filters(filters)
+    condition = translate_filters(filters) if filters else None
     if condition is None:
         raise FilterError("filters are required here; without any, all documents would be meant")
     return condition
@@ -71,10 +82,7 @@ def _condition(given: object) -> dict[str, object]:
 
 
 def _comparison(given: Mapping[str, Any]) -> dict[str, object]:
-    for key in ("operator", "value"):
-        if key not in given:
-            raise FilterError(f"{key!r} is missing in {dict(given)!r}")
-    field, operator, value = str(given["field"]).removeprefix("meta."), given["operator"], given["value"]
+    field, operator, value = _members(given)
     if operator in ("in", "not in"):
         if not isinstance(value, list):
             raise FilterError(f"the operator {operator!r} needs a list, not {value!r}")
@@ -90,6 +98,16 @@ def _comparison(given: Mapping[str, Any]) -> dict[str, object]:
     if (isinstance(value, str) and not _is_date(value)) or isinstance(value, list | dict):
         raise FilterError(f"the operator {operator!r} needs a number or a date in ISO format, not {value!r}")
     return {field: {_COMPARISONS[operator]: value}}
+
+
+def _members(given: Mapping[str, Any]) -> tuple[str, str, Any]:
+    """Return path, operator and value of a comparison."""
+    for key in ("operator", "value"):
+        if key not in given:
+            raise FilterError(f"{key!r} is missing in {dict(given)!r}")
+    if not isinstance(given["operator"], str):
+        raise FilterError(f"an operator is a text, not {given['operator']!r}")
+    return metadata_path(given["field"]), given["operator"], given["value"]
 
 
 def _is_date(value: str) -> bool:

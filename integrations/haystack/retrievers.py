@@ -8,6 +8,9 @@ from typing import Any, Self
 
 from haystack import Document, component, default_from_dict, default_to_dict
 
+from quarry.engine.arguments import shown
+from quarry.formats.errors import InvalidSetting
+from quarry.integrations.arguments import join_options
 from quarry.integrations.haystack.store import QuarryDocumentStore
 
 __all__ = ["QuarryBM25Retriever", "QuarryEmbeddingRetriever", "QuarryHybridRetriever", "QuarryRetriever"]
@@ -23,6 +26,10 @@ class _StoreRetriever:
         top_k: number of documents.
         filters: filters of Haystack that all documents must pass; those of `run` take their place.
         options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+
+    Raises:
+        InvalidSetting: the store or the options are not valid; when it runs, also if an option is one that the
+            retriever sets itself.
     """
 
     def __init__(
@@ -32,10 +39,14 @@ class _StoreRetriever:
         filters: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
+        if not isinstance(document_store, QuarryDocumentStore):
+            raise InvalidSetting(
+                "the store is not one of Quarry", expected="a QuarryDocumentStore", actual=shown(document_store)
+            )
         self._store = document_store
         self._top_k = top_k
         self._filters = filters
-        self._options = options or {}
+        self._options = join_options(options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a pipeline stores of this component."""
@@ -64,7 +75,7 @@ class _StoreRetriever:
             query,
             self._top_k if top_k is None else top_k,
             self._filters if filters is None else filters,
-            {"mode": mode, **self._options},
+            join_options(self._options, mode=mode),
             query_embedding,
         )
         return {"documents": found}

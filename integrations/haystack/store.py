@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from haystack import Document, default_from_dict, default_to_dict
-from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.errors import DocumentStoreError, DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 
 from quarry.engine import Document as StoredDocument
 from quarry.engine import Engine, Hit
-from quarry.formats.errors import InvalidDocument, InvalidQuery
-from quarry.integrations.haystack.filters import Filters, filter_errors, require_filters, translate_filters
+from quarry.engine.arguments import checked_integer, shown
+from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.formats.system_errors import checked_path
+from quarry.integrations.arguments import checked_list, checked_query, join_options
+from quarry.integrations.haystack.filters import (
+    Filters,
+    filter_errors,
+    metadata_path,
+    require_filters,
+    translate_filters,
+)
 from quarry.integrations.open_index import OpenIndex
 
 __all__ = ["QuarryDocumentStore"]
@@ -52,7 +62,7 @@ class QuarryDocumentStore:
         metric: str = "cosine",
         return_embedding: bool = False,
     ) -> None:
-        self._path = os.fspath(path)
+        self._path = os.fspath(checked_path(path, "path"))
         self._wait_s = wait_s
         self._embedding_dim = embedding_dim
         self._metric = metric
@@ -95,8 +105,11 @@ class QuarryDocumentStore:
         Raises:
             FilterError: the filters are malformed, or compare values of different types.
             InvalidQuery: there is neither a text nor an embedding, or no embedding that the mode needs.
+            InvalidSetting: an option is unknown, has a wrong value, or is an argument of this method.
         """
-        chosen: dict[str, Any] = {"queries": query, "vector": query_embedding, **(options or {})}
+        text = None if query is None else checked_query(query)
+        own = {"queries": text, "vector": query_embedding, "k": k, "filter": translate_filters(filters)}
+        chosen = join_options(options, **own)
         if self._embedding_dim is not None and query_embedding is None and chosen.get("mode") != "lexical":
             raise InvalidQuery(
                 "the store has embeddings and no encoder, and the query has no embedding",
@@ -104,7 +117,7 @@ class QuarryDocumentStore:
             )
         index = self._index.reader()
         with filter_errors():
-            hits = index.search(k=k, filter=translate_filters(filters), **chosen)
+            hits = index.search(**chosen)
         return self._from_stored(index, hits)
 
     def count_documents(self) -> int:
@@ -190,16 +203,33 @@ class QuarryDocumentStore:
             return self._index.write(lambda index: index.update_metadata(filter=condition, changes=meta))
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
-        """Return the type of each field of the metadata: keyword, long, float or boolean."""
+        """Return the type of each field of the metadata that has a value: keyword, long, float or boolean.
+
+        Nested fields are named by their parts, separated by dots, as in filters.
+        """
         found: dict[str, dict[str, str]] = {}
         for document in self._index.reader():
-            for name, value in document.metadata.items():
-                found.setdefault(name, {"type": _type_name(value)})
+            for name, value in _leaves("", document.metadata):
+                if value is not None:
+                    found.setdefault(name, {"type": _type_name(value)})
         return found
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the least and the largest value of a field; both are None if no document has it."""
+        """Return the least and the largest value of a field; both are None if no document has it.
+
+        Args:
+            metadata_field: name of the field; parts of a nested one are separated by dots.
+
+        Raises:
+            DocumentStoreError: documents have values at the field that cannot be compared, such as numbers and
+                texts.
+            FilterError: the field is not a text.
+        """
         values = self._values(metadata_field)
+        types = {_type_name(each) for each in values}
+        if len(types - {"long", "float"}) + (not types.isdisjoint({"long", "float"})) > 1:
+            found = ", ".join(sorted(types))
+            raise DocumentStoreError(f"the values of {metadata_field!r} cannot be compared; their types: {found}")
         return {"min": min(values, default=None), "max": max(values, default=None)}
 
     def get_metadata_field_unique_values(
@@ -218,7 +248,18 @@ class QuarryDocumentStore:
             from_: number of values to leave out at the beginning.
             size: number of values; None: all.
             filters: only values of documents that pass them.
+
+        Raises:
+            InvalidSetting: `search_term` is not a text, or a number is below 0.
+            FilterError: the field is not a text, or the filters are malformed.
         """
+        if search_term is not None and not isinstance(search_term, str):
+            raise InvalidSetting(
+                "search_term is not a text", expected="a str", actual=shown(search_term), setting="search_term"
+            )
+        checked_integer(from_, "from_", 0, sys.maxsize)
+        if size is not None:
+            checked_integer(size, "size", 0, sys.maxsize)
         values = self._values(metadata_field, filters)
         if search_term is not None:
             values = [value for value in values if search_term.lower() in str(value).lower()]
@@ -226,7 +267,8 @@ class QuarryDocumentStore:
 
     def count_unique_metadata_by_filter(self, filters: Filters, metadata_fields: list[str]) -> dict[str, int]:
         """Return how many values each of the fields has among the documents that pass filters."""
-        return {name.removeprefix("meta."): len(self._values(name, filters)) for name in metadata_fields}
+        names = checked_list(metadata_fields, "metadata_fields")
+        return {metadata_path(name): len(self._values(name, filters)) for name in names}
 
     async def count_documents_async(self) -> int:
         """Do the same as `count_documents`; so do the other methods of this kind."""
@@ -296,9 +338,9 @@ class QuarryDocumentStore:
     def _values(self, field: str, filters: Filters | None = None) -> list[Any]:
         """Return the values of a field, the most frequent ones first; 1, 1.0 and True are different values."""
         counts: Counter[tuple[type, Any]] = Counter()
+        path = metadata_path(field)
         for document in self.filter_documents(filters):
-            value = document.meta.get(field.removeprefix("meta."))
-            counts.update((type(each), each) for each in (value if isinstance(value, list) else [value]))
+            counts.update((type(value), value) for name, value in _leaves("", document.meta) if name == path)
         return [value for (kind, value), _ in counts.most_common() if kind is not type(None)]
 
     def _check(self, document: Document) -> None:
@@ -335,6 +377,18 @@ class QuarryDocumentStore:
             )
             for each in stored
         ]
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, Any]]:
+    """Yield the values of metadata that are neither dictionaries nor lists, each with its path as in a filter."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _leaves(f"{path}.{name}" if path else name, each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(path, each)
+    else:
+        yield path, value
 
 
 def _type_name(value: object) -> str:

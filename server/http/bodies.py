@@ -11,7 +11,7 @@ from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
 
-from quarry.formats.errors import QuarryError
+from quarry.formats.errors import InvalidDocument, QuarryError
 from quarry.server.http.failures import RequestError
 
 __all__ = ["NDJSON_TYPES", "read_body", "received_file"]
@@ -63,6 +63,7 @@ async def received_file(request: Request, max_bytes: int, timeout_s: float) -> A
 
     Raises:
         RequestError: as `read_body`; 507, the file cannot be written.
+        InvalidDocument: that of the block, without the path of the file.
     """
     _check_type(request, NDJSON_TYPES)
     _check_length(request, max_bytes)
@@ -82,7 +83,11 @@ async def received_file(request: Request, max_bytes: int, timeout_s: float) -> A
                     await asyncio.to_thread(file.write, bytes(buffer))
                     buffer.clear()
             await asyncio.to_thread(file.write, buffer)
-        yield path
+        try:
+            yield path
+        except InvalidDocument as error:  # documents are named by their file and line
+            error.message = error.message.replace(f"{path}: ", "")
+            raise
 
 
 async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:

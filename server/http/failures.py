@@ -110,6 +110,8 @@ def request_error(error: errors.QuarryError) -> RequestError:
     """Convert an error of the engine; paths of the server are left out of it."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
     field = next((_FIELDS[kind] for kind in type(error).__mro__ if kind in _FIELDS), None)
+    if isinstance(error, errors.InvalidSetting):
+        field = error.setting
     name = type(error).__name__
     if status == 500:  # a damaged file, or a failure of the system, which concerns the operator alone
         return RequestError(status, "the index cannot be read; the log of the server says why", name=name)

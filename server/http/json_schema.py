@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias, cast
 
@@ -32,14 +33,18 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def parse_json(body: bytes) -> object:
-    """Parse the body of a request as RFC 8259 has it: UTF-8, without NaN, and with finite numbers.
+    """Parse the body of a request as RFC 8259 has it: UTF-8, without NaN, with finite numbers and distinct names.
 
     Raises:
         RequestError: 400, the body is not JSON.
     """
     try:
         return json.loads(
-            body.decode(), parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
+            body.decode(),
+            object_pairs_hook=_parse_object,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
         )
     except UnicodeDecodeError as error:
         raise _not_json(f"it is not UTF-8 at byte {error.start}") from None
@@ -178,6 +183,21 @@ def _shown(value: object) -> str:
 
 def _not_json(problem: str) -> RequestError:
     return RequestError(400, f"the body is not JSON: {problem}", name="InvalidJson", field="body", expected="JSON")
+
+
+def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object; a name that occurs twice is refused, since readers differ in which value they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise RequestError(
+            400,
+            f"the body has the name {_shown(twice)} twice in one object",
+            name="InvalidJson",
+            field=twice[:60],
+            expected="each name once",
+        )
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

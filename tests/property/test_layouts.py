@@ -59,17 +59,11 @@ def outcome(ask):
 
 
 def scores(index, only):
-    """For each search and query all hits with all their scores, best first.
-
-    Those with equal scores are in the order of their ids: merges of segments that are no neighbors change theirs.
-    """
+    """For each search and query all hits with all their scores, best first, equal scores in the order of ids."""
     found = [hits for options in SEARCHES for hits in index.search(QUERIES, k=100, filter=only, **options)]
     for each in found:
-        assert [hit.score for hit in each] == sorted((hit.score for hit in each), reverse=True)
-    return [
-        sorted((-hit.score, hit.id, hit.dense_score, hit.lexical_score, hit.terms) for hit in each)
-        for each in found
-    ]
+        assert [(-hit.score, hit.id) for hit in each] == sorted((-hit.score, hit.id) for hit in each)
+    return [[(hit.id, hit.score, hit.dense_score, hit.lexical_score, hit.terms) for hit in each] for each in found]
 
 
 def answers(path, conditions):

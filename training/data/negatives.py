@@ -64,7 +64,8 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
 
     False negatives are left out: known relevant documents, the first `skip` hits, and hits whose score is at least
     `margin` times that of the query's best relevant document (positive-aware mining). A relevant document that is
-    not among the hits scores below all of them, so then no hit is compared with it and all pass.
+    not among the hits scores below all of them, so then no hit is compared with it and all pass. Quotation marks
+    and asterisks of queries are punctuation in every mode.
 
     Args:
         store: documents and queries.
@@ -84,7 +85,7 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
             for low in range(0, store.n_examples, _QUERIES_AT_ONCE):
                 examples = range(low, min(low + _QUERIES_AT_ONCE, store.n_examples))
                 queries = [store.query(example) for example in examples]
-                answers = opened.search(queries, settings.depth, mode=settings.mode)
+                answers = opened.search(queries, settings.depth, mode=settings.mode, operators=False)
                 for example, hits in zip(examples, answers, strict=True):
                     found = np.fromiter(_passing(hits, store.positives(example).tolist(), settings), np.int64)
                     rng = np.random.default_rng([seed, example])

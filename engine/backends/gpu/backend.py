@@ -62,7 +62,7 @@ class GpuBackend:
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self._device = resources.device
-        self._live = np.ones(segment.reader.n_docs, bool) if segment.deleted is None else ~segment.deleted
+        self._live = segment.live
         self._n_live = int(self._live.sum())
         self._live_mask: torch.Tensor | None = None  # mask on the device, if documents are deleted
         self._final: DocumentScores | None = None  # None: stage 2 runs on the CPU

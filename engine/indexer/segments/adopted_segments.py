@@ -26,8 +26,6 @@ __all__ = ["MAX_OPEN", "AdoptedSegments", "StagedSegment"]
 
 MAX_OPEN = 128
 """How many files are open at once, at most; each takes a descriptor, of which a process often has 1,024."""
-_BATCH_IDS = 4096
-_BATCH_DOCS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,7 @@ class AdoptedSegments:
     def ids(self) -> Iterator[str]:
         """Yield the ids of all documents."""
         for reader in self._readers:
-            for low in range(0, reader.n_docs, _BATCH_IDS):
-                yield from reader.ids.many(np.arange(low, min(low + _BATCH_IDS, reader.n_docs)))
+            yield from reader.ids.read(np.arange(reader.n_docs))
 
     def __contains__(self, doc_id: str) -> bool:
         """Return whether there is a live document with that id."""
@@ -114,11 +111,10 @@ class AdoptedSegments:
         """Yield the documents that are neither deleted nor replaced: number, id and content."""
         first = 0
         for reader, dead in zip(self._readers, self._dead, strict=True):
-            for low in range(0, reader.n_docs, _BATCH_DOCS):
-                docs = low + np.flatnonzero(~dead[low : low + _BATCH_DOCS])
-                contents = reader.documents.packed(docs)
-                for doc, doc_id, packed in zip(docs.tolist(), reader.ids.many(docs), contents, strict=True):
-                    yield first + doc, doc_id, packed.unpack()
+            docs = np.flatnonzero(~dead)
+            documents = zip(docs.tolist(), reader.ids.read(docs), reader.documents.read(docs), strict=True)
+            for doc, doc_id, stored in documents:
+                yield first + doc, doc_id, stored
             first += reader.n_docs
 
     def delete_ordinals(self, ordinals: Iterable[int]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
@@ -122,7 +121,7 @@ class SegmentBuilder:
         chosen = self._plan.choose(self._directory, existing, self.n_rows, lambda: self.training_rows)
         file = self._write(chosen.quantizer if chosen else None)
         try:
-            tombstones = self._tombstones(file.file_id, dead)
+            tombstones = write_tombstones(self._directory, file.file_id, dead) if dead.any() else None
         except BaseException:
             self._directory.delete(file.name)
             raise
@@ -162,9 +161,6 @@ class SegmentBuilder:
             return self._writer.finish(lists, quantizer.nlist, quantizer.code_bytes, keep_centroids=keep, fit=fit)
         finally:
             lists.close()
-
-    def _tombstones(self, segment_id: bytes, dead: npt.NDArray[np.bool_]) -> FileRecord | None:
-        return write_tombstones(self._directory, segment_id, dead) if dead.any() else None
 
 
 def _stored_documents(batch: EncodedBatch) -> list[StoredDocument]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +90,8 @@ class PassageFinder:
             return ()
         text = full_text(stored.title, stored.text)
         words = self.words.find(text) if self.words is not None else ()
-        inside = [_words_in(each, words) for each in spans]
+        places = ([word.start for word in words], [word.end for word in words])
+        inside = [_words_in(each, words, *places) for each in spans]
         scores = self._scores(inside)
         parts = np.array(_parts(spans))
         order = parts[np.argsort(-scores[parts], kind="stable")][:_MAX_PASSAGES]
@@ -99,7 +101,7 @@ class PassageFinder:
             for number in order[scores[order] >= least].tolist()
         )
 
-    def _scores(self, words: list[list[MatchedWord]]) -> Floats:
+    def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Floats:
         """Return the scores of passages, given the words in each: (n,) float32."""
         if self.dense is not None and (self.words is None or self.dense_weight == 1):
             return self.dense
@@ -145,12 +147,16 @@ def _relative(scores: Floats) -> Floats:
     return relative
 
 
-def _words_in(spans: list[Span], words: tuple[MatchedWord, ...]) -> list[MatchedWord]:
-    return [word for word in words if any(low <= word.start and word.end <= high for low, high in spans)]
+def _words_in(
+    spans: list[Span], words: tuple[MatchedWord, ...], starts: list[int], ends: list[int]
+) -> tuple[MatchedWord, ...]:
+    """Return the words inside of one of some spans; words are in order and do not overlap."""
+    found = [words[bisect_left(starts, low) : bisect_right(ends, high)] for low, high in spans]
+    return found[0] if len(found) == 1 else tuple(dict.fromkeys(word for each in found for word in each))
 
 
 def _passage(
-    stored: StoredDocument, text: str, spans: list[Span], score: float, words: list[MatchedWord]
+    stored: StoredDocument, text: str, spans: list[Span], score: float, words: tuple[MatchedWord, ...]
 ) -> Passage:
     parts: list[str] = []
     marks: list[tuple[int, int]] = []

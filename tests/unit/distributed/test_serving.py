@@ -308,3 +308,53 @@ def test_all_copies_of_a_shard_are_killed(served):
     assert not found.coverage.is_complete
     assert found.exactness == "partial"
     wait_until(lambda: served.search("w1", partial=True, timeout=5).coverage.is_complete)
+
+
+def test_an_index_that_is_built_again(served, path):
+    """With as many shards it is followed, although its generations are lower; with others every call says so."""
+
+    def build(n_shards, word):
+        documents = [{"id": f"{number}", "text": f"{word} w{number}"} for number in range(40)]
+        options = {"encoder": ENCODER, "threads": 1, "metric": "l2", "overwrite": True}
+        engine.build(documents, path, shards=n_shards, **options)
+
+    def finds(word):
+        with contextlib.suppress(IndexNotFound):
+            return len(served.search(f'"{word}"', mode="lexical", k=40)) == 40
+        return False
+
+    asks = (
+        lambda: served.search("w1"),
+        lambda: served.search_vectors([ENCODER.encode_query("w1")]),
+        lambda: len(served),
+        lambda: served.get("1"),
+        lambda: "1" in served,
+        lambda: served.count({}),
+        lambda: served.facets("number"),
+        served.stats,
+        served.ids,
+        served.refresh,
+    )
+    for n_shards in (1, 3):
+        build(n_shards, "elsewhere")
+        wait_until(lambda: _raises(lambda: len(served)))
+        for ask in asks * 2:
+            with pytest.raises(IndexNotFound, match="serve it again"):
+                ask()
+        word = f"again{n_shards}"
+        build(2, word)
+        wait_until(lambda word=word: finds(word))
+        assert all(finds(word) for _ in range(20))
+    with Engine.open(path, encoder=ENCODER, writable=True, threads=1) as index:
+        index.add([{"id": "late", "text": "moonlight"}])
+        index.commit()
+    wait_until(lambda: len(served) == 41)
+    assert [hit.id for hit in served.search("moonlight", k=1)] == ["late"]
+
+
+def _raises(ask):
+    try:
+        ask()
+    except IndexNotFound:
+        return True
+    return False

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import document, manifest, n_descriptors, quantizer, segment_record
 
+import quarry.formats.manifest
 import quarry.formats.snapshot
 from quarry.formats.errors import CorruptFile, FormatError, IndexNotFound
 from quarry.formats.manifest import find_latest_generation
@@ -87,7 +88,8 @@ def remove(directory, committed):
 @pytest.mark.parametrize("after", ["find_latest_generation", "read_quantizer", "SegmentReader", "read_tombstones"])
 def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
     """The next generation appears, and the files of this one go, after a reader's every step."""
-    step = getattr(quarry.formats.snapshot, after)
+    module = quarry.formats.manifest if after == "find_latest_generation" else quarry.formats.snapshot
+    step = getattr(module, after)
     third = first.next((segment_record(directory, ["x", "y"]),), ())
 
     def interrupted(*arguments):
@@ -97,7 +99,7 @@ def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
             remove(directory, first)
         return result
 
-    monkeypatch.setattr(quarry.formats.snapshot, after, interrupted)
+    monkeypatch.setattr(module, after, interrupted)
     snapshot = Snapshot(directory)
     assert snapshot.manifest.generation in (1, 2)
     ids = [segment.reader.ids[0] for segment in snapshot.segments]
@@ -165,7 +167,7 @@ def test_opening_an_index_that_changes_all_the_time_fails(directory, monkeypatch
         made.commit(directory)
         return made.generation - 1
 
-    monkeypatch.setattr(quarry.formats.snapshot, "find_latest_generation", always_newer)
+    monkeypatch.setattr(quarry.formats.manifest, "find_latest_generation", always_newer)
     with pytest.raises(CorruptFile, match="a file of the index is missing"):
         Snapshot(directory)
 

@@ -13,8 +13,18 @@ pytest.importorskip("pytest_asyncio", reason="the suite has asynchronous tests")
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
+from support.indexes.word_encoder import WordEncoder
 
-from quarry.engine import EncoderMismatch, Engine, IndexLocked, InvalidDocument
+from quarry.engine import (
+    EncoderMismatch,
+    Engine,
+    IndexClosed,
+    IndexLocked,
+    InvalidDocument,
+    InvalidFilter,
+    InvalidQuery,
+    InvalidSetting,
+)
 from quarry.integrations.langchain import QuarryRetriever, QuarryVectorStore
 
 TEXTS = [
@@ -168,3 +178,118 @@ class TestChanges:
         store = QuarryVectorStore.from_texts(TEXTS, ids=list("abcd"), path=tmp_path / "index")
         assert store.similarity_search("ocean", k=1)[0].id == "b"
         store.close()
+
+
+@pytest.fixture(scope="class")
+def small(tmp_path_factory):
+    """A store that no test changes."""
+    opened = QuarryVectorStore(tmp_path_factory.mktemp("small") / "index", WordEncoder())
+    opened.add_texts(TEXTS, [{"n": number, "a": {"b": number}} for number in range(4)], ids=list("abcd"))
+    yield opened
+    opened.close()
+
+
+NO_LISTS = [None, 5, "one text", b"bytes", {"a": "b"}, True, object()]
+NO_QUERIES = [None, 5, ["several", "texts"], [], b"bytes", {}, True]
+NO_NUMBERS = [None, "3", [3], {}, float("nan"), -1, object()]
+NO_VECTORS = [None, 5, "text", [], {}, [None], ["x"], [1.0] * 3, [float("nan")] * 32, object()]
+
+
+class TestWrongArguments:
+    """Each is an error of Quarry that names the argument, and changes nothing."""
+
+    @pytest.mark.parametrize("wrong", NO_LISTS, ids=repr)
+    def test_lists(self, small, wrong):
+        calls = [lambda: small.add_texts(wrong), lambda: small.add_documents(wrong)]
+        if wrong is not None:
+            calls += [lambda: small.add_texts(["x"], ids=wrong), lambda: small.add_texts(["x"], wrong)]
+        for call in calls:
+            with pytest.raises(InvalidSetting, match="is not a list"):
+                call()
+        if not isinstance(wrong, str):
+            with pytest.raises(InvalidSetting):
+                small.get_by_ids(wrong)
+        assert len(small.get_by_ids(list("abcd"))) == 4
+
+    def test_items(self, small):
+        for wrong in (None, 5, ["x"], b"x"):
+            with pytest.raises(InvalidDocument, match="document 2"):
+                small.add_texts(["good", wrong])
+            with pytest.raises(InvalidSetting, match="not a document"):
+                small.add_documents([Document(page_content="good"), wrong])
+        with pytest.raises(InvalidDocument, match="metadata"):
+            small.add_texts(["x"], [5])
+        with pytest.raises(InvalidDocument, match="id"):
+            small.add_texts(["x"], ids=[5])
+        assert not small.similarity_search("good", mode="lexical")
+
+    @pytest.mark.parametrize("wrong", NO_QUERIES, ids=repr)
+    def test_queries(self, small, wrong):
+        for search in (
+            small.similarity_search,
+            small.similarity_search_with_score,
+            small.similarity_search_with_relevance_scores,
+            small.max_marginal_relevance_search,
+        ):
+            with pytest.raises(InvalidQuery, match="not a text"):
+                search(wrong)
+
+    @pytest.mark.parametrize("wrong", NO_NUMBERS, ids=repr)
+    def test_numbers(self, small, wrong):
+        vector = [0.5] * 32
+        for call in (
+            lambda: small.similarity_search("bread", k=wrong),
+            lambda: small.similarity_search_by_vector(vector, k=wrong),
+            lambda: small.max_marginal_relevance_search("bread", k=wrong),
+            lambda: small.max_marginal_relevance_search("bread", fetch_k=wrong),
+            lambda: small.max_marginal_relevance_search("bread", lambda_mult=wrong),
+            lambda: small.max_marginal_relevance_search_by_vector(vector, k=wrong),
+            lambda: small.max_marginal_relevance_search_by_vector(vector, fetch_k=wrong),
+        ):
+            with pytest.raises(InvalidSetting, match="is out of range"):
+                call()
+
+    @pytest.mark.parametrize("wrong", NO_VECTORS, ids=repr)
+    def test_vectors(self, small, wrong):
+        for search in (small.similarity_search_by_vector, small.max_marginal_relevance_search_by_vector):
+            with pytest.raises(InvalidQuery):
+                search(wrong)
+
+    def test_options(self, small):
+        for options in ({"queries": "x"}, {"k": 3}, {"query": "x"}):
+            retriever = QuarryRetriever(store=small, search_kwargs=options)
+            if "k" in options:
+                assert len(retriever.invoke("bread")) == 3
+                assert len(retriever.invoke("bread", k=2)) == 2
+                with pytest.raises(InvalidSetting, match=r"given twice.*k as an argument of its own.*k=3"):
+                    QuarryRetriever(store=small, k=2, search_kwargs=options)
+            else:
+                with pytest.raises(InvalidSetting, match="given twice"):
+                    retriever.invoke("bread")
+        with pytest.raises(InvalidSetting, match="given twice"):
+            small.similarity_search("bread", queries="x")
+        with pytest.raises(InvalidSetting, match="given twice"):
+            small.similarity_search_by_vector([0.5] * 32, queries="x")
+        for options in ({"what": 1}, {"mode": "best"}, {"dense_weight": 2}, {"rerank": 9}):
+            with pytest.raises(InvalidSetting):
+                small.as_retriever(search_kwargs=options).invoke("bread")
+        with pytest.raises(InvalidSetting, match="dense mode"):
+            small.similarity_search_by_vector([0.5] * 32, mode="hybrid")
+        for only in (5, "n", [], {"n": {"$what": 1}}, {"n": "text"}, {5: 1}):
+            with pytest.raises(InvalidFilter):
+                small.similarity_search("bread", filter=only)
+        with pytest.warns(UserWarning, match="nearest fields are 'n'"):
+            assert small.similarity_search("bread", filter={"nn": 1}) == []
+
+    def test_paths_times_and_closed_stores(self, tmp_path):
+        for wrong in (None, 5, "", [], True):
+            with pytest.raises(InvalidSetting, match="path"):
+                QuarryVectorStore(wrong, WordEncoder())
+        for wrong in ("1", -1, float("nan"), []):
+            with pytest.raises(InvalidSetting, match="wait_s"):
+                QuarryVectorStore(tmp_path / "index", WordEncoder(), wait_s=wrong)
+        store = QuarryVectorStore(tmp_path / "index", WordEncoder())
+        store.close()
+        for call in (lambda: store.add_texts(["x"]), lambda: store.delete(["x"]), lambda: store.get_by_ids(["x"])):
+            with pytest.raises(IndexClosed):
+                call()

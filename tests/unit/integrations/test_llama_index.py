@@ -28,6 +28,7 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.formats.errors import (
     EncoderMismatch,
+    IndexClosed,
     IndexLocked,
     InvalidDocument,
     InvalidFilter,
@@ -472,3 +473,120 @@ class TestIndexes:
         loaded = load_index_from_storage(restored, embed_model=model)
         assert loaded.as_retriever(similarity_top_k=1).retrieve(TEXTS["rain"])[0].text == TEXTS["rain"]
         opened.close()
+
+
+@pytest.fixture(scope="class")
+def still(tmp_path_factory):
+    """A store that no test changes."""
+    opened = QuarryVectorStore(tmp_path_factory.mktemp("still") / "index", ENCODER)
+    opened.add([node(name) for name in TEXTS])
+    yield opened
+    opened.close()
+
+
+MODES = [VectorStoreQueryMode(each) for each in ("default", "sparse", "hybrid", "mmr")]
+N_KITCHEN = {"filters": only(MetadataFilter(key="n", value=1))}
+
+
+class TestWrongArguments:
+    """Each is an error of Quarry that says what is wrong, and changes nothing."""
+
+    @pytest.mark.parametrize("wrong", [None, 5, "text", {}, b"x", True, object()], ids=repr)
+    def test_lists_and_filters(self, still, wrong):
+        with pytest.raises(InvalidSetting, match="nodes is not a list"):
+            still.add(wrong)
+        with pytest.raises(InvalidQuery, match="not a query"):
+            still.query(wrong)
+        if wrong is not None:
+            for call in (
+                lambda: still.get_nodes(filters=wrong),
+                lambda: still.delete_nodes(filters=wrong),
+                lambda: ask(still, filters=wrong),
+                lambda: QuarryRetriever(still, filters=wrong),
+            ):
+                with pytest.raises(InvalidFilter, match="expected MetadataFilters"):
+                    call()
+        if wrong is not None and not isinstance(wrong, str):
+            with pytest.raises(InvalidSetting):
+                still.get_nodes(wrong)
+            with pytest.raises(InvalidSetting):
+                still.delete_nodes(wrong)
+        if wrong:
+            with pytest.raises(InvalidSetting, match="node_ids is not a list"):
+                ask(still, node_ids=wrong)
+            with pytest.raises(InvalidSetting, match="doc_ids is not a list"):
+                ask(still, doc_ids=wrong)
+        assert len(still.client) == len(TEXTS)
+
+    @pytest.mark.parametrize("wrong", [None, 5, "text", Exception()], ids=repr)
+    def test_nodes_and_stores(self, still, wrong):
+        with pytest.raises(InvalidDocument, match="a BaseNode"):
+            still.add([node("rain"), wrong])
+        with pytest.raises(InvalidSetting, match="a QuarryVectorStore"):
+            QuarryRetriever(wrong)
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("wrong", [5, ["text"], [], {}, b"x", True], ids=repr)
+    def test_queries(self, still, own, mode, wrong):
+        with pytest.raises(InvalidQuery):
+            ask(still, mode, wrong)
+        if mode.value != "sparse" and wrong != "text":
+            with pytest.raises(InvalidQuery):
+                ask(own, mode, query_embedding=wrong)
+
+    @pytest.mark.parametrize("wrong", [-1, 1.5, "2", [2], float("nan")], ids=repr)
+    def test_numbers(self, still, wrong):
+        calls = [lambda mode=mode: ask(still, mode, similarity_top_k=wrong) for mode in MODES]
+        calls += [
+            lambda: (
+                ask(still, "sparse", sparse_top_k=wrong) if wrong else ask(still, "sparse", similarity_top_k=0)
+            ),
+            lambda: (
+                ask(still, "hybrid", hybrid_top_k=wrong) if wrong else ask(still, "hybrid", similarity_top_k=0)
+            ),
+            lambda: ask(still, "hybrid", alpha=wrong),
+            lambda: ask(still, "mmr", mmr_threshold=wrong),
+            lambda: ask(still, "mmr", options={"mmr_threshold": wrong}),
+            lambda: ask(still, "mmr", options={"mmr_prefetch_k": wrong}),
+            lambda: ask(still, node_ids=["ship"], similarity_top_k=wrong),
+            lambda: QuarryRetriever(still, wrong).retrieve("bread"),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidSetting):
+                call()
+
+    @pytest.mark.parametrize("wrong", [None, 5, "best", [], {}], ids=repr)
+    def test_modes(self, still, wrong):
+        for call in (lambda: ask(still, wrong), lambda: QuarryRetriever(still, mode=wrong)):
+            with pytest.raises(InvalidSetting, match="unsupported query mode"):
+                call()
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"k": 3}, {"mode": "dense"}, {"queries": "x"}, {"filter": {"n": 1}}, {"what": 1}, {"dense_weight": 1}],
+    )
+    def test_options(self, still, options):
+        """What the query sets cannot be an option too; what it leaves open can."""
+        with pytest.raises(InvalidSetting):
+            ask(still, "hybrid", alpha=0.3, options=options, **N_KITCHEN)
+        if options.keys() & {"filter", "dense_weight"}:
+            assert len(ask(still, "hybrid", options=options).ids) == (1 if "filter" in options else 2)
+        for wrong in (5, "k", [1], {5: 1}):
+            with pytest.raises(InvalidSetting, match="not keywords"):
+                QuarryRetriever(still, options=wrong)
+
+    def test_paths_lengths_and_closed_stores(self, tmp_path):
+        for wrong in (None, 5, "", []):
+            with pytest.raises(InvalidSetting, match="path"):
+                QuarryVectorStore(wrong, ENCODER)
+        for wrong in (0, "8", 1.5, []):
+            with pytest.raises(InvalidSetting, match="dim"):
+                QuarryVectorStore(tmp_path / "new", dim=wrong)
+        for wrong in ("1", -1, []):
+            with pytest.raises(InvalidSetting, match="wait_s"):
+                QuarryVectorStore(tmp_path / "new", ENCODER, wait_s=wrong)
+        store = QuarryVectorStore(tmp_path / "new", ENCODER)
+        store.close()
+        for call in (lambda: ask(store), lambda: store.add([node("rain")]), store.clear, store.get_nodes):
+            with pytest.raises(IndexClosed):
+                call()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -178,8 +179,11 @@ FILTER = '{"query": "w1", "filter": '
         ("POST", SEARCH, b"\xff", JSON, 400, "InvalidJson", "body"),
         ("POST", SEARCH, '{"query": "w1", "k": NaN}', JSON, 400, "InvalidJson", "body"),
         ("POST", SEARCH, '{"query": "w1", "k": 51}', JSON, 422, "InvalidRequest", "k"),
-        ("POST", SEARCH, '{"query": "w1", "candidates": 3}', JSON, 422, "InvalidSetting", None),
-        ("POST", SEARCH, '{"query": "w1", "rerank": 20}', JSON, 422, "InvalidSetting", None),
+        ("POST", SEARCH, '{"query": "w1", "candidates": 3}', JSON, 422, "InvalidSetting", "candidates"),
+        ("POST", SEARCH, '{"query": "w1", "rerank": 20}', JSON, 422, "InvalidSetting", "rerank"),
+        ("POST", SEARCH, '{"query": "w1", "rerank": 3}', JSON, 422, "InvalidSetting", "rerank"),
+        ("POST", SEARCH, '{"query": "w1", "k": 3, "k": 4}', JSON, 400, "InvalidJson", "k"),
+        ("POST", SEARCH, FILTER + '{"number": 1, "number": 2}' + '}', JSON, 400, "InvalidJson", "number"),
         ("POST", SEARCH, '{"query": "..."}', JSON, 422, "InvalidQuery", "query"),
         ("POST", SEARCH, FILTER + '{"$what": 1}' + '}', JSON, 422, "InvalidFilter", "filter"),
         ("POST", SEARCH, FILTER + '{"number": "1"}' + '}', JSON, 422, "InvalidFilter", "filter"),
@@ -262,6 +266,8 @@ def generations(path: Path) -> list[int]:
         ("[", "line 3 is not JSON"),
         ('["text"]', "line 3 is not a JSON object"),
         ('{"text": "a", "vector": 3}', "unknown fields: 'vector'"),
+        ('{"text": "..."}', "line 3: the document has no token"),
+        ('{"id": "x", "text": "a", "vectors": [1, 2]}', "line 3 (id 'x'): field 'vectors' has the wrong shape"),
     ],
 )
 def test_no_document_is_added_if_one_is_not_valid(
@@ -273,6 +279,7 @@ def test_no_document_is_added_if_one_is_not_valid(
     assert (answer.status, answer.error["type"], answer.error["field"]) == (422, "InvalidDocument", "body")
     assert problem in answer.error["message"] + str(answer.error["found"])
     assert "/" not in answer.error["message"]
+    assert tempfile.gettempdir() not in answer.body.decode()
     assert generations(path) == before
     with engine.Engine.open(path, writable=True, encoder=ENCODER) as index:  # the lock is free
         assert len(index) == 2
@@ -410,6 +417,48 @@ def test_an_index_that_disappears_is_an_error_until_it_is_back(tmp_path: Path) -
         assert server.ask("GET", "/health").status == 200
         shutil.rmtree(path)
         assert server.search("sky", query="moon").status == 503
+
+
+def test_an_index_is_replaced_by_a_sharded_one_and_back(tmp_path: Path) -> None:
+    path, n_documents = tmp_path / "index", 1
+    engine.build([{"id": "moon 0", "text": "the moon"}], path, encoder=ENCODER)
+    with app({"sky": path}, encoder=ENCODER) as served, running(served) as server:
+        for shards in (2, None, 3):
+            shutil.rmtree(path)
+            assert server.search("sky", query="moon").status == 503
+            n_documents += 1
+            documents = [{"id": f"moon {number}", "text": "the moon"} for number in range(n_documents)]
+            engine.build(documents, path, encoder=ENCODER, shards=shards)
+            found = server.search("sky", query="moon").json
+            assert len(found["hits"]) == n_documents
+            assert (found["coverage"] or {}).get("n_shards") == shards
+            assert server.ask("GET", "/health").status == 200
+            assert server.ask("GET", "/v1/indexes").json["indexes"][0]["documents"] == n_documents
+
+
+def test_a_shard_that_disappears(tmp_path: Path) -> None:
+    """Searches that allow partial answers get one, which names no path; all others fail until it is back."""
+    path = tmp_path / "index"
+    engine.build(
+        [{"id": f"moon {number}", "text": "the moon"} for number in range(20)], path, encoder=ENCODER, shards=3
+    )
+    with app({"sky": path}, encoder=ENCODER) as served, running(served) as server:
+        shard = sorted(path.glob("shard-*"))[1]
+        shard.rename(tmp_path / "away")
+        for _ in range(2):
+            answer = server.search("sky", query="moon", k=20, partial=True)
+            assert answer.status == 200
+            coverage = answer.json["coverage"]
+            assert coverage["missing"] == {shard.name: "a shard of the index is missing"}
+            assert 0 < len(answer.json["hits"]) == coverage["n_reached"] < coverage["n_documents"] == 20
+            assert answer.json["exactness"] == "partial"
+            failed = server.search("sky", query="moon")
+            assert (failed.status, failed.error["type"]) == (503, "IndexNotFound")
+            assert server.ask("GET", "/health").status == 503
+            assert str(tmp_path) not in answer.body.decode() + failed.body.decode()
+        (tmp_path / "away").rename(shard)
+        assert len(server.search("sky", query="moon", k=20).json["hits"]) == 20
+        assert server.ask("GET", "/health").status == 200
 
 
 def test_the_other_indexes_are_listed_when_one_disappears(tmp_path: Path) -> None:

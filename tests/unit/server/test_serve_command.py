@@ -76,6 +76,8 @@ def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signa
         (["{index}", "--read-key-file", "{index}/none"], "cannot be read"),
         (["{index}", "{index}"], "two indexes have the same name"),
         (["a="], "an empty path"),
+        (["{index}", "--processes", "0"], "not a number of processes"),
+        (["{index}", "--processes", "1000"], "not a number of processes"),
         (["{index}", "--max-k", "0"], "max_k is out of range"),
         (["{index}", "--replicas", "2"], "--replicas and --replica-cpus are settings of Ray"),
     ],

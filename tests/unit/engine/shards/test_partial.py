@@ -21,6 +21,8 @@ from quarry.formats.errors import (
     ChecksumMismatch,
     CorruptFile,
     FormatError,
+    IndexClosed,
+    IndexNotFound,
     InvalidFilter,
     InvalidQuery,
     ShardTimeout,
@@ -191,6 +193,52 @@ def test_a_missing_shard_is_an_error_when_the_index_is_opened(folder):
     shutil.rmtree(folder / name)
     with pytest.raises(CorruptFile, match=f"{name}: a shard of the index is missing"):
         opened(folder)
+
+
+def test_a_shard_that_disappears_while_the_index_is_open(folder, tmp_path):
+    name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
+    with opened(folder, refresh=True) as index:
+        before = columns(index.search(QUERIES[0]))
+        (folder / name).rename(tmp_path / "away")
+        for _ in range(2):
+            with pytest.raises(IndexNotFound, match=f"{name}: a shard of the index is missing") as caught:
+                index.search(QUERIES[0])
+            assert caught.value.__notes__ == [f"This is an error of the shard {name}."]
+            with pytest.raises(IndexNotFound, match=name):
+                index.refresh()
+            for mode in ("dense", "hybrid"):
+                hits = index.search(QUERIES[0], k=200, mode=mode, partial=True)
+                assert {hit.id for hit in hits} == others()
+                assert dict(hits.coverage.missing) == {name: "a shard of the index is missing"}
+                assert (hits.coverage.n_documents, hits.coverage.n_reached) == (200, len(others()))
+        with pytest.raises(CorruptFile, match=name):
+            opened(folder)
+        (tmp_path / "away").rename(folder / name)
+        assert columns(index.search(QUERIES[0])) == before
+        assert not index.refresh()
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+def test_an_index_is_replaced_by_one_of_the_other_kind(tmp_path, shards):
+    """An open index follows the one at its path, sharded or not, and until there is one says so."""
+    path = tmp_path / "idx"
+    engine.build(DOCUMENTS[:30], path, encoder=ENCODER, shards=shards)
+    engine.build(DOCUMENTS[30:100], tmp_path / "other", encoder=ENCODER, shards=None if shards else 3)
+    with opened(path, refresh=True) as searched, opened(path) as read, opened(tmp_path / "other") as other:
+        shutil.rmtree(path)
+        with pytest.raises(IndexNotFound):
+            searched.search("w1")
+        with pytest.raises(IndexNotFound):
+            read.refresh()
+        (tmp_path / "other").rename(path)
+        assert len(read) == 30
+        assert read.refresh()
+        assert not read.refresh()
+        for query in QUERIES:
+            assert columns(searched.search(query)) == columns(read.search(query)) == columns(other.search(query))
+        assert len(read) == len(searched) == 70
+    with pytest.raises(IndexClosed):
+        read.refresh()
 
 
 def test_shards_of_different_settings_are_refused(folder, tmp_path):

@@ -116,7 +116,8 @@ def test_merging_fused_hits_of_shards_is_not_the_same(folder):
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_equal_scores_are_in_the_order_of_ids_however_many_shards_there_are(tmp_path, mode):
-    documents = [{"id": f"copy {number:03d}", "text": f"w1 w{number % 3}"} for number in range(150)]
+    numbers = random.Random(6).sample(range(150), 150)
+    documents = [{"id": f"copy {number:03d}", "text": f"w1 w{number % 3}"} for number in numbers]
     found = []
     for n_shards in (None, 1, 2, 5, 13):
         path = tmp_path / str(n_shards)
@@ -127,6 +128,56 @@ def test_equal_scores_are_in_the_order_of_ids_however_many_shards_there_are(tmp_
     tied = [hit[0] for hit in found[0][0] if hit[1] == found[0][0][0][1]]
     assert tied == sorted(tied)
     assert len(tied) == 50
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory):
+    """Indexes of documents of which many have equal scores, added in no order of their ids, in several commits."""
+    root, generator = tmp_path_factory.mktemp("alike"), random.Random(7)
+    documents = [
+        {
+            "id": f"{number:03d}",
+            "text": f"w{number % 2} {' '.join(generator.choices(['w2', 'w3', 'w4', 'w5'], k=number % 3))}",
+            "metadata": {"number": number % 5},
+        }
+        for number in generator.sample(range(400), 400)
+    ]
+    for shards in (None, 1, 2, 5):
+        path = root / str(shards)
+        engine.build(documents[:250], path, encoder=ENCODER, shards=shards)
+        with opened(path, writable=True) as index:
+            index.add(documents[250:])
+            index.delete([f"{number:03d}" for number in range(0, 400, 9)])
+            index.commit()
+    return root
+
+
+@pytest.mark.parametrize("candidates", [None, 12, 40])
+def test_candidates_with_equal_scores_are_cut_alike(alike, candidates):
+    """Fused scores depend on all candidates, so the documents that tie at a cut change the scores of others."""
+    queries = ["w1", "w0 w2", "w3 w4 w1", "w5"]
+    cases = [
+        {"mode": mode, "fusion": fusion, "filter": only, "candidates": candidates, "offset": offset}
+        for mode, fusion in (("hybrid", "linear"), ("hybrid", "rrf"), ("lexical", "linear"), ("dense", "linear"))
+        for only in (None, {"number": {"$ne": 2}})
+        for offset in (0, 2)
+    ]
+    found = {}
+    for path in alike.iterdir():
+        with opened(path) as index:
+            found[path.name] = [answers(index, queries=queries, **case) for case in cases]
+    for number, case in enumerate(cases):
+        for shards in ("1", "2", "5"):
+            assert found[shards][number] == found["None"][number], (shards, case)
+
+
+def test_a_merge_changes_no_order(alike, tmp_path):
+    with opened(alike / "None") as index:
+        index.snapshot(tmp_path / "copy")
+        before = answers(index, queries=["w1", "w0 w2"], k=60)
+    with opened(tmp_path / "copy", writable=True) as copy:
+        copy.merge()
+        assert answers(copy, queries=["w1", "w0 w2"], k=60) == before
 
 
 @pytest.mark.parametrize("backend", ["auto", "scan"])

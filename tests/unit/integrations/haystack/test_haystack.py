@@ -14,13 +14,13 @@ pytest.importorskip("haystack", reason="needs haystack-ai")
 pytest.importorskip("pytest_asyncio", reason="the suite has asynchronous tests")
 
 from haystack import Document, Pipeline, component
-from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.errors import DocumentStoreError, DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.testing import document_store as suites
 from haystack.testing import document_store_async as async_suites
 
-from quarry.engine import Engine, InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.engine import Engine, IndexClosed, InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.integrations.haystack import (
     QuarryBM25Retriever,
     QuarryDocumentStore,
@@ -301,3 +301,179 @@ class TestChanges:
         skipped = [Document(id=name, content="other") for name in ("linen", "new")]
         assert filled.write_documents(skipped, DuplicatePolicy.SKIP) == 1
         assert {each.content for each in filled.filter_documents()} == {TEXTS["linen"], TEXTS["ship"], "other"}
+
+
+def field(name, operator, value):
+    return {"field": name, "operator": operator, "value": value}
+
+
+NESTED = {
+    "deep": {"a": {"b": {"c": 2}, "tags": ["x", "y"]}, "mixed": 1, "day": "2020-01-01"},
+    "deeper": {"a": {"b": {"c": 5}}, "mixed": "one", "day": "2021-01-01"},
+    "dotted": {"a.b.c": 7, "mixed": True},
+    "flat": {"n": 1.5, "list": [{"m": 1}, {"m": 3}], "nothing": None},
+}
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory):
+    """A store of documents with nested metadata, which no test changes."""
+    store = QuarryDocumentStore(tmp_path_factory.mktemp("nested") / "index", embedding_dim=2)
+    store.write_documents([Document(id=name, meta=meta, embedding=[1.0, 2.0]) for name, meta in NESTED.items()])
+    yield store
+    store.close()
+
+
+class TestNestedMetadata:
+    @pytest.mark.parametrize("prefix", ["", "meta."])
+    @pytest.mark.parametrize(
+        ("operator", "value", "wanted"),
+        [
+            ("==", 2, {"deep"}),
+            ("!=", 2, {"deeper", "dotted", "flat"}),
+            (">", 2, {"deeper", "dotted"}),
+            ("<=", 5, {"deep", "deeper"}),
+            ("in", [2, 7], {"deep", "dotted"}),
+            ("not in", [2, 7], {"deeper", "flat"}),
+            ("==", None, {"flat"}),
+            ("!=", None, {"deep", "deeper", "dotted"}),
+        ],
+    )
+    def test_filters(self, nested, prefix, operator, value, wanted):
+        only = field(f"{prefix}a.b.c", operator, value)
+        assert {each.id for each in nested.filter_documents(only)} == wanted
+        assert nested.count_documents_by_filter(only) == len(wanted)
+        retriever = QuarryEmbeddingRetriever(nested, filters=only)
+        assert {each.id for each in retriever.run([1.0, 0.0])["documents"]} == wanted
+
+    def test_lists_inside(self, nested):
+        assert [each.id for each in nested.filter_documents(field("meta.a.tags", "==", "y"))] == ["deep"]
+        assert [each.id for each in nested.filter_documents(field("meta.list.m", ">", 2))] == ["flat"]
+
+    def test_values_and_fields(self, nested):
+        for name in ("a.b.c", "meta.a.b.c"):
+            assert nested.get_metadata_field_min_max(name) == {"min": 2, "max": 7}
+            assert nested.get_metadata_field_unique_values(name) == ([2, 5, 7], 3)
+            only = field("meta.a.b.c", ">", 2)
+            assert nested.get_metadata_field_unique_values(name, filters=only) == ([5, 7], 2)
+            assert nested.count_unique_metadata_by_filter(only, [name, "list.m"]) == {"a.b.c": 2, "list.m": 0}
+        assert nested.get_metadata_field_min_max("day") == {"min": "2020-01-01", "max": "2021-01-01"}
+        assert nested.get_metadata_field_min_max("list.m") == {"min": 1, "max": 3}
+        for name in ("nothing", "a", "a.b", "nowhere"):
+            assert nested.get_metadata_field_min_max(name) == {"min": None, "max": None}
+            assert nested.get_metadata_field_unique_values(name) == ([], 0)
+        found = {name: info["type"] for name, info in nested.get_metadata_fields_info().items()}
+        assert found["a.b.c"] == found["list.m"] == "long"
+        assert found["a.tags"] == found["day"] == "keyword"
+        assert (found["n"], found.keys()) == (
+            "float",
+            {"a.b.c", "a.tags", "mixed", "day", "n", "list.m"},
+        )
+
+    def test_values_of_several_types_have_no_least(self, nested):
+        with pytest.raises(
+            DocumentStoreError, match="'mixed' cannot be compared; their types: boolean, keyword, long"
+        ):
+            nested.get_metadata_field_min_max("mixed")
+        assert nested.get_metadata_field_unique_values("mixed")[1] == 3
+
+
+class TestWrongArguments:
+    """Each is an error of Haystack or Quarry that says what is wrong, and changes nothing."""
+
+    @pytest.mark.parametrize("wrong", [5, "field", ["x"], [None], object(), True, {"field": "n"}], ids=repr)
+    def test_filters(self, nested, wrong):
+        for call in (
+            nested.filter_documents,
+            nested.count_documents_by_filter,
+            nested.delete_by_filter,
+            lambda filters: nested.update_by_filter(filters, {"n": 1}),
+            lambda filters: nested.get_metadata_field_unique_values("n", filters=filters),
+            lambda filters: nested.count_unique_metadata_by_filter(filters, ["n"]),
+            lambda filters: QuarryEmbeddingRetriever(nested).run([1.0, 2.0], filters=filters),
+            lambda filters: QuarryBM25Retriever(nested, filters=filters).run("x"),
+        ):
+            with pytest.raises(FilterError):
+                call(wrong)
+        assert nested.count_documents() == len(NESTED)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [field(5, "==", 1), field(None, "==", 1), field("n", [], 1), field("n", None, 1), field("n", "in", 1)],
+    )
+    def test_comparisons(self, nested, wrong):
+        with pytest.raises(FilterError):
+            nested.filter_documents(wrong)
+        for nesting in ({"operator": [], "conditions": [wrong]}, {"operator": "AND", "conditions": "wrong"}):
+            with pytest.raises(FilterError):
+                nested.filter_documents(nesting)
+
+    @pytest.mark.parametrize("wrong", [None, 5, [], {}, b"x", True], ids=repr)
+    def test_fields(self, nested, wrong):
+        for call in (nested.get_metadata_field_min_max, nested.get_metadata_field_unique_values):
+            with pytest.raises(FilterError, match="name of a field"):
+                call(wrong)
+        with pytest.raises(FilterError, match="name of a field"):
+            nested.count_unique_metadata_by_filter({}, [wrong])
+        for several in (wrong, "n"):
+            if several != []:
+                with pytest.raises(InvalidSetting, match="metadata_fields"):
+                    nested.count_unique_metadata_by_filter({}, several)
+
+    @pytest.mark.parametrize("wrong", [-1, 1.5, "1", [], {}, b"x"], ids=repr)
+    def test_numbers_and_texts(self, nested, wrong):
+        calls = [
+            lambda: nested.get_metadata_field_unique_values("n", from_=wrong),
+            lambda: nested.get_metadata_field_unique_values("n", size=wrong),
+            lambda: QuarryBM25Retriever(nested, top_k=wrong).run("x"),
+            lambda: QuarryBM25Retriever(nested).run("x", top_k=wrong),
+        ]
+        if not isinstance(wrong, str):
+            calls.append(lambda: nested.get_metadata_field_unique_values("n", wrong))
+        for call in calls:
+            with pytest.raises(InvalidSetting):
+                call()
+
+    @pytest.mark.parametrize("wrong", [5, ["x"], [], b"x", True, {}], ids=repr)
+    def test_queries(self, nested, wrong):
+        with pytest.raises(InvalidQuery):
+            QuarryBM25Retriever(nested).run(wrong)
+        with pytest.raises(InvalidQuery):
+            QuarryHybridRetriever(nested).run(wrong, [1.0, 2.0])
+        with pytest.raises(InvalidQuery):
+            QuarryEmbeddingRetriever(nested).run(wrong)
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"k": 3}, {"mode": "dense"}, {"queries": "x"}, {"filter": {"n": 1}}, {"what": 1}, {5: 1}, "k", [1]],
+    )
+    def test_options(self, nested, options):
+        """What the retriever sets itself is no option; a filter of Quarry is one, without filters of Haystack."""
+        with pytest.raises(InvalidSetting):
+            QuarryBM25Retriever(nested, options=options, filters=field("n", "==", 1)).run("x")
+        if options == {"filter": {"n": 1}}:
+            assert QuarryBM25Retriever(nested, options=options).run("x") == {"documents": []}
+
+    def test_documents_stores_and_paths(self, nested, tmp_path):
+        for wrong in (None, "text", [None], [5], Document(content="alone")):
+            with pytest.raises(ValueError, match="list of Documents"):
+                nested.write_documents(wrong)
+        for wrong in (None, 5, "store"):
+            with pytest.raises(InvalidSetting, match="a QuarryDocumentStore"):
+                QuarryBM25Retriever(wrong)
+        for wrong in (None, 5, "", []):
+            with pytest.raises(InvalidSetting, match="path"):
+                QuarryDocumentStore(wrong)
+        with pytest.raises(InvalidSetting, match="wait_s"):
+            QuarryDocumentStore(tmp_path / "index", "1", embedding_dim=2)
+        for wrong in (None, 5, {}, [5]):
+            with pytest.raises(InvalidSetting):
+                nested.delete_documents(wrong)
+        for wrong in (None, 5, "x", ["x"]):
+            with pytest.raises(InvalidSetting):
+                nested.update_by_filter(field("n", "==", 1.5), wrong)
+        store = QuarryDocumentStore(tmp_path / "closed", embedding_dim=2)
+        store.close()
+        for call in (store.count_documents, lambda: store.write_documents([]), store.delete_all_documents):
+            with pytest.raises(IndexClosed):
+                call()

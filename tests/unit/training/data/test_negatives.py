@@ -36,6 +36,16 @@ def test_negatives_are_near_and_not_relevant(store: ExampleStore, mode: str) -> 
         assert all(words & set(text.split()) for text in found)
 
 
+def test_quotation_marks_in_a_query_do_not_keep_negatives_away(tmp_path: Path) -> None:
+    with ExampleWriter(tmp_path / "store", Refusal.of_nothing()) as writer:
+        texts = ["who wrote red house", "red tree", "blue house", "green river"]
+        numbers = [writer.document(text, "", "here") for text in texts]
+        writer.example('who wrote "red house"', [numbers[0]], [], "here")
+        store = writer.finish({})
+    mined = mine_negatives(store, WordEncoder(), NegativeSettings(mode="lexical", depth=4, count=4), seed=0)
+    assert sorted(mined[0].tolist()) == [-1, -1, numbers[1], numbers[2]]
+
+
 def test_the_same_seed_gives_the_same_negatives(store: ExampleStore) -> None:
     settings = NegativeSettings(depth=8, count=3, margin=1.0)
     first, again = (mine_negatives(store, WordEncoder(), settings, seed=4) for _ in range(2))

@@ -1,0 +1,93 @@
+"""The order of documents with equal scores: that of their ids, which depends on no segment, merge or shard."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from quarry.engine.scoring.ranking import Floats, Ints, Ranking
+from quarry.formats.snapshot import OpenSegment
+
+__all__ = ["IdOrder", "ReadIds", "best_places", "cut_places"]
+
+ReadIds = Callable[[Ints], Sequence[str]]
+"""Returns the ids of the documents at some places."""
+
+
+def cut_places(scores: Floats, n: int, read_ids: ReadIds) -> Ints:
+    """Return the places of the n best documents, ascending; of those that tie at the cut, the first ids are kept.
+
+    Args:
+        scores: (m,) float32.
+        n: how many, at least 1.
+        read_ids: called if documents tie at the cut, for them alone.
+    """
+    if len(scores) <= n:
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - n)[len(scores) - n]
+    better, tied = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+    n_left = n - len(better)
+    if len(tied) > n_left:
+        first = heapq.nsmallest(n_left, zip(read_ids(tied), tied.tolist(), strict=True))
+        tied = np.array([place for _, place in first], np.int64)
+    return np.sort(np.concatenate([better, tied]))
+
+
+def best_places(scores: Floats, n: int, read_ids: ReadIds) -> Ints:
+    """Return the places of the n best documents, best first; equal scores are in the order of their ids.
+
+    Args:
+        scores: (m,) float32.
+        n: how many, at least 1.
+        read_ids: called if scores are equal, for the documents that have them.
+    """
+    kept = cut_places(scores, n, read_ids)
+    order: Ints = kept[np.argsort(-scores[kept], kind="stable")]
+    is_same = np.zeros(len(order) + 1, bool)
+    is_same[1:-1] = scores[order[1:]] == scores[order[:-1]]
+    is_tied = is_same[1:] | is_same[:-1]
+    if is_tied.any():
+        tied = order[is_tied]
+        keys = zip((-scores[tied]).tolist(), read_ids(tied), tied.tolist(), strict=True)
+        order[is_tied] = [place for _, _, place in sorted(keys)]
+    return order
+
+
+class IdOrder:
+    """Cuts and orders rankings of the documents of some segments.
+
+    Args:
+        segments: of a snapshot; they are used even after it is closed.
+    """
+
+    def __init__(self, segments: Sequence[OpenSegment]) -> None:
+        self._segments = segments
+
+    def read_ids(self, segments: Ints, docs: Ints) -> list[str]:
+        """Return the ids of documents, in their order.
+
+        Args:
+            segments: (n,) int64, numbers of their segments.
+            docs: (n,) int64, ordinals there.
+        """
+        found = [""] * len(docs)
+        for number in np.unique(segments).tolist():
+            places = np.flatnonzero(segments == number)
+            ids = self._segments[number].reader.ids.many(docs[places])
+            for place, doc_id in zip(places.tolist(), ids, strict=True):
+                found[place] = doc_id
+        return found
+
+    def reader_of(self, segments: Ints, docs: Ints) -> ReadIds:
+        """Return what reads the ids of some of these documents, given their places."""
+        return lambda places: self.read_ids(segments[places], docs[places])
+
+    def cut(self, ranking: Ranking, n: int) -> Ranking:
+        """Return the n best documents of a ranking; those with equal scores may be in any order."""
+        return ranking.take(cut_places(ranking.scores, n, self.reader_of(ranking.segments, ranking.docs)))
+
+    def best(self, ranking: Ranking, n: int) -> Ranking:
+        """Return the n best documents of a ranking, best first."""
+        return ranking.take(best_places(ranking.scores, n, self.reader_of(ranking.segments, ranking.docs)))
