@@ -148,7 +148,8 @@ class RemoteShard:
     ) -> list[FacetCounts]:
         """Return counts of values; see `Shard.count_facets`."""
         texts = [] if request.query is None else [request.query]
-        statistics = None if searcher is None else searcher.statistics(texts, SearchOptions(operators=True))
+        options = SearchOptions(operators=request.operators)
+        statistics = None if searcher is None else searcher.statistics(texts, options)
         found: list[FacetCounts] = self.call("count_facets", request, condition, statistics)
         return found
 

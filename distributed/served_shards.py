@@ -117,9 +117,11 @@ class ServedShards:
         query: str | None = None,
         filter: Mapping[str, object] | None = None,  # noqa: A002
         limit: int | None = 100,
+        operators: bool = True,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
-        return cast("Facets", self._call("facets", field, query=query, filter=filter, limit=limit))
+        given = {"query": query, "filter": filter, "limit": limit, "operators": operators}
+        return cast("Facets", self._call("facets", field, **given))
 
     def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
         """Return the number of documents that pass a filter; see `Engine.count`."""

@@ -11,6 +11,8 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
+import numpy.typing as npt
+
 from quarry.engine.arguments import checked_integer
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource
@@ -104,13 +106,23 @@ class AsyncEngine:
 
     @overload
     async def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
-        self, queries: str, k: int = ..., **options: Unpack[SearchKeywords]
+        self, queries: str, k: int = ..., *, vector: npt.ArrayLike | None = ..., **options: Unpack[SearchKeywords]
     ) -> Hits: ...
 
     @overload
     async def search(
-        self, queries: Sequence[str], k: int = ..., **options: Unpack[SearchKeywords]
+        self,
+        queries: Sequence[str],
+        k: int = ...,
+        *,
+        vector: npt.ArrayLike | None = ...,
+        **options: Unpack[SearchKeywords],
     ) -> list[Hits]: ...
+
+    @overload
+    async def search(
+        self, queries: None = ..., k: int = ..., *, vector: npt.ArrayLike, **options: Unpack[SearchKeywords]
+    ) -> Hits | list[Hits]: ...
 
     @overload
     async def search(self, queries: None = ..., k: int = ..., **options: Unpack[SearchKeywords]) -> Hits: ...
@@ -119,9 +131,9 @@ class AsyncEngine:
         """Search, see `Engine.search`."""
         return await self.read(lambda engine: engine.search(queries, k, **options))
 
-    async def get(self, ids: Iterable[str] | str) -> list[Document]:
+    async def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
         """Return documents, see `Engine.get`."""
-        return await self.read(lambda engine: engine.get(ids))
+        return await self.read(lambda engine: engine.get(ids, vectors=vectors))
 
     async def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
         """Return the number of documents that pass a filter; None: of all documents."""
@@ -171,6 +183,10 @@ class AsyncEngine:
     async def delete(self, ids: Iterable[str] | str | None = None, **options: Any) -> int:  # noqa: ANN401
         """Delete documents in the next commit, see `Engine.delete`."""
         return await self.change(lambda engine: engine.delete(ids, **options))
+
+    async def update_metadata(self, *arguments: Any, **options: Any) -> int:  # noqa: ANN401
+        """Change metadata in the next commit, see `Engine.update_metadata`."""
+        return await self.change(lambda engine: engine.update_metadata(*arguments, **options))
 
     async def commit(self) -> int:
         """Make all changes visible and durable, see `Engine.commit`."""

@@ -415,8 +415,9 @@ class Engine(IndexReader):
                 since are left out.
 
         Raises:
-            InvalidSetting: neither or both of ids and filter are given, no changes are, or a document of these ids
-                was added and is not committed yet. Nothing is changed, as after the errors below.
+            InvalidSetting: neither or both of ids and filter are given, no changes are, a name with a dot is no
+                field of a document, or a document of these ids was added and is not committed yet. Nothing is
+                changed, as after the errors below.
             InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
             InvalidFilter: the filter is malformed, or compares values of different types.
             FormatError: a document is damaged.

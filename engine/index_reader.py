@@ -177,6 +177,7 @@ class IndexReader(ABC):
         query: str | None = None,
         filter: Mapping[str, object] | None = None,  # noqa: A002
         limit: int | None = 100,
+        operators: bool = True,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata.
 
@@ -187,6 +188,7 @@ class IndexReader(ABC):
                 they rank all documents and exclude none. None: all documents.
             filter: only documents that pass it; see `search`.
             limit: largest number of values to return, the most frequent ones; None: all.
+            operators: whether quotation marks and asterisks of the query are operators, as in `search`.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
@@ -194,13 +196,14 @@ class IndexReader(ABC):
         Raises:
             InvalidQuery: the query is not a text.
             InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: `field` is not a text, or `limit` is not an integer of 0 or more.
+            InvalidSetting: `field` is not a text, `limit` no integer of 0 or more, or `operators` is not a flag.
         """
-        request = FacetRequest.of(field, query, limit)
+        request = FacetRequest.of(field, query, limit, operators)
         parts = [] if filter is None else [parse_filter(filter)]
 
         def answer(view: View) -> Facets:
-            phrases = None if request.query is None else phrase_condition(request.query, view.settings)
+            has_phrases = request.query is not None and request.operators
+            phrases = phrase_condition(request.query or "", view.settings) if has_phrases else None
             conditions = parts if phrases is None else [*parts, phrases]
             return view.facets(
                 request, AllOf(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)

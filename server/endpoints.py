@@ -245,7 +245,8 @@ class IndexOperations:
 
         def count_facets() -> bytes:
             wanted = parsed(body, _FACETS)
-            found = index.facets(wanted["fields"], wanted["query"], wanted["filter"], wanted["limit"])
+            names = ("fields", "query", "filter", "limit", "operators")
+            found = index.facets(*(wanted[name] for name in names))
             return encode_json({"facets": {facets.field: facets.to_dict() for facets in found}})
 
         return json_bytes_response(await self._run(count_facets))
@@ -335,6 +336,11 @@ _FACETS: Schema = {
             "maxLength": 10_000,
             "default": None,
             "description": "only documents with one of its words are counted",
+        },
+        "operators": {
+            "type": "boolean",
+            "default": True,
+            "description": "whether quotation marks and asterisks of the query are operators",
         },
         "filter": _FILTER,
         "limit": {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 from quarry.engine import Document, Engine, Facets, Hits
 from quarry.engine.encoding.encoder import Encoder
@@ -38,6 +38,7 @@ class IndexReader(Protocol):
         query: str | None,
         filter: Mapping[str, object] | None,  # noqa: A002
         limit: int | None,
+        operators: bool,
     ) -> Facets: ...
     def count(self, filter: Mapping[str, object]) -> int: ...  # noqa: A002, D102
     def stats(self) -> dict[str, object]: ...  # noqa: D102
@@ -124,11 +125,17 @@ class ServedIndex:
         return list(self._engine.documents(filter=condition, offset=offset, limit=limit)), total
 
     def facets(
-        self, names: Sequence[str], query: str | None, condition: Mapping[str, object] | None, limit: int
+        self,
+        names: Sequence[str],
+        query: str | None,
+        condition: Mapping[str, object] | None,
+        limit: int,
+        operators: bool,
     ) -> list[Facets]:
         """Return the values of each of these fields with their numbers of documents, see `Engine.facets`."""
         self._engine.refresh()
-        return [self._engine.facets(name, query=query, filter=condition, limit=limit) for name in names]
+        given: dict[str, Any] = {"query": query, "filter": condition, "limit": limit, "operators": operators}
+        return [self._engine.facets(name, **given) for name in names]
 
     def statistics(self) -> dict[str, object]:
         """Return the statistics of the newest generation, see `Engine.stats`."""

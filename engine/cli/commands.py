@@ -36,7 +36,6 @@ exit codes:
   130  interrupted
 """
 _PLUGINS = "quarry.commands"
-_OPERATORS = str.maketrans('"*', "  ")
 _DEMO_FOLDER = Path(".demo")
 
 _Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -307,6 +306,20 @@ def _add_search(commands: _Subparsers) -> None:
         action=argparse.BooleanOptionalAction,
         help='whether "quotation marks" and asterisks* are operators; by default they are in lexical mode',
     )
+    parser.add_argument(
+        "--typos", action=argparse.BooleanOptionalAction, default=True, help="whether typing errors are corrected"
+    )
+    parser.add_argument("--fusion", default="linear", help="of hybrid scores: linear (default) or rrf")
+    parser.add_argument(
+        "--dense-weight",
+        type=float,
+        metavar="W",
+        help="weight of dense scores, from 0 to 1 (default: of the index)",
+    )
+    parser.add_argument("--candidates", type=int, metavar="N", help="documents that are scored exactly")
+    parser.add_argument("--nprobe", type=int, metavar="N", help="inverted lists that are read")
+    parser.add_argument("--reranker", type=parse_path, metavar="BUNDLE", help="folder of a cross-encoder's bundle")
+    parser.add_argument("--rerank", type=int, metavar="N", help="score the first N hits again by the reranker")
     parser.add_argument("--partial", action="store_true", help="leave out shards that fail or are late")
     parser.add_argument(
         "--min-relevance", type=float, metavar="P", help="leave out hits that are less relevant, from 0 to 1"
@@ -322,7 +335,9 @@ def _run_search(args: argparse.Namespace) -> int:
     only = parse_filter_option(args.filter)
     from quarry.engine.options import SearchOptions
 
-    with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
+    with engine.Engine.open(
+        args.index, encoder=args.encoder, threads=args.threads, reranker=args.reranker
+    ) as index:
         for query in [None] if args.like is not None else _read_queries(args.query):
             hits = index.search(
                 query,
@@ -336,10 +351,18 @@ def _run_search(args: argparse.Namespace) -> int:
                 partial=args.partial,
                 timeout=args.timeout,
                 min_relevance=args.min_relevance,
+                typos=args.typos,
+                fusion=args.fusion,
+                dense_weight=args.dense_weight,
+                candidates=args.candidates,
+                nprobe=args.nprobe,
+                rerank=args.rerank,
             )
             has_operators = SearchOptions(mode=args.mode, operators=args.operators).operators
-            counted = query if query is None or has_operators else query.translate(_OPERATORS)
-            facets = [index.facets(field, query=counted, filter=only) for field in args.facets]
+            facets = [
+                index.facets(field, query=query, filter=only, operators=bool(has_operators))
+                for field in args.facets
+            ]
             about = {"like": args.like} if query is None else {"query": query}
             _print_hits(about, hits, facets, args.json)
     return 0

@@ -89,6 +89,8 @@ def _lines(report: SyncReport) -> list[str]:
     lines += [f"! {snippet(name, 200)}: {snippet(reason, 400)}" for name, reason in report.failed.items()]
     counts = ((len(report.added), "added"), (len(report.changed), "changed"), (len(report.removed), "removed"))
     ends = ((len(report.failed), "failed"), (len(report.empty), "without text"), (report.n_unchanged, "unchanged"))
-    left_out = [(len(report.left_out), "tables left out (--json says why)")] if report.left_out else []
+    left_out = (
+        [(len(report.left_out), "left out (tables without documents, see --json)")] if report.left_out else []
+    )
     state = "nothing was changed" if report.generation is None else f"generation {report.generation}"
     return [*lines, ", ".join(f"{count} {what}" for count, what in (*counts, *ends, *left_out)) + f"; {state}"]

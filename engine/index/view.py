@@ -137,7 +137,11 @@ class IndexView:
 
     def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
         """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
-        terms = None if request.query is None else self._lexical.query(request.query)
+        terms = (
+            None
+            if request.query is None
+            else self._lexical.query(request.query, SearchOptions(operators=request.operators))
+        )
         docs = select_documents(self._segments, self.filter.allowed(condition), terms)
         counts = (
             count_values(each, request.field, flags) for each, flags in zip(self._segments, docs, strict=True)

@@ -46,8 +46,17 @@ class MetadataUpdates:
             changes: the new ones.
 
         Raises:
+            InvalidSetting: a name has a dot, and is no field of the document.
             InvalidDocument: the metadata would become too large.
         """
+        for name in changes:
+            if "." in name and name not in stored:
+                outer, _, inner = name.partition(".")
+                raise InvalidSetting(
+                    f"document {shown(doc_id)} has no metadata field {shown(name)}: fields are changed as a whole,"
+                    " and a name with a dot is no path",
+                    expected=f"{{{shown(outer)}: {{{shown(inner)}: ..., and all else that it is to have}}}}",
+                )
         earlier = self._changes.get(doc_id)
         together = changes if earlier is None else {**earlier, **changes}
         freeze_metadata(_changed(stored, together), Place(f"document {shown(doc_id)}", None))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.arguments import checked_integer, shown
+from quarry.engine.arguments import checked_flag, checked_integer, shown
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.lexical.query import Bm25Query
@@ -72,25 +72,28 @@ class FacetRequest(NamedTuple):
         field: path of the values.
         query: text of which documents must have a term; None: they need not.
         limit: largest number of values to return; None: no limit.
+        operators: whether quotation marks and asterisks of the query are operators.
     """
 
     field: str
     query: str | None
     limit: int | None
+    operators: bool
 
     @classmethod
-    def of(cls, field: object, query: object, limit: object) -> FacetRequest:
+    def of(cls, field: object, query: object, limit: object, operators: object = True) -> FacetRequest:
         """Return the request for arguments of a caller.
 
         Raises:
-            InvalidSetting: the field is not a text, or the limit is not an integer from 0.
+            InvalidSetting: the field is not a text, the limit no integer from 0, or operators is not a flag.
             InvalidQuery: the query is not a text.
         """
         if not isinstance(field, str):
             raise InvalidSetting("field is not a str", expected="a path in the metadata", actual=shown(field))
         if query is not None and not isinstance(query, str):
             raise InvalidQuery("the query is not a text", expected="a str", actual=type(query).__name__)
-        return cls(field, query, None if limit is None else checked_integer(limit, "limit", 0, _MAX_LIMIT))
+        most = None if limit is None else checked_integer(limit, "limit", 0, _MAX_LIMIT)
+        return cls(field, query, most, checked_flag(operators, "operators"))
 
     def sum(self, parts: Iterable[FacetCounts]) -> Facets:
         """Return the facets of several segments."""

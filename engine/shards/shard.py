@@ -186,7 +186,7 @@ class Shard:
         """
         terms = None
         if searcher is not None and request.query is not None:
-            terms = searcher.lexical.query(request.query)
+            terms = searcher.lexical.query(request.query, SearchOptions(operators=request.operators))
         docs = select_documents(self.segments, self.allowed(condition), terms)
         return [count_values(each, request.field, flags) for each, flags in zip(self.segments, docs, strict=True)]
 

@@ -139,7 +139,8 @@ class ShardedView:
         gathering = self._gathering()
         self._check_filter(condition, gathering)
         query = request.query
-        collection = None if query is None else self._collection([query], gathering, SearchOptions(operators=True))
+        options = SearchOptions(operators=request.operators)
+        collection = None if query is None else self._collection([query], gathering, options)
 
         def count(number: int) -> list[FacetCounts]:
             searcher = None if collection is None else collection.searchers[number]

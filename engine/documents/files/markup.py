@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files.file_text import FileText, decoded
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded
 from quarry.engine.documents.outline import Heading, Outline
 
 __all__ = ["markdown_headings", "read_markdown", "read_plain", "read_rst"]
@@ -17,24 +17,33 @@ _CLOSING = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 _LINE = re.compile(r"[^\n]*\n?")
+_MAX_BYTES = (
+    8 * MAX_TEXT_CHARACTERS
+)  # of a text: four for each character, and as many that are left out of line ends
 _MAX_HEADING = 500  # characters; what is longer is no heading
 
 
 def read_plain(content: bytes) -> FileText:
     """Make the document of a text file or of source code."""
-    return FileText(decoded(content), outline=Outline("line"))
+    return FileText(_decoded(content), outline=Outline("line"))
 
 
 def read_markdown(content: bytes) -> FileText:
     """Make the document of a Markdown file."""
-    text = decoded(content)
+    text = _decoded(content)
     return FileText(text, outline=Outline("line", headings=tuple(markdown_headings(text))))
 
 
 def read_rst(content: bytes) -> FileText:
     """Make the document of a reStructuredText file."""
-    text = decoded(content)
+    text = _decoded(content)
     return FileText(text, outline=Outline("line", headings=tuple(_rst_headings(text))))
+
+
+def _decoded(content: bytes) -> str:
+    if len(content) > _MAX_BYTES:
+        raise UnreadableError(f"has more than {MAX_TEXT_CHARACTERS} characters: split it into several files")
+    return decoded(content)
 
 
 def markdown_headings(text: str, offset: int = 0) -> Iterator[Heading]:

@@ -1,16 +1,28 @@
-"""Text of PDF files, page by page; the module that imports pypdfium2."""
+"""Text of PDF files, page by page, read by a process of its own.
+
+A file of a few kilobytes can keep the library busy for years, or make it take all memory, and nothing can
+interrupt it. So each file is read by another process, which is ended when it takes too long.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
+from quarry.engine.documents.files import pdf_pages
 from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.outline import Outline
 
 __all__ = ["read_pdf"]
 
+_LIMIT_S = 60.0
 _BETWEEN = "\n\n"
 _LINE_BREAK = re.compile("\r\n?")
 _HYPHEN = re.compile("[\x02\ufffe](?:\r?\n)?")  # what the library writes for a hyphen at the end of a line
@@ -22,43 +34,47 @@ def read_pdf(content: bytes) -> FileText:
     """Make the document of a PDF file; pages are counted from 1, empty ones too.
 
     Raises:
-        UnreadableError: it is damaged, needs a password, has too much text, or the library is missing.
+        UnreadableError: it is damaged, needs a password, has too much text, takes more than a minute or more than
+            4 GiB of memory, or the library is missing.
     """
-    try:
-        import pypdfium2
-    except ImportError as error:
-        raise UnreadableError(_LIBRARY) from error
-    with _ONE_AT_A_TIME:
-        try:
-            document = pypdfium2.PdfDocument(content)
-        except pypdfium2.PdfiumError as error:
-            raise UnreadableError(f"is not a PDF file that can be opened: {error}") from error
-        try:
-            pages = _pages(document)
-            title = document.get_metadata_value("Title")
-        except pypdfium2.PdfiumError as error:
-            raise UnreadableError(f"is a damaged PDF file: {error}") from error
-        finally:
-            document.close()
+    if importlib.util.find_spec("pypdfium2") is None:
+        raise UnreadableError(_LIBRARY)
+    found = _read_apart(content) if _can_start_python() else _read_here(content)
+    if "problem" in found:
+        raise UnreadableError(found["problem"])
+    pages = [printable(_LINE_BREAK.sub("\n", _HYPHEN.sub("", page))).strip() for page in found["pages"]]
     starts = [0]
     for page in pages:
         starts.append(starts[-1] + len(page) + len(_BETWEEN))
-    title = " ".join(printable(title).split())
+    title = " ".join(printable(found["title"]).split())
     return FileText(_BETWEEN.join(pages), title, Outline("page", tuple(starts[: len(pages)])))
 
 
-def _pages(document: object) -> list[str]:
-    pages: list[str] = []
-    n_characters = 0
-    for number in range(len(document)):  # type: ignore[arg-type]
-        page = document[number]  # type: ignore[index]
-        text_page = page.get_textpage()
-        text = text_page.get_text_range()
-        text_page.close()
-        page.close()
-        pages.append(printable(_LINE_BREAK.sub("\n", _HYPHEN.sub("", text))).strip())
-        n_characters += len(pages[-1]) + len(_BETWEEN)
-        if n_characters > MAX_TEXT_CHARACTERS:
-            problem = f"has more than {MAX_TEXT_CHARACTERS} characters up to page {number + 1}"
-            raise UnreadableError(f"{problem}: split it into several files")
-    return pages
+def _can_start_python() -> bool:
+    """Whether this is no frozen program and no other one with Python in it, which would start itself again."""
+    is_python = Path(sys.executable or "").stem.lower().startswith(("python", "pypy"))
+    return is_python and not getattr(sys, "frozen", False) and Path(pdf_pages.__file__).is_file()
+
+
+def _read_here(content: bytes) -> dict[str, Any]:
+    with _ONE_AT_A_TIME:
+        return pdf_pages.read_pages(content, MAX_TEXT_CHARACTERS)
+
+
+def _read_apart(content: bytes) -> dict[str, Any]:
+    command = [sys.executable, "-I", pdf_pages.__file__, json.dumps([MAX_TEXT_CHARACTERS, sys.path])]
+    try:
+        done = subprocess.run(
+            command,
+            input=content,
+            capture_output=True,
+            check=False,
+            timeout=_LIMIT_S,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+    except subprocess.TimeoutExpired:
+        return {"problem": f"is a PDF file that takes more than {_LIMIT_S:g} seconds to read"}
+    if done.returncode:
+        return {"problem": f"is a PDF file that the library fails at, or lacks memory for: code {done.returncode}"}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

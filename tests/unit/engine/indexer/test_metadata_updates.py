@@ -221,3 +221,25 @@ def test_random_changes_against_a_dictionary(tmp_path, seed):
         index.verify()
         assert {doc.id: (doc.text, dict(doc.metadata)) for doc in index.documents()} == expected
     assert not stray_files(tmp_path / "index")
+
+
+def test_names_with_dots_are_no_paths(tmp_path):
+    docs = [
+        {"id": "nested", "text": "a", "metadata": {"author": {"name": "Ann", "age": 40}}},
+        {"id": "dotted", "text": "b", "metadata": {"author.name": "Bob"}},
+    ]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER)
+    with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
+        for wrong in (["nested"], ["dotted", "nested"]):
+            with pytest.raises(
+                InvalidSetting, match=r"'nested' has no metadata field 'author.name'.*\{'author': \{'name'"
+            ):
+                index.update_metadata(wrong, {"author.name": "Eve"})
+        with pytest.raises(InvalidSetting, match="has no metadata field"):
+            index.update_metadata(filter={}, changes={"author.name": None})
+        index.commit()
+        assert index.count({"author.name": {"$in": ["Ann", "Bob"]}}) == 2
+        assert index.update_metadata(["dotted"], {"author.name": "Eve"}) == 1
+        assert index.update_metadata(["nested"], {"author": {"name": "Eve", "age": 41}}) == 1
+        index.commit()
+        assert index.count({"author.name": "Eve"}) == 2

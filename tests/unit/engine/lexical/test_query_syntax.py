@@ -151,6 +151,12 @@ def test_facets_count_documents_with_the_phrase(index):
     facets = index.facets("id", query='"red fox"')
     assert {each.value for each in facets.values} == {"near", "compound", "title"}
     assert index.facets("id", query="internat*").n_documents == 1
+    as_words = index.facets("id", query='"red fox"', operators=False)
+    assert {each.value for each in as_words.values} == {"near", "far", "compound", "title"}
+    assert index.facets("id", query="jum*").n_documents == 1
+    assert index.facets("id", query="jum*", operators=False).n_documents == 0
+    with pytest.raises(InvalidSetting, match="operators is not a flag"):
+        index.facets("id", query="fox", operators="no")
 
 
 def test_a_phrase_does_not_begin_in_the_title_and_end_in_the_text(tmp_path):

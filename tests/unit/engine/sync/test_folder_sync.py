@@ -438,7 +438,7 @@ def test_columns_of_tables_are_named(folder: Path, index: Engine, tmp_path: Path
     assert "no column 'text'; expected text='NAME'" in report.left_out["books.csv"]
     names = ["--id", "isbn", "--title", "name", "--text", "blurb"]
     assert main(["sync", str(folder), str(tmp_path / "index"), "--dry-run"]) == 0
-    assert "1 tables left out" in capsys.readouterr().out
+    assert "1 left out (tables" in capsys.readouterr().out
     index.sync(folder, id="isbn", title="name", text="blurb")
     assert index.get("books.csv#007")[0].title == "Tides"
     for more in (["--dry-run"], []):

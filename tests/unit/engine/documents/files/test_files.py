@@ -15,6 +15,7 @@ from support.indexes.file_samples import docx, epub, paragraph, pdf, zipped
 from quarry import engine
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.documents.files import pdf as pdf_files
 from quarry.engine.documents.files import zipped as zipped_files
 from quarry.engine.documents.files.html_text import text_of_html
 from quarry.engine.documents.outline import Heading, Outline
@@ -486,6 +487,50 @@ def test_pdf_files_are_read_on_several_threads(tmp_path: Path) -> None:
     assert len(set(texts)) == 1
 
 
+def form_of_forms(n_levels: int) -> bytes:
+    """A PDF file with a page that draws a form ten times, which draws another one ten times, and so on."""
+    page = pdf(["a"])
+    resources = b"/Resources << /Font << /F1 3 0 R >>"
+    numbers = [7 + number for number in range(n_levels + 1)]
+    forms = b"".join(
+        b"%d 0 obj\n<< /Type /XObject /Subtype /Form /BBox [0 0 612 792] %s /XObject << /X %d 0 R >> >>"
+        b" /Length %d >>\nstream\n%s\nendstream\nendobj\n" % (number, resources, number + 1, len(drawn), drawn)
+        for number in numbers
+        for drawn in [b"/X Do " * 10 + b"BT /F1 12 Tf 72 720 Td (a) Tj ET"]
+    )
+    head = page.partition(b"xref\n")[0].replace(b"/F1 3 0 R >> >>", b"/F1 3 0 R >> /XObject << /X 7 0 R >> >>")
+    return head.replace(b"BT /F1", b"/X Do BT /F1") + forms + b"trailer\n<< /Size 99 /Root 1 0 R >>\n"
+
+
+def test_a_pdf_file_that_would_take_years(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("pypdfium2")
+    assert one(tmp_path, "a.pdf", form_of_forms(0)).text
+    monkeypatch.setattr(pdf_files, "_LIMIT_S", 3)
+    (tmp_path / "z.txt").write_text("Text.")
+    (tmp_path / "a.pdf").write_bytes(form_of_forms(20))
+    stream = read_documents(tmp_path, skip_invalid=True)
+    assert [document.id for document in stream] == ["z.txt"]
+    assert "takes more than 3 seconds to read" in stream.first_errors[0]
+
+
+def test_a_pdf_file_at_which_the_library_crashes(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("pypdfium2")
+    (tmp_path / "crash.py").write_text("import os\nos.abort()\n")
+    monkeypatch.setattr(pdf_files.pdf_pages, "__file__", str(tmp_path / "crash.py"))
+    assert "that the library fails at" in refused(tmp_path, "a.pdf", pdf(["a"]))
+
+
+def test_programs_that_are_no_python_read_pdf_files_themselves(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("pypdfium2")
+    content = pdf(["One.", "Two."], "Title")
+    apart = one(tmp_path, "a.pdf", content)
+    monkeypatch.setattr(pdf_files.sys, "frozen", True, raising=False)
+    monkeypatch.setattr(pdf_files.subprocess, "run", None)
+    here = one(tmp_path, "a.pdf", content)
+    assert (here.title, here.text) == (apart.title, apart.text) == ("Title", "One.\n\nTwo.")
+    assert "PDF" in refused(tmp_path, "a.pdf", b"%PDF-1.4\n")
+
+
 def test_without_the_library_pdf_files_say_what_to_install(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
     assert "pip install 'quarry-search[documents]'" in refused(tmp_path, "a.pdf", b"%PDF")
@@ -700,7 +745,8 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "declares entities or attributes",
     ),
     "text": ("a.epub", lambda: epub({"c": "a " * (3 << 20)}), "more than 4194304 characters"),
-    "lines": ("a.md", lambda: b"\n" * (64 << 20) + b"a", "is too long: split it"),
+    "lines": ("a.md", lambda: b"\n" * (5 << 20) + b"a", "is too long: split it"),
+    "line ends": ("a.txt", lambda: b"\r" * (33 << 20), "more than 4194304 characters"),
     "lines of a cell": (
         "a.ipynb",
         lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (32 << 20) + b'a"}]}',

@@ -323,3 +323,18 @@ class TestThreads:
         del encoder
         gc.collect()
         assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip"])
+def test_a_vector_of_zeros_is_like_nothing(tmp_path, metric):
+    def embed(texts):
+        return [[0, 0, 0] if "unknown" in text else [1, len(text), 2] for text in texts]
+
+    encoder = FunctionEncoder(embed, name="zeros", dim=3)
+    docs = [{"id": "zero", "text": "unknown"}, {"id": "other", "text": "A text."}]
+    engine.build(docs, tmp_path / "index", encoder=encoder, metric=metric)
+    with engine.Engine.open(tmp_path / "index", encoder=encoder) as index:
+        assert {hit.id: hit.score for hit in index.search("hello", mode="dense")}["zero"] == 0
+        assert {hit.score for hit in index.search("unknown", mode="dense")} == {0}
+        assert index.search("unknown", mode="hybrid")[0].id == "zero"  # by its word
+        index.verify()
