@@ -30,9 +30,11 @@ ALLOWED = {
     "_warnings_in_one_line": "a context manager: sets how warnings are shown",
     "_workspace": "a context manager: deletes a folder",
     "build_word_index": "a context manager: deletes a folder",
+    "iterate_rows": "closes a file",
     "measure": "deletes a folder",
     "measure_encoders": "deletes a folder",
     "measure_settings": "deletes a folder",
+    "new_segment": "a context manager: deletes a file",
 }
 
 

@@ -50,9 +50,10 @@ class Evaluation:
         batcher = TextBatcher(network.tokenizer_path, "", self.query_tokens)
         texts = list(self.collection.queries.values())
         order, parts = [], []
-        for numbers, tokens, hidden in _encoded(network, batcher, texts):
-            order += numbers
-            parts.append(objective.represent_queries(hidden, tokens))
+        with torch.no_grad():
+            for numbers, tokens, hidden in _encoded(network, batcher, texts):
+                order += numbers
+                parts.append(objective.represent_queries(hidden, tokens))
         return torch.cat(parts)[np.argsort(order)]
 
     def encode_documents(self, network: EncoderNetwork, objective: Objective) -> DocumentRows:
@@ -60,10 +61,11 @@ class Evaluation:
         batcher = TextBatcher(network.tokenizer_path, "", self.document_tokens)
         texts = list(self.collection.documents.values())
         rows: list[torch.Tensor | None] = [None] * len(texts)
-        for numbers, tokens, hidden in _encoded(network, batcher, texts):
-            found = objective.represent_documents(hidden, tokens, 0)
-            for number, own in zip(numbers, found.values.split(list(found.counts)), strict=True):
-                rows[number] = own
+        with torch.no_grad():
+            for numbers, tokens, hidden in _encoded(network, batcher, texts):
+                found = objective.represent_documents(hidden, tokens, 0)
+                for number, own in zip(numbers, found.values.split(list(found.counts)), strict=True):
+                    rows[number] = own
         whole = [own for own in rows if own is not None]
         return DocumentRows(torch.cat(whole), tuple(map(len, whole)))
 
@@ -84,11 +86,10 @@ class Evaluation:
 def _encoded(
     network: EncoderNetwork, batcher: TextBatcher, texts: Sequence[str]
 ) -> Iterator[tuple[list[int], TokenBatch, torch.Tensor]]:
-    """Batches of texts of similar length: their numbers, tokens and last hidden states."""
+    """Yield batches of texts of similar length: their numbers, tokens and last hidden states."""
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     network.model.eval()
-    with torch.no_grad():
-        for low in range(0, len(texts), _TEXTS_AT_ONCE):
-            numbers = by_length[low : low + _TEXTS_AT_ONCE]
-            tokens = batcher.batch([texts[number] for number in numbers])
-            yield numbers, tokens, network.hidden(tokens)
+    for low in range(0, len(texts), _TEXTS_AT_ONCE):
+        numbers = by_length[low : low + _TEXTS_AT_ONCE]
+        tokens = batcher.batch([texts[number] for number in numbers])
+        yield numbers, tokens, network.hidden(tokens)
