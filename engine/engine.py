@@ -48,7 +48,7 @@ from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexClosed, IndexNotFound, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import EncoderMismatch, IndexClosed, IndexNotFound, InvalidSetting, ReadOnlyIndex
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -320,16 +320,17 @@ class Engine(IndexReader):
         index are committed one after another; if that fails, the next call does the rest.
 
         Files that are new or changed are added, documents whose files are gone are deleted. A file that cannot be
-        read keeps its document. Documents that were read from other folders, or not from files, stay: a file that
-        would replace one, as its path is the same as the id, is reported in `SyncReport.failed`. But if the file
-        of the other folder is gone, as when a folder was moved, its document becomes one of this folder. A folder
-        of the index inside `folder` is left out.
+        read or encoded, all of it, keeps the documents that it had. Documents that were read from other folders,
+        or not from files, stay: a file that would replace one, as its path is the same as the id, is reported in
+        `SyncReport.failed`, and so is one with an id that another file, or another row of it, has. But if the
+        file of the other folder is gone, as when a folder was moved, its document becomes one of this folder. A
+        folder of the index inside `folder` is left out.
 
         Args:
             folder: of the files.
             id: column of the ids in the tables of the folder, see `add`; the id of a row is ``table.csv#id``, or
-                ``table.csv#number`` without such a column. All rows of a table that has changed are read again; a
-                table that has not changed is not read, even if other columns are named.
+                ``table.csv#number`` without such a column. All rows of a table that has changed are read again.
+                One that has not changed is read only if the index has shards, to find rows that a crash kept out.
             text: column of the texts, or several.
             title: column of the titles.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
@@ -345,14 +346,20 @@ class Engine(IndexReader):
         """
         writer = None if checked_flag(dry_run, "dry_run") else self._require_writer()
         view = self._view.get()
-        if writer is not None:
+        encoder = None
+        try:
             view.check_encoder()
+            encoder = view.encoder
+        except EncoderMismatch:
+            if writer is not None:
+                raise
         plan = FolderSync(
             checked_path(folder, "folder"),
             self._directory.path,
             [shard.snapshot for shard in view.shards] if isinstance(view, ShardedView) else [view.snapshot],
             Columns.of(id, text, title),
             checked_flag(remove_all, "remove_all"),
+            encoder,
         )
         report = plan.report() if writer is None else plan.carry_out(writer, self._thresholds.sync_s)
         self._follow()

@@ -55,10 +55,11 @@ def _report(args: argparse.Namespace) -> SyncReport:
         opened = _opened(args)
     except IndexNotFound:
         from quarry.engine.documents.tables.columns import Columns
+        from quarry.engine.encoding.opening import open_encoder
         from quarry.engine.sync.folder_sync import FolderSync
 
         columns = Columns.of(args.id, args.text, args.title)
-        plan = FolderSync(args.folder, args.index, (), columns, args.remove_all)
+        plan = FolderSync(args.folder, args.index, (), columns, args.remove_all, open_encoder(args.encoder))
         if args.dry_run:
             return plan.report()
         engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)

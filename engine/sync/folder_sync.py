@@ -7,8 +7,9 @@ import os
 import stat
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +24,9 @@ from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unli
 from quarry.engine.documents.folders.table_rows import NotDocumentsError, documents_of_table
 from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.batches.document_encoder import OnInvalid
+from quarry.engine.representation.base import drop_empty_windows
 from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
 from quarry.formats.snapshot import Snapshot
@@ -43,7 +46,7 @@ class SyncReport:
         changed: files whose content is another one now.
         removed: files that are gone, or left out now, and whose documents were deleted.
         failed: files and folders that could not be read, and why; what the index has of them stays. Also files
-            whose id is that of a document that was not read from a file of this folder.
+            with a document that cannot be encoded, or whose id is that of another document.
         empty: files without text.
         left_out: tables that hold no documents, and why: often the column of the texts has to be named.
         n_unchanged: files whose content is the same.
@@ -76,7 +79,14 @@ class SyncedWriter(Protocol):
 
 @dataclass(slots=True)
 class _Found:
-    """What was found so far; see `SyncReport`."""
+    """What was found so far; see `SyncReport`.
+
+    Attributes:
+        gone: ids of documents that were deleted or replaced, unless an owner has them.
+        adopted: ids of documents that do not say yet that they are of this folder.
+        origins: files, by the origins of their documents.
+        owners: files, by the ids of their documents, those that the index has included.
+    """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -85,6 +95,14 @@ class _Found:
     empty: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     n_unchanged: int = 0
+    gone: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
+    origins: dict[str, FolderFile] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> _Found:
+        """Return a copy that does not change with this object."""
+        return replace(self, **{each.name: copy(getattr(self, each.name)) for each in fields(self)})
 
     def report(self, generation: int | None) -> SyncReport:
         return SyncReport(
@@ -111,6 +129,10 @@ class FolderSync:
     to any folder. A file takes the place of one of another folder with the same path, if that one does not exist
     any more, as when its folder was moved.
 
+    The index gets all documents of a file or none: if one of them is not valid, what the index has of the file
+    stays. If the encoder refuses one after others of its file were collected, all that was collected since the
+    last commit is discarded, and the other files are read again.
+
     The shards of an index are committed one after another, so a process that is killed may leave the changes of
     some of them only. The next run finds what is missing: it looks for each message of a mailbox, because they may
     be in several shards.
@@ -121,13 +143,20 @@ class FolderSync:
         snapshots: of the shards of the index, or of an index without shards; empty: there is none yet.
         columns: of the tables in the folder.
         remove_all: whether to go on if none of the files of the index is in the folder.
+        encoder: of the index; None: it is not known whether a text has tokens.
 
     Raises:
         InvalidSetting: there is no such folder, or it is that of the index.
     """
 
     def __init__(
-        self, folder: Path, index: Path, snapshots: Sequence[Snapshot], columns: Columns, remove_all: bool
+        self,
+        folder: Path,
+        index: Path,
+        snapshots: Sequence[Snapshot],
+        columns: Columns,
+        remove_all: bool,
+        encoder: Encoder | None,
     ) -> None:
         if not stat.S_ISDIR(mode_at(folder)):
             raise InvalidSetting("there is no such folder to read files from", path=folder)
@@ -144,11 +173,11 @@ class FolderSync:
         self._from_files = {doc_id for file in self._stored.values() for doc_id in file.ids}
         self._columns = columns
         self._remove_all = remove_all
+        self._encoder = encoder
         self._found = _Found()
-        self._gone: list[str] = []  # ids of documents that nothing replaces
-        self._adopted: list[str] = []  # ids of documents that do not say yet that they are of this folder
-        self._names: dict[str, str] = {}  # of files, by the origins of their documents
-        self._kept: set[str] = set()  # ids that documents of this run have
+        self._found.owners = {doc_id: file.path for file in self._stored.values() for doc_id in file.ids}
+        self._refused: dict[str, str] = {}  # files with a document that the encoder refused, and why
+        self._has_torn = False  # whether others of its documents may have been collected
 
     def report(self) -> SyncReport:
         """Read the files and say what would change.
@@ -177,15 +206,14 @@ class FolderSync:
                 "there are additions or deletions that are not committed; commit or roll back first"
             )
         try:
-            waiting = deque(self._files())
-            writer.add(self._documents(waiting, commit_s), self._refuse)
+            waiting = self._add(writer, self._files(), commit_s)
             while waiting:
                 writer.commit()
-                writer.add(self._documents(waiting, commit_s), self._refuse)
-            for doc_id in self._adopted:
+                waiting = self._add(writer, waiting, commit_s)
+            for doc_id in self._found.adopted:
                 with contextlib.suppress(InvalidDocument):  # metadata that has no space for the name of a folder
                     writer.update(writer.check_updates([doc_id], self._adoption(doc_id), is_skipping=True))
-            writer.delete(doc_id for doc_id in self._gone if doc_id not in self._kept)
+            writer.delete(doc_id for doc_id in self._found.gone if doc_id not in self._found.owners)
             generation, _ = writer.commit()
         except BaseException:
             with contextlib.suppress(QuarryError):  # a closed writer has nothing to roll back
@@ -212,8 +240,20 @@ class FolderSync:
             )
         for path in missing:
             self._found.removed.append(path)
-            self._gone += self._stored[path].ids
+            self._release(self._stored[path], ())
         return [file for file in files if isinstance(file, FolderFile)]
+
+    def _add(self, writer: SyncedWriter, files: Iterable[FolderFile], commit_s: float) -> deque[FolderFile]:
+        """Add the documents of files until it is time for a commit; return the files that are left."""
+        before = self._found.copy()
+        waiting = deque(files)
+        first = list(waiting)
+        writer.add(self._documents(waiting, commit_s), self._refuse)
+        while self._has_torn:
+            writer.rollback()
+            self._has_torn, self._found, waiting = False, before.copy(), deque(first)
+            writer.add(self._documents(waiting, commit_s), self._refuse)
+        return waiting
 
     def _documents(self, waiting: deque[FolderFile], commit_s: float) -> Iterator[Document]:
         """Yield the documents of files that are new or changed, until it is time for a commit.
@@ -230,7 +270,11 @@ class FolderSync:
 
     def _documents_of(self, file: FolderFile) -> Iterator[Document]:
         known = self._known(file.name)
+        if file.name in self._refused:
+            self._found.failed[file.name] = self._refused[file.name]
+            return
         is_divided = file.kind in _SEVERAL and len(self._snapshots) > 1
+        is_same = False
         try:
             if known is not None and not is_divided and known.is_certainly(*_size_and_time(file.path)):
                 self._keep(known)
@@ -244,18 +288,22 @@ class FolderSync:
             if known is not None and is_same and {document.id for document in documents} == set(known.ids):
                 self._keep(known)
                 return
-            self._check_ids(documents, file.path)
-        except NotDocumentsError as error:
-            (self._found.left_out if known is None else self._found.failed)[file.name] = str(error)
-            return
-        except (InvalidDocument, AccessFailed) as error:
-            self._found.failed[file.name] = str(error)
+            self._check_ids(documents, file)
+            self._check_texts(documents, file.path)
+        except (NotDocumentsError, InvalidDocument, AccessFailed) as error:
+            if known is not None and is_same and file.kind == TABLE:  # read by other columns than before
+                self._keep(known)
+            elif known is None and isinstance(error, NotDocumentsError):
+                self._found.left_out[file.name] = str(error)
+            else:
+                self._found.failed[file.name] = str(error)
             return
         ids = {document.id for document in documents}
-        self._kept |= ids
-        self._gone += [doc_id for doc_id in (known.ids if known else []) if doc_id not in ids]
+        if known is not None:
+            self._release(known, ids)
+        self._found.owners |= dict.fromkeys(ids, file.name)
         self._note(file.name, known, bool(documents))
-        self._names |= dict.fromkeys((document.origin for document in documents), file.name)
+        self._found.origins |= dict.fromkeys((document.origin for document in documents), file)
         yield from documents
 
     def _read(self, file: FolderFile, content: FileContent) -> list[Document]:
@@ -269,13 +317,23 @@ class FolderSync:
             moved = [file for file in self._elsewhere.pop(name) if not _may_exist(Path(file.folder, name))]
             self._stored |= _by_path(moved)
             self._from_files.update(doc_id for file in moved for doc_id in file.ids)
+            for doc_id in (doc_id for file in moved for doc_id in file.ids):
+                self._found.owners.setdefault(doc_id, name)
         return self._stored.get(name)
 
     def _keep(self, known: StoredFile) -> None:
         """Note that a file is unchanged."""
         self._found.n_unchanged += 1
         if known.folder != self._name:
-            self._adopted += known.ids
+            self._found.adopted += known.ids
+
+    def _release(self, known: StoredFile, ids: Collection[str]) -> None:
+        """Note that the documents of a file are gone, except for those with some ids."""
+        gone = [doc_id for doc_id in known.ids if doc_id not in ids]
+        self._found.gone += gone
+        for doc_id in gone:
+            if self._found.owners.get(doc_id) == known.path:
+                del self._found.owners[doc_id]
 
     def _adoption(self, doc_id: str) -> dict[str, object]:
         """Return the change of metadata by which a document of the index becomes one of this folder."""
@@ -285,16 +343,48 @@ class FolderSync:
         assert isinstance(stored, Mapping)
         return {"file": {**stored, "folder": self._name}}
 
-    def _check_ids(self, documents: list[Document], path: Path) -> None:
-        """Raise InvalidDocument if a document that was not read from this folder has the id of one of these."""
+    def _check_ids(self, documents: list[Document], file: FolderFile) -> None:
+        """Check that no other document has the id of one of these.
+
+        Raises:
+            InvalidDocument: one of the same file has it, one of another file of this folder, or one that was not
+                read from this folder.
+        """
+        seen: set[str] = set()
         for document in documents:
-            if document.id not in self._from_files and any(each.find(document.id) for each in self._snapshots):
+            doc_id, other = document.id, ""
+            if doc_id in seen:
+                other = "a document before it in the file has"
+            elif (owner := self._found.owners.get(doc_id, file.name)) != file.name:
+                other = f"a document of the file {shown(owner)} has"
+            if other:
                 raise InvalidDocument(
-                    f"the index has a document with the id {shown(document.id)} that was not read from a file of"
+                    f"{document.origin}: its id in the index is {shown(doc_id)}, which {other} too",
+                    expected="another id, or another name of the file",
+                )
+            seen.add(doc_id)
+            if doc_id not in self._from_files and any(each.find(doc_id) for each in self._snapshots):
+                raise InvalidDocument(
+                    f"the index has a document with the id {shown(doc_id)} that was not read from a file of"
                     " this folder; it stays",
-                    path=path,
+                    path=file.path,
                     expected="another name of the file, or that document deleted or under another id",
                 )
+
+    def _check_texts(self, documents: list[Document], path: Path) -> None:
+        """Check that texts without letters and digits have tokens; others are left to `_refuse`.
+
+        Raises:
+            InvalidDocument: the encoder finds no token in a text.
+        """
+        for document in documents if self._encoder is not None else ():
+            text = document.full_text
+            if document.vectors is None and not any(map(str.isalnum, text)):
+                assert self._encoder is not None
+                try:
+                    next(drop_empty_windows(self._encoder.windows(text)))
+                except InvalidDocument as error:
+                    raise InvalidDocument(f"{document.origin}: {error.message}") from error
 
     def _note(self, name: str, known: StoredFile | None, has_text: bool) -> None:
         if not has_text:
@@ -305,12 +395,14 @@ class FolderSync:
             (self._found.added if known is None else self._found.changed).append(name)
 
     def _refuse(self, error: InvalidDocument) -> None:
-        """Note a document that cannot be encoded; the one that it was to replace stays."""
-        name = next(name for origin, name in self._names.items() if error.message.startswith(f"{origin}: "))
+        """Note the file of a document that cannot be encoded; what the index has of it stays."""
+        origins = self._found.origins
+        file = next(file for origin, file in origins.items() if error.message.startswith(f"{origin}: "))
         for names in (self._found.added, self._found.changed):
             with contextlib.suppress(ValueError):
-                names.remove(name)
-        self._found.failed[name] = str(error)
+                names.remove(file.name)
+        self._found.failed[file.name] = self._refused[file.name] = str(error)
+        self._has_torn |= file.kind in _SEVERAL
 
 
 def _place_in(folder: Path, index: Path) -> str:

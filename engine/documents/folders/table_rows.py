@@ -17,7 +17,7 @@ from quarry.engine.documents.files.file_documents import FileContent, file_metad
 from quarry.engine.documents.folders.folder_files import FolderFile
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.table_files import open_table
-from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.formats.errors import InvalidDocument, InvalidSetting, QuarryError
 
 __all__ = ["NotDocumentsError", "documents_of_table", "iterate_rows"]
 
@@ -25,7 +25,7 @@ _MAX_BYTES = 256 << 20  # of characters and metadata together
 
 
 class NotDocumentsError(Exception):
-    """The first row of a table is no document, or cannot be read; `error` says why."""
+    """The first row of a table is no document, or its columns are others; `error` says why."""
 
     def __init__(self, error: InvalidDocument) -> None:
         super().__init__(str(error))
@@ -43,7 +43,7 @@ def iterate_rows(file: FolderFile, content: FileContent, columns: Columns, folde
 
     Raises:
         NotDocumentsError: it has no documents; before anything is yielded.
-        InvalidDocument: it is damaged after its first row.
+        InvalidDocument: it is damaged.
         AccessFailed: the system does not let it be read.
     """
     source = file_metadata(content, file.kind, file.name, folder)
@@ -54,13 +54,26 @@ def iterate_rows(file: FolderFile, content: FileContent, columns: Columns, folde
         entries: Iterator[Entry] = (_Row(entry, number, file, source) for number, entry in enumerate(rows, 1))
         first = next(entries, None)
         if first is not None:
-            first.document()
-    except (InvalidDocument, InvalidSetting) as error:
+            _check_first(first, file)
+    except BaseException as error:
         if rows is not None:
             rows.close()
-        raise NotDocumentsError(InvalidDocument(error.message, path=file.path, expected=error.expected)) from error
+        if isinstance(error, InvalidSetting):
+            raise _no_documents(error, file) from error
+        raise
     with contextlib.closing(rows):
         yield from entries if first is None else chain([first], entries)
+
+
+def _check_first(row: Entry, file: FolderFile) -> None:
+    try:
+        row.document()
+    except InvalidDocument as error:
+        raise _no_documents(error, file) from error
+
+
+def _no_documents(error: QuarryError, file: FolderFile) -> NotDocumentsError:
+    return NotDocumentsError(InvalidDocument(error.message, path=file.path, expected=error.expected))
 
 
 def documents_of_table(file: FolderFile, content: FileContent, columns: Columns, folder: str) -> list[Document]:

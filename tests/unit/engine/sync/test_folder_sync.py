@@ -444,3 +444,114 @@ def test_columns_of_tables_are_named(folder: Path, index: Engine, tmp_path: Path
     for more in (["--dry-run"], []):
         assert main(["sync", str(folder), str(tmp_path / "new"), *names, *more]) == 0
         assert capsys.readouterr().out.splitlines()[2] == "+ books.csv"
+
+
+def test_all_rows_of_a_table_are_added_or_none(folder: Path, index: Engine) -> None:
+    table = folder / "t.jsonl"
+    rows = ['{"id": "a", "text": "First"}', '{"id": "b", "text": "%s"}', '{"id": "c", "text": "Third"}']
+    write(table, "\n".join(rows) % "\u200b")
+    for is_dry in (True, False, False):
+        report = index.sync(folder, dry_run=is_dry)
+        assert (report.added, list(report.failed)) == ((), ["t.jsonl"])
+        assert "t.jsonl#b" in report.failed["t.jsonl"]
+        assert "no token" in report.failed["t.jsonl"]
+        assert texts(index) == without(folder, "t.jsonl")
+    write(table, "\n".join(rows) % "Second", OLD + 1)
+    assert index.sync(folder).added == ("t.jsonl",)
+    known = texts(index)
+    write(table, '{"id": "a", "text": "Other"}\n{"id": "b", "text": "!"}', OLD + 2)
+    for is_dry in (True, False, False):
+        report = index.sync(folder, dry_run=is_dry)
+        assert (report.changed, report.removed, list(report.failed)) == ((), (), ["t.jsonl"])
+        assert texts(index) == known
+
+
+def without(folder: Path, name: str) -> dict[str, str]:
+    return {path: text for path, text in expected(folder).items() if path != name}
+
+
+def test_what_the_encoder_refuses_late_undoes_the_other_rows_of_the_table(
+    folder: Path, index: Engine, monkeypatch
+) -> None:
+    write(folder / "t.csv", "id,text\na,First\nb,Second\nc,Third\n")
+    index.sync(folder)
+    known = texts(index)
+    real = WordEncoder.windows
+
+    def windows(self: WordEncoder, text: str) -> object:
+        if text == "poison":
+            raise InvalidDocument("no vector")
+        return real(self, text)
+
+    monkeypatch.setattr(WordEncoder, "windows", windows)
+    write(folder / "t.csv", "id,text\na,Other\nb,poison\n", OLD + 1)
+    write(folder / "u.csv", "text\nFourth\npoison\n")
+    write(folder / "d.txt", "Text of d.")
+    (folder / "b.md").unlink()
+    del known["b.md"]
+    report = index.sync(folder)
+    assert (report.added, report.changed, report.removed) == (("d.txt",), (), ("b.md",))
+    assert (list(report.failed), report.n_unchanged) == (["t.csv", "u.csv"], 2)
+    assert texts(index) == known | {"d.txt": "Text of d."}
+    again = index.sync(folder)
+    assert (again.failed, again.n_unchanged, again.generation) == (report.failed, 3, report.generation)
+
+
+def test_a_file_without_tokens_fails_in_a_dry_run_too(folder: Path, index: Engine, tmp_path: Path, capsys) -> None:
+    write(folder / "d.txt", "\u200b\u0301")
+    for is_dry in (True, False, False):
+        report = index.sync(folder, dry_run=is_dry)
+        assert (report.added, report.empty, list(report.failed)) == ((), (), ["d.txt"])
+    assert main(["sync", str(folder), str(tmp_path / "none"), "--dry-run"]) == 1
+    assert "! d.txt: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("files", "failed", "names"),
+    [
+        ({"t.jsonl": '{"id": "2", "text": "A"}\n{"text": "B"}'}, "t.jsonl", "'t.jsonl#2'"),
+        ({"t.csv": "id,text\nd,First\nd,Second\n"}, "t.csv", "'t.csv#d'"),
+        ({"t.csv": "id,text\nx.txt,First\n", "t.csv#x.txt": "Second."}, "t.csv#x.txt", "file 't.csv'"),
+    ],
+)
+def test_an_id_that_two_documents_have_is_reported(
+    files: dict[str, str], failed: str, names: str, folder: Path, index: Engine
+) -> None:
+    for name, text in files.items():
+        write(folder / name, text)
+    for is_dry in (True, False, False):
+        report = index.sync(folder, dry_run=is_dry)
+        assert list(report.failed) == [failed]
+        assert names in report.failed[failed]
+    known = {"t.csv#x.txt": "First"} if len(files) > 1 else {}
+    assert {doc_id: text for doc_id, text in texts(index).items() if "#" in doc_id} == known
+    (folder / next(iter(files))).unlink()
+    index.sync(folder)
+    index.sync(folder)
+    assert {doc_id for doc_id in texts(index) if "#" in doc_id} == files.keys() - {next(iter(files))}
+
+
+def test_a_new_file_does_not_take_the_place_of_one_that_the_index_has(folder: Path, index: Engine) -> None:
+    write(folder / "t.csv#x.txt", "Second.")
+    index.sync(folder)
+    write(folder / "t.csv", "id,text\nx.txt,First\n")
+    for _ in range(2):
+        assert list(index.sync(folder).failed) == ["t.csv"]
+        assert index.get("t.csv#x.txt")[0].text == "Second."
+
+
+def test_a_table_that_is_damaged_fails_and_is_not_left_out(folder: Path, index: Engine) -> None:
+    pytest.importorskip("pyarrow")
+    write(folder / "t.parquet", b"PAR1xxxx")
+    write(folder / "u.csv", "size\n1\n")
+    for is_dry in (True, False, False):
+        report = index.sync(folder, dry_run=is_dry)
+        assert (list(report.failed), list(report.left_out)) == (["t.parquet"], ["u.csv"])
+
+
+def test_a_table_that_has_not_changed_stays_whatever_the_names(folder: Path, index: Engine) -> None:
+    write(folder / "t.csv", "id,text\na,First\n")
+    index.sync(folder)
+    report = index.sync(folder, text="nope")
+    assert (report.failed, report.n_unchanged) == ({}, 4)
+    assert index.get("t.csv#a")[0].text == "First"

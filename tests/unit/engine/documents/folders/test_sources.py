@@ -8,6 +8,7 @@ import pytest
 
 from quarry.engine.documents.entries import ReadyEntry, RefusedEntry
 from quarry.engine.documents.folders.sources import FileDocuments, FolderDocuments
+from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidSetting
 
 
@@ -20,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_yields_the_documents_of_its_files(folder: Path) -> None:
-    source = FolderDocuments(folder)
+    source = FolderDocuments(folder, Columns())
     assert len(source) == 2
     assert source.fraction_read() == 0
     entries = iter(source)
@@ -35,12 +36,12 @@ def test_a_folder_yields_the_documents_of_its_files(folder: Path) -> None:
 
 def test_a_file_that_is_refused_does_not_stop_the_others(folder: Path) -> None:
     (folder / "a" / "bad.txt").write_bytes(b"\x00\x01\x02 no text")
-    kinds = [type(entry) for entry in FolderDocuments(folder)]
+    kinds = [type(entry) for entry in FolderDocuments(folder, Columns())]
     assert kinds == [RefusedEntry, ReadyEntry, ReadyEntry]
 
 
 def test_one_file(folder: Path) -> None:
-    source = FileDocuments(folder / "b.txt", "text")
+    source = FileDocuments(folder / "b.txt", "text", Columns())
     assert source.fraction_read() == 0
     (entry,) = source
     assert isinstance(entry, ReadyEntry)
@@ -51,4 +52,4 @@ def test_one_file(folder: Path) -> None:
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"x")
     with pytest.raises(InvalidSetting, match="without a file that is read"):
-        FolderDocuments(tmp_path)
+        FolderDocuments(tmp_path, Columns())
