@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from socket import socket
@@ -54,6 +55,8 @@ def run_processes(
         _Processes(serve, opened, Path(folder), grace_s) as processes,
     ):
         for number in range(n_processes):
+            if stop.poll():
+                return
             processes.start(number)
         is_announced = False
         while not processes.look(stop):
@@ -91,6 +94,7 @@ class _Processes:
     def start(self, number: int, n_attempts: int = 1) -> None:
         """Start a process."""
         context = multiprocessing.get_context("spawn")
+        resource_tracker.ensure_running()  # which would let signals through again if it was started with a process
         own, other = context.Pipe()
         figures = FiguresFolder(self._folder, number, self._started)
         process = context.Process(
@@ -136,6 +140,8 @@ class _Processes:
     def __exit__(self, *_: object) -> None:
         """Let all processes finish their requests, and kill those that take too long."""
         for each in self._running.values():
+            if not each.is_ready:
+                each.process.terminate()  # ends it at once, unless it has begun to answer requests
             each.connection.close()
         end = time.monotonic() + self._grace_s + _KILL_AFTER_S
         for each in self._running.values():
