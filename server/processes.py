@@ -29,6 +29,7 @@ Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
 _MAX_ATTEMPTS = 3
 """How often a process is started in a row without answering any request."""
 _KILL_AFTER_S = 5.0  # beyond the time in which requests are finished
+_STOP_WITHIN_S = 0.2  # a signal that ends all processes at once reaches this one a little later
 _log = logging.getLogger(__name__)
 
 
@@ -116,9 +117,9 @@ class _Processes:
                 with contextlib.suppress(EOFError, OSError):  # it has ended, as its sentinel says
                     each.connection.recv_bytes()
                     each.is_ready, each.n_attempts = True, 0
-            if each.process.sentinel in found and stop not in found:
+            if each.process.sentinel in found and not stop.poll(_STOP_WITHIN_S):
                 self._replace(number, each)
-        return stop in found
+        return stop.poll()
 
     def _replace(self, number: int, ended: _Process) -> None:
         ended.process.join()

@@ -381,7 +381,7 @@ class TestNestedMetadata:
 class TestWrongArguments:
     """Each is an error of Haystack or Quarry that says what is wrong, and changes nothing."""
 
-    @pytest.mark.parametrize("wrong", [5, "field", ["x"], [None], object(), True, {"field": "n"}], ids=repr)
+    @pytest.mark.parametrize("wrong", [5, "field", ["x"], [None], ..., True, {"field": "n"}], ids=repr)
     def test_filters(self, nested, wrong):
         for call in (
             nested.filter_documents,
