@@ -399,7 +399,14 @@ class TestWrongArguments:
 
     @pytest.mark.parametrize(
         "wrong",
-        [field(5, "==", 1), field(None, "==", 1), field("n", [], 1), field("n", None, 1), field("n", "in", 1)],
+        [
+            field("content", "==", "a"),
+            field(5, "==", 1),
+            field(None, "==", 1),
+            field("n", [], 1),
+            field("n", None, 1),
+            field("n", "in", 1),
+        ],
     )
     def test_comparisons(self, nested, wrong):
         with pytest.raises(FilterError):
