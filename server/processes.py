@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from socket import socket
@@ -28,6 +29,7 @@ Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
 _MAX_ATTEMPTS = 3
 """How often a process is started in a row without answering any request."""
 _KILL_AFTER_S = 5.0  # beyond the time in which requests are finished
+_STOP_WITHIN_S = 0.2  # a signal that ends all processes at once reaches this one a little later
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,8 @@ def run_processes(
         _Processes(serve, opened, Path(folder), grace_s) as processes,
     ):
         for number in range(n_processes):
+            if stop.poll():
+                return
             processes.start(number)
         is_announced = False
         while not processes.look(stop):
@@ -91,6 +95,7 @@ class _Processes:
     def start(self, number: int, n_attempts: int = 1) -> None:
         """Start a process."""
         context = multiprocessing.get_context("spawn")
+        resource_tracker.ensure_running()  # which would let signals through again if it was started with a process
         own, other = context.Pipe()
         figures = FiguresFolder(self._folder, number, self._started)
         process = context.Process(
@@ -112,9 +117,9 @@ class _Processes:
                 with contextlib.suppress(EOFError, OSError):  # it has ended, as its sentinel says
                     each.connection.recv_bytes()
                     each.is_ready, each.n_attempts = True, 0
-            if each.process.sentinel in found and stop not in found:
+            if each.process.sentinel in found and not stop.poll(_STOP_WITHIN_S):
                 self._replace(number, each)
-        return stop in found
+        return stop.poll()
 
     def _replace(self, number: int, ended: _Process) -> None:
         ended.process.join()
@@ -136,6 +141,8 @@ class _Processes:
     def __exit__(self, *_: object) -> None:
         """Let all processes finish their requests, and kill those that take too long."""
         for each in self._running.values():
+            if not each.is_ready:
+                each.process.terminate()  # ends it at once, unless it has begun to answer requests
             each.connection.close()
         end = time.monotonic() + self._grace_s + _KILL_AFTER_S
         for each in self._running.values():

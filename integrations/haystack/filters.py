@@ -16,6 +16,7 @@ __all__ = ["Filters", "filter_errors", "metadata_path", "require_filters", "tran
 Filters = Mapping[str, Any]
 
 _COMPARISONS = {">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
+_UNFILTERED = frozenset({"blob", "content", "embedding", "score", "sparse_embedding"})
 _NOTHING: dict[str, object] = {"id": {"$exists": False}}  # no document passes
 
 
@@ -107,7 +108,12 @@ def _members(given: Mapping[str, Any]) -> tuple[str, str, Any]:
             raise FilterError(f"{key!r} is missing in {dict(given)!r}")
     if not isinstance(given["operator"], str):
         raise FilterError(f"an operator is a text, not {given['operator']!r}")
-    return metadata_path(given["field"]), given["operator"], given["value"]
+    path = metadata_path(given["field"])
+    if given["field"] in _UNFILTERED:
+        raise FilterError(
+            f"documents cannot be filtered by {given['field']!r}; expected id, or a field of the metadata"
+        )
+    return path, given["operator"], given["value"]
 
 
 def _is_date(value: str) -> bool:

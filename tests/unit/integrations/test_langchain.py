@@ -208,10 +208,10 @@ def small(tmp_path_factory):
     opened.close()
 
 
-NO_LISTS = [None, 5, "one text", b"bytes", {"a": "b"}, True, object()]
+NO_LISTS = [None, 5, "one text", b"bytes", {"a": "b"}, True, ...]
 NO_QUERIES = [None, 5, ["several", "texts"], [], b"bytes", {}, True]
-NO_NUMBERS = [None, "3", [3], {}, float("nan"), -1, object()]
-NO_VECTORS = [None, 5, "text", [], {}, [None], ["x"], [1.0] * 3, [float("nan")] * 32, object()]
+NO_NUMBERS = [None, "3", [3], {}, float("nan"), -1, ...]
+NO_VECTORS = [None, 5, "text", [], {}, [None], ["x"], [1.0] * 3, [float("nan")] * 32, ...]
 
 
 class TestWrongArguments:

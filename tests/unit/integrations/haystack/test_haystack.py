@@ -381,7 +381,7 @@ class TestNestedMetadata:
 class TestWrongArguments:
     """Each is an error of Haystack or Quarry that says what is wrong, and changes nothing."""
 
-    @pytest.mark.parametrize("wrong", [5, "field", ["x"], [None], object(), True, {"field": "n"}], ids=repr)
+    @pytest.mark.parametrize("wrong", [5, "field", ["x"], [None], ..., True, {"field": "n"}], ids=repr)
     def test_filters(self, nested, wrong):
         for call in (
             nested.filter_documents,
@@ -399,7 +399,14 @@ class TestWrongArguments:
 
     @pytest.mark.parametrize(
         "wrong",
-        [field(5, "==", 1), field(None, "==", 1), field("n", [], 1), field("n", None, 1), field("n", "in", 1)],
+        [
+            field("content", "==", "a"),
+            field(5, "==", 1),
+            field(None, "==", 1),
+            field("n", [], 1),
+            field("n", None, 1),
+            field("n", "in", 1),
+        ],
     )
     def test_comparisons(self, nested, wrong):
         with pytest.raises(FilterError):
