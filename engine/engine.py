@@ -48,7 +48,14 @@ from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import EncoderMismatch, IndexClosed, IndexNotFound, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import (
+    EncoderMismatch,
+    IndexClosed,
+    IndexNotFound,
+    InvalidFilter,
+    InvalidSetting,
+    ReadOnlyIndex,
+)
 from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
@@ -379,7 +386,7 @@ class Engine(IndexReader):
 
         Args:
             ids: one id, or several; ids that no document has are ignored.
-            filter: which documents to delete, see `search`; ``{}`` deletes all of them.
+            filter: which documents to delete, see `search`; not empty, as an empty filter matches every document.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
@@ -387,7 +394,8 @@ class Engine(IndexReader):
         Raises:
             InvalidSetting: `ids` is not a str or an iterable of str, or both or neither are given; nothing was
                 deleted.
-            InvalidFilter: the filter is malformed, or compares values of different types; nothing was deleted.
+            InvalidFilter: the filter is empty or malformed, or compares values of different types; nothing was
+                deleted.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
@@ -395,6 +403,7 @@ class Engine(IndexReader):
             raise InvalidSetting("ids or a filter say what to delete", expected="one of them")
         if filter is None:
             return writer.delete(id_list(ids))
+        _check_not_empty(filter, "delete(index.ids())")
         condition = parse_filter(filter)
         kinds = writer.find_kinds(condition)
         if kinds is not None:
@@ -419,20 +428,21 @@ class Engine(IndexReader):
             changes: fields and their new values; None removes a field. Other fields stay; the value of a field is
                 replaced as a whole, also if it is a mapping.
             filter: instead of ids, committed documents that pass it; see `search`. Those that were added again
-                since are left out.
+                since are left out. It is not empty, as an empty filter matches every document.
 
         Raises:
             InvalidSetting: neither or both of ids and filter are given, no changes are, a name with a dot is no
                 field of a document, or a document of these ids was added and is not committed yet. Nothing is
                 changed, as after the errors below.
             InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
-            InvalidFilter: the filter is malformed, or compares values of different types.
+            InvalidFilter: the filter is empty or malformed, or compares values of different types.
             FormatError: a document is damaged.
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
         if (ids is None) == (filter is None):
             raise InvalidSetting("documents are selected either by ids or by a filter", expected="one of the two")
+        _check_not_empty(filter, "update_metadata(index.ids(), changes)")
         checked = checked_changes(changes)
         chosen = self.ids(filter=filter) if ids is None else id_list(ids)
         together = writer.check_updates(chosen, checked, is_skipping=ids is None)
@@ -838,3 +848,15 @@ def _with_encoder(documents: Iterable[Document], view: View) -> Iterator[Documen
             view.check_encoder()
             is_checked = True
         yield document
+
+
+def _check_not_empty(filter_: Mapping[str, object] | None, call: str) -> None:
+    """Refuse to change all documents because of a filter that turned out empty.
+
+    Raises:
+        InvalidFilter: the filter is empty.
+    """
+    if isinstance(filter_, Mapping) and not filter_:
+        raise InvalidFilter(
+            "an empty filter matches every document", expected=f"a condition, or {call} for all of them"
+        )

@@ -157,7 +157,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes in one commit."""
-        self._index.write(lambda index: index.delete(filter={}))
+        self._index.write(lambda index: index.delete(index.ids()))
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None

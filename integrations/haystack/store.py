@@ -176,7 +176,7 @@ class QuarryDocumentStore:
 
     def delete_all_documents(self) -> None:
         """Delete all documents in one commit."""
-        self._index.write(lambda index: index.delete(filter={}))
+        self._index.write(lambda index: index.delete(index.ids()))
 
     def delete_by_filter(self, filters: Filters) -> int:
         """Delete the documents that pass filters in one commit, and return how many there were.

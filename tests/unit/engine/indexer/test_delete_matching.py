@@ -13,6 +13,7 @@ from support.indexes.sharded import ENCODER
 
 from quarry import engine
 from quarry.engine import Document, Engine, InvalidFilter, InvalidSetting, ReadOnlyIndex, UnknownFieldWarning
+from quarry.engine.cli.commands import main
 
 
 @pytest.fixture(params=[None, 3], ids=["whole", "sharded"])
@@ -35,7 +36,7 @@ def test_it_is_part_of_the_next_commit(index):
 
 
 def test_it_can_be_undone(index):
-    assert index.delete(filter={}) == 12
+    assert index.delete(filter={"n": {"$exists": True}}) == 12
     index.rollback()
     assert index.delete(filter={"title": "title 1"}) == 6
     index.commit()
@@ -83,9 +84,28 @@ def test_wrong_arguments(index, tmp_path):
         index.delete(filter={"n": "text"})
     with pytest.raises(InvalidFilter):
         index.delete(filter={"n": {"$unheard": 1}})
-    assert index.delete(filter={}) == 12
     with Engine.open(tmp_path / "index", encoder=ENCODER) as reader, pytest.raises(ReadOnlyIndex):
-        reader.delete(filter={})
+        reader.delete(filter={"n": 1})
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_an_empty_filter_changes_nothing(shards, tmp_path, capsys):
+    engine.build(
+        [{"id": "1", "text": "a"}, {"id": "2", "text": "b"}], tmp_path / "i", encoder=ENCODER, shards=shards
+    )
+    with Engine.open(tmp_path / "i", encoder=ENCODER, writable=True) as index:
+        with pytest.raises(
+            InvalidFilter, match=r"an empty filter matches every document.*delete\(index.ids\(\)\)"
+        ):
+            index.delete(filter={})
+        with pytest.raises(InvalidFilter, match="an empty filter matches every document"):
+            index.update_metadata(filter={}, changes={"a": 1})
+        assert index.commit() == index.stats()["generation"]
+        assert [(document.id, document.metadata) for document in index.get(["1", "2"])] == [("1", {}), ("2", {})]
+    assert main(["delete", str(tmp_path / "i"), "--filter", "{}"]) != 0
+    assert "an empty filter" in capsys.readouterr().err
+    with Engine.open(tmp_path / "i", encoder=ENCODER, writable=True) as index:
+        assert index.delete(index.ids()) == 2
 
 
 def test_an_empty_index(tmp_path):

@@ -112,7 +112,7 @@ def test_by_filter_in_one_commit_with_other_changes(path):
 def test_everything_at_once(path):
     before, scores = stored(path), answers(path)
     with opened(path, writable=True, is_mute=True) as index:
-        assert index.update_metadata(filter={}, changes={"mark": True}) == len(before)
+        assert index.update_metadata(index.ids(), {"mark": True}) == len(before)
         index.commit()
     assert stored(path) == {
         doc_id: (title, text, metadata | {"mark": True}) for doc_id, (title, text, metadata) in before.items()
@@ -236,7 +236,7 @@ def test_names_with_dots_are_no_paths(tmp_path):
             ):
                 index.update_metadata(wrong, {"author.name": "Eve"})
         with pytest.raises(InvalidSetting, match="has no metadata field"):
-            index.update_metadata(filter={}, changes={"author.name": None})
+            index.update_metadata(index.ids(), {"author.name": None})
         index.commit()
         assert index.count({"author.name": {"$in": ["Ann", "Bob"]}}) == 2
         assert index.update_metadata(["dotted"], {"author.name": "Eve"}) == 1
