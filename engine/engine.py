@@ -234,7 +234,8 @@ class Engine(IndexReader):
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
 
-        Documents with vectors are stored with these, all others are encoded.
+        The number is that of all documents that were read, also of those that a later one with the same id
+        replaces. Documents with vectors are stored with these, all others are encoded.
 
         Args:
             docs: documents, or where they are read; see `build`.
@@ -272,7 +273,7 @@ class Engine(IndexReader):
         titles: object = None,
         metadata: object = None,
     ) -> int:
-        """Add documents that are given as columns to the next commit, and return their number.
+        """Add documents that are given as columns to the next commit, and return their number; see `add`.
 
         This is faster than `add` for documents with vectors, most of all without texts. Columns are NumPy arrays,
         lists, Series of pandas or polars, or Arrow data (any object with the Arrow PyCapsule interface; those of
@@ -500,15 +501,19 @@ class Engine(IndexReader):
                 others are merged without it.
             InvalidSetting: committed, but the memory limit is now too low for the index. A note says so.
         """
+        return self._commit()[0]
+
+    def _commit(self) -> tuple[int, int]:
+        """Commit, and return the generation and how many added documents later ones with the same id replaced."""
         writer = self._require_writer()
-        generation, _ = writer.commit()
+        generation, n_replaced = writer.commit()
         try:
             self._follow()
             writer.raise_merge_failure()
         except Exception as error:
             error.add_note(f"Generation {generation} was committed.")
             raise
-        return generation
+        return generation, n_replaced
 
     @finishes_before_exit
     def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:

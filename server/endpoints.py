@@ -121,7 +121,7 @@ class IndexOperations:
                 path=f"{_INDEX}/documents",
                 needs="write",
                 answer=self._add,
-                summary="Add documents in one commit, one JSON object a line; equal ids replace documents",
+                summary="Add documents in one commit, one JSON object a line; the last of equal ids stays",
                 body=(NDJSON, _DOCUMENT_TO_ADD),
                 result=(JSON, _object(n_added=_COUNT, generation=_COUNT)),
                 statuses=(403, 404, 408, 409, 413, 415, 507),

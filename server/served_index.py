@@ -75,7 +75,7 @@ class Written:
     """What a write has done.
 
     Attributes:
-        count: number of documents added or deleted.
+        count: number of documents deleted, or added and not replaced by later ones of the same upload.
         generation: the generation that has the change.
     """
 
@@ -181,7 +181,8 @@ class ServedIndex:
                 threads=self._models.threads,
             ) as index:
                 count = change(index)
-                done.set_result(Written(count, index.commit()))
+                generation, n_replaced = index._commit()
+                done.set_result(Written(count - n_replaced, generation))
         except BaseException as error:
             if done.done():
                 _log.exception("%s: closing it after a commit failed", self.name)

@@ -426,7 +426,8 @@ def _run_add(args: argparse.Namespace) -> int:
         args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
     ) as index:
         n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
-        _print_fields({"n_added": n_added, "generation": index.commit()}, args.json)
+        generation, n_replaced = index._commit()
+        _print_fields({"n_added": n_added - n_replaced, "generation": generation}, args.json)
     return 0
 
 

@@ -241,6 +241,16 @@ def test_documents_are_added_in_one_commit(writer: RunningServer, path: Path) ->
     assert [hit["id"] for hit in found["hits"]] == ["n7"]
 
 
+@BOTH_KINDS
+def test_of_several_documents_with_the_same_id_one_is_counted(writer: RunningServer, path: Path) -> None:
+    lines = [("n1", "first"), ("n2", "other"), ("n1", "second"), ("n1", "third"), ("moon", "replaced")]
+    answer = writer.add("index", [{"id": doc_id, "text": text} for doc_id, text in lines])
+    assert (answer.status, answer.json["n_added"]) == (200, 3)
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert len(index) == 4  # one was there before
+        assert index.get("n1")[0].text == "third"
+
+
 def generations(path: Path) -> list[int]:
     """The generation of an index, or of each of its shards."""
     folders = [each for each in path.iterdir() if each.is_dir()] or [path]

@@ -239,8 +239,11 @@ def test_add_and_delete_change_the_index(quarry, index: Path, tmp_path: Path) ->
     more.write_text('{"id": "tea", "text": "Tea is a hot drink."}\n{"id": "sea", "text": "Salt water."}')
     (added,) = quarry("add", index, more, "--json").json
     assert (added["n_added"], added["generation"]) == (2, 2)
+    more.write_text('{"id": "tea", "text": "Cold tea."}\n{"id": "tea", "text": "Tea is a hot drink."}')
+    (again,) = quarry("add", index, more, "--json").json
+    assert (again["n_added"], again["generation"]) == (1, 3)
     (deleted,) = quarry("delete", index, "bread", "nobody", "--json").json
-    assert (deleted["n_deleted"], deleted["generation"]) == (1, 3)
+    assert (deleted["n_deleted"], deleted["generation"]) == (1, 4)
     (hits,) = quarry("search", index, "food", "--json").json
     assert {hit["id"]: hit["text"] for hit in hits["hits"]} == {
         "tea": "Tea is a hot drink.",
