@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from quarry.engine.documents.document import Document, document_from
 from quarry.engine.documents.entries import Entry
 from quarry.engine.documents.inflated import READ_ERRORS, InflatedFile
 from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
+from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 from quarry.formats.errors import InvalidDocument
 
@@ -23,6 +25,21 @@ _STEP_CHARACTERS = 1 << 16
 _MAX_ITEM_CHARACTERS = MAX_LINE_BYTES
 _SPACE = re.compile(r"[ \t\r\n]*")
 _UTF8 = "utf-8-sig"  # with or without a byte order mark
+
+
+class _RepeatedKeyError(Exception):
+    """An object has a key twice, and readers of JSON differ in which value they take."""
+
+
+def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise _RepeatedKeyError(f"has the key {shown(twice)} twice in one object")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_parse_object)
 
 
 class JsonLinesDocuments:
@@ -113,10 +130,12 @@ class JsonArrayDocuments:
 
     def _item(self, characters: _Characters) -> object:
         characters.next_one()
-        decoder, wanted = json.JSONDecoder(), _STEP_CHARACTERS
+        wanted = _STEP_CHARACTERS
         while True:
             try:
-                item, end = decoder.raw_decode(characters.buffer, characters.position)
+                item, end = _DECODER.raw_decode(characters.buffer, characters.position)
+            except _RepeatedKeyError as error:
+                raise self._error(str(error), "each key once") from error
             except (ValueError, RecursionError) as error:
                 # The item may only be cut off by the end of the buffer; RecursionError is final.
                 if isinstance(error, RecursionError) or not characters.extend(wanted):
@@ -173,7 +192,9 @@ class _Line:
         if self._content is None:
             raise self._error("is too long", f"at most {MAX_LINE_BYTES} bytes")
         try:
-            return json.loads(self._content.decode())
+            return _DECODER.decode(self._content.decode())
+        except _RepeatedKeyError as error:
+            raise self._error(str(error), "each key once") from error
         except UnicodeDecodeError as error:
             raise self._error(f"is not UTF-8 at byte {error.start}", "UTF-8") from error
         except (ValueError, RecursionError) as error:

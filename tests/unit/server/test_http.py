@@ -274,6 +274,7 @@ def generations(path: Path) -> list[int]:
         ('{"text": "a", "metadata": ' + '{"a":' * 5000 + "1" + "}" * 5001, "line 3"),
         ('{"text": "\\ud800"}', "lone surrogate"),
         ("[", "line 3 is not JSON"),
+        ('{"id": "1", "id": "2", "text": "a"}', "line 3 has the key 'id' twice in one object"),
         ('["text"]', "line 3 is not a JSON object"),
         ('{"text": "a", "vector": 3}', "unknown fields: 'vector'"),
         ('{"text": "..."}', "line 3: the document has no token"),

@@ -299,11 +299,24 @@ def test_json_may_hold_lines_too(tmp_path: Path) -> None:
         ('[{"text": "a"}, 5]', "item 2 is not a JSON object; expected an object; found int"),
         ("[" * 100_000, "item 1 is not JSON"),
         (b'[{"text": "\xff"}]', "not UTF-8"),
+        ('[{"text": "a"}, {"id": "1", "id": "2", "text": "b"}]', "item 2 has the key 'id' twice in one object"),
     ],
 )
 def test_broken_arrays_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
     with pytest.raises(InvalidDocument, match=message):
         read(write(tmp_path, "t.json", text))
+
+
+@pytest.mark.parametrize("columns", [{}, {"text": "text"}])
+@pytest.mark.parametrize(
+    "line", ['{"id": "1", "id": "2", "text": "a"}', '{"text": "a", "metadata": {"id": 1, "id": 1}}']
+)
+def test_a_key_that_an_object_has_twice_is_refused(tmp_path: Path, line: str, columns: dict[str, object]) -> None:
+    path = write(tmp_path, "t.jsonl", f'{{"id": "0", "text": "first"}}\n{line}\n')
+    with pytest.raises(
+        InvalidDocument, match=r"line 2 has the key 'id' twice in one object; expected each key once"
+    ):
+        read(path, **columns)
 
 
 # Tables of other libraries
