@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
@@ -752,6 +753,7 @@ class Engine(IndexReader):
         finally:
             with self._switching:
                 self._view.close()
+            self._resources = replace(self._resources, chosen_encoder=None, reranker=None)  # releases all models
             self._device.trim()
 
     def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter | ShardedWriter:

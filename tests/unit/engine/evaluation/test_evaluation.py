@@ -137,12 +137,13 @@ def test_the_command_line(index, queries, tmp_path, capsys, monkeypatch):
     index.close()
     bundled = engine.open_encoder
     monkeypatch.setattr(
-        "quarry.engine.engine.open_encoder", lambda source=None: ENCODER if source is None else bundled(source)
+        "quarry.engine.engine.open_encoder", lambda source: ENCODER if str(source) == "words" else bundled(source)
     )
     lines = [json.dumps({"_id": f"q{n}", "text": text}) for n, text in enumerate(queries.texts)]
     (tmp_path / "queries.jsonl").write_text("\n".join(lines))
     (tmp_path / "qrels.tsv").write_text("\n".join(f"q{n}\td{n}\t1" for n in range(N)))
     given = [str(path), "--queries", str(tmp_path / "queries.jsonl"), "--qrels", str(tmp_path / "qrels.tsv")]
+    given += ["--encoder", "words"]
     assert main(["eval", *given, "-k", "20"]) == 0
     assert "recall@20" in capsys.readouterr().out
     assert main(["eval", *given, "--mode", "lexical", "--json"]) == 0
