@@ -504,6 +504,7 @@ class Engine(IndexReader):
         """
         return self._commit()[0]
 
+    @finishes_before_exit
     def _commit(self) -> tuple[int, int]:
         """Commit, and return the generation and how many added documents later ones with the same id replaced."""
         writer = self._require_writer()

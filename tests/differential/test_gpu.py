@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch", reason="backend gpu needs torch")
+
 from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
 
 from quarry.engine import Engine

@@ -206,7 +206,7 @@ def test_search_is_a_sort(case, k, beta, backend, stored, deleted):
         best = sorted(scores.values(), reverse=True)[:k]
         np.testing.assert_allclose([hit.score for hit in hits], best, atol=0.1)
         np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=0.1)
-        order = [(-hit.score, int(hit.id)) for hit in hits]
+        order = [(-hit.score, hit.id) for hit in hits]
         assert order == sorted(order)
 
 

@@ -292,11 +292,8 @@ def test_lines_after_many_empty_ones_keep_their_numbers(tmp_path: Path, ending: 
     ]
 
 
-def test_the_last_of_two_equal_keys_counts(tmp_path: Path) -> None:
-    assert ids(write(tmp_path, b'{"id": "a", "id": "b", "text": "x"}')) == ["b"]
-
-
 BAD_LINES = {
+    b'{"id": "a", "id": "b", "text": "x"}': "has the key 'id' twice in one object",
     b"not json": "not JSON",
     b'{"text": "a"': "not JSON",
     b'{"text": "a"} {}': "not JSON",
