@@ -210,12 +210,6 @@ class AccessFailed(QuarryError, OSError):
 
     The message names the path and a remedy. This is an OSError too, with the `errno` and `strerror` of the
     original error, which is its cause.
-
-    Args:
-        message: the operation that failed.
-        path: the file or folder.
-        expected: the remedy.
-        error: the original error.
     """
 
     def __init__(

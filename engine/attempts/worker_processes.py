@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Self
 
 from quarry.engine.attempts.batch_writer import BatchWriter
@@ -33,10 +32,6 @@ class WorkerProcesses:
     The processes are started by "spawn", so each imports the main module of this one: a program has to begin its
     work under ``if __name__ == "__main__":``. They end with this process, however it ends, and ignore Ctrl-C: this
     process receives it too.
-
-    Args:
-        job: of the build.
-        n_workers: number of processes.
     """
 
     def __init__(self, job: BuildJob, n_workers: int) -> None:
@@ -47,9 +42,7 @@ class WorkerProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all processes, whatever they are doing."""
         for worker in self._workers:
             worker.kill()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.process.libraries import loading
+from quarry.formats.arrays import Int64Array
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import TOKENIZER_NAME
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-Ids = npt.NDArray[np.int64]
+Ids = Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,6 @@ class TextTokenizer:
     """The tokenizer of a tokenizer.json, without its padding and truncation.
 
     A call uses one core.
-
-    Args:
-        path: the file.
 
     Raises:
         CorruptFile: the file is not a valid tokenizer; methods raise it too, when the tokenizer fails on a text.
@@ -153,9 +150,6 @@ def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) 
 
 class BundleTokenizer:
     """The tokenizer of a bundle; its digest is verified.
-
-    Args:
-        bundle: the bundle.
 
     Attributes:
         document_frame: the tokens around a window of a document.

@@ -43,12 +43,6 @@ class IndexView:
         snapshot: the snapshot; searches in progress continue when it is closed.
         resources: shared resources.
         before: searcher of another generation, whose backends are reused.
-
-    Attributes:
-        snapshot: the snapshot.
-        metric: of the index.
-        searcher: dense search.
-        filter: documents that pass filters.
     """
 
     def __init__(

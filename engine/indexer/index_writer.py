@@ -271,11 +271,7 @@ class IndexWriter(BatchWriter):
             return self._changes.check_updates(doc_ids, changes, is_skipping=is_skipping)
 
     def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
-        """Change metadata at the next commit.
-
-        Args:
-            changes: returned by `check_updates`.
-        """
+        """Change metadata at the next commit."""
         with self._mutex:
             self.check_open()
             self._changes.update(changes)

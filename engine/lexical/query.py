@@ -43,9 +43,6 @@ class Bm25Query:
         information: sum of the inverse document frequencies of all terms of the query, also of those that do not
             occur.
         expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
-
-    Attributes:
-        expansions: as given.
     """
 
     def __init__(

@@ -38,11 +38,7 @@ class SimilarQuery:
     mean: Vectors
 
     def vector(self, metric: Metric) -> Queries:
-        """Return the mean of the document's vectors as a query: (1, stored_dim) float32.
-
-        Args:
-            metric: of the index.
-        """
+        """Return the mean of the document's vectors as a query: (1, stored_dim) float32."""
         return metric_queries(metric, self.mean)
 
     def words(self, terms: Callable[[str], list[str]], collection: Collection) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.allowed import AllowedDocs
@@ -38,6 +37,7 @@ from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.statistics import ShardStatistics
+from quarry.formats.arrays import Float32Array
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["HitRequest", "Shard", "ShardSearcher"]
@@ -54,7 +54,7 @@ class HitRequest(NamedTuple):
     """
 
     documents: Ranking
-    vector: npt.NDArray[np.float32] | None
+    vector: Float32Array | None
     text: str | None
     relevance: QueryRelevance | None
 
@@ -241,15 +241,7 @@ class Shard:
 
 
 class ShardSearcher:
-    """Searches one shard as a part of a collection; safe to use from several threads.
-
-    Args:
-        shard: the shard.
-        collection: statistics of all documents.
-
-    Attributes:
-        lexical: lexical search.
-    """
+    """Searches one shard as a part of a collection; safe to use from several threads."""
 
     def __init__(self, shard: Shard, collection: Collection) -> None:
         self._shard = shard

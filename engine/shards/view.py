@@ -63,12 +63,6 @@ class ShardedView:
         resources: shared resources.
         failures: by their numbers, the errors of shards whose newest generation cannot be opened. They are not
             asked; their generation before has the number of their documents.
-
-    Attributes:
-        failures: as given.
-        shard_set: names the shards.
-        shards: at their generations.
-        metric: of the index.
     """
 
     def __init__(

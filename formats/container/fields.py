@@ -50,9 +50,6 @@ class Fields:
         prefix: names of the enclosing maps, each followed by a dot, for error messages.
         accepts_integers: whether an integer is a number too, as in JSON.
 
-    Attributes:
-        path: the file.
-
     Raises:
         CorruptFile: `values` is not a map.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from quarry.formats.container.directory import Directory, open_to_read, regular_size
@@ -23,14 +22,6 @@ _BATCH_BYTES = 1 << 20
 
 class SourceFile:
     """A file that is open to be taken over; a context manager.
-
-    Args:
-        directory: folder of the file.
-        name: of the file.
-
-    Attributes:
-        path: of the file.
-        n_bytes: its size.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -114,9 +105,7 @@ class SourceFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

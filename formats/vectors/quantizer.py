@@ -117,12 +117,7 @@ class Quantizer:
 
 
 class StoredQuantizer(NamedTuple):
-    """A quantizer with its file.
-
-    Attributes:
-        quantizer: the quantizer.
-        record: of its file.
-    """
+    """A quantizer with its file."""
 
     quantizer: Quantizer
     record: FileRecord

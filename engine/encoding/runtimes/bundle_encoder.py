@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
 from quarry.engine.encoding.windows import window_bounds
+from quarry.formats.arrays import Float32Array
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
 from quarry.formats.container.directory import Directory
@@ -20,8 +20,6 @@ from quarry.formats.errors import CorruptFile, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
 __all__ = ["BundleEncoder", "PreparedQuery", "document_window"]
-
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ def _read_quantizer(bundle: EncoderBundle) -> Quantizer | None:
 
 
 def document_window(
-    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Vectors, settings: EncoderSettings
+    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Float32Array, settings: EncoderSettings
 ) -> TokenVectors:
     """Return one window of a document.
 
@@ -187,7 +185,7 @@ def document_window(
     )
 
 
-def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
+def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Float32Array) -> TokenVectors:
     """Return a window of an encoder that returns a (dim,) pooled vector and no token vectors."""
     first, stop = bounds
     none = np.empty((stop - first, 0), np.float32)
@@ -201,9 +199,9 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> 
     )
 
 
-def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+def _pooled_of_tokens(vectors: Float32Array, mean: Float32Array, settings: EncoderSettings) -> Float32Array:
     """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
-    pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+    pooled: Float32Array = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
     if settings.normalize:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled
