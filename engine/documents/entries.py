@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.inflated import InflatedFile
@@ -13,6 +13,9 @@ from quarry.engine.documents.lines import LineReader
 from quarry.formats.errors import InvalidDocument
 
 __all__ = ["Entries", "Entry", "FileEntries", "LeftOutEntry", "ReadyEntry", "RefusedEntry"]
+
+
+File = TypeVar("File", InflatedFile, LineReader)
 
 
 class Entry(Protocol):
@@ -41,10 +44,10 @@ class Entries(ABC):
         """How much of the source has been read, 0 to 1; None when its size is not known."""
 
 
-class FileEntries(Entries):
+class FileEntries(Entries, Generic[File]):
     """The entries of a file that is read from its beginning to its end."""
 
-    _file: InflatedFile | LineReader
+    _file: File
 
     def close(self) -> None:
         """Close the file, if it is open."""

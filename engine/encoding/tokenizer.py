@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quarry.engine.arguments import lone_surrogate
 from quarry.engine.process.libraries import loading
 from quarry.formats.arrays import Int64Array
 from quarry.formats.bundle.encoder import EncoderBundle
@@ -27,7 +28,6 @@ __all__ = [
     "Tokens",
     "check_document",
     "check_query",
-    "lone_surrogate",
     "token_frame",
 ]
 
@@ -184,12 +184,3 @@ def check_query(text: str) -> None:
     position = lone_surrogate(text)
     if position is not None:
         raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
-
-
-def lone_surrogate(text: str) -> int | None:
-    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None

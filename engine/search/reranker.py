@@ -10,10 +10,10 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from quarry.engine.arguments import shown
+from quarry.engine.arguments import lone_surrogate, shown
 from quarry.engine.documents.document import full_text
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
-from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, lone_surrogate
+from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
 from quarry.engine.encoding.windows import window_bounds
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
 from quarry.engine.process.worker_pool import map_on_threads

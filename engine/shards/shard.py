@@ -18,7 +18,7 @@ from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
-from quarry.engine.index.stored_documents import stored_document
+from quarry.engine.index.stored_documents import stored_documents
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
@@ -158,13 +158,8 @@ class Shard:
 
     def documents(self, ids: Iterable[str], with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
-        found = []
         metric = Metric.of(self.snapshot.manifest)
-        for doc_id in ids:
-            place = self.snapshot.find(doc_id)
-            if place:
-                found.append(stored_document(doc_id, *place, metric, with_vectors=with_vectors))
-        return found
+        return stored_documents(self.snapshot, ids, metric, with_vectors=with_vectors)
 
     def find_nearest(self, field: str) -> Iterable[str]:
         """Return the fields whose names are most like one that no document has."""
@@ -227,16 +222,8 @@ class Shard:
         Args:
             posting_bytes: of decoded postings that are held now.
         """
-        held = {
-            "backends": self.dense.resident_bytes,
-            "postings": posting_bytes,
-            "filters": self.filter.resident_bytes,
-            "documents": self._plan.document_bytes,
-            "quantizers": self._plan.quantizer_bytes,
-        }
-        resources = resource_statistics(
-            self.snapshot, self._options, self.dense.choices, held, self.dense.device_bytes
-        )
+        held = {"postings": posting_bytes, "filters": self.filter.resident_bytes}
+        resources = resource_statistics(self.snapshot, self._options, self.dense, self._plan, held)
         return ShardStatistics(self.name, index_statistics(self.snapshot), resources)
 
 

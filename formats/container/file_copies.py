@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from quarry.formats.container.directory import Directory, open_to_read, regular_size
-from quarry.formats.errors import TruncatedFile
+from quarry.formats.container.directory import Directory, open_to_read, read_all, regular_size
 from quarry.formats.system_errors import system_errors
 
 __all__ = ["SourceFile"]
@@ -82,18 +81,9 @@ class SourceFile:
 
     def _read(self, offset: int) -> bytes:
         n_bytes = min(_BATCH_BYTES, self.n_bytes - offset)
-        parts: list[bytes] = []
         with system_errors("read", self.path):
             os.lseek(self._descriptor, offset, os.SEEK_SET)
-            while n_bytes:
-                part = os.read(self._descriptor, n_bytes)
-                if not part:
-                    raise TruncatedFile(
-                        "the file became shorter", path=self.path, expected=f"{self.n_bytes} bytes"
-                    )
-                parts.append(part)
-                n_bytes -= len(part)
-        return b"".join(parts)
+            return read_all(self._descriptor, n_bytes, self.path)
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""

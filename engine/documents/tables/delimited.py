@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-
 _NUMBERS = (int, float)
 
 
-class DelimitedRows(FileEntries):
+class DelimitedRows(FileEntries[LineReader]):
     """The rows of one file.
 
     Args:

@@ -41,7 +41,7 @@ def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_parse_object)
 
 
-class JsonLinesDocuments(FileEntries):
+class JsonLinesDocuments(FileEntries[LineReader]):
     """The lines of a file that are not blank.
 
     Args:
@@ -63,7 +63,7 @@ class JsonLinesDocuments(FileEntries):
                 self._file.skip_empty_lines()
 
 
-class JsonArrayDocuments(FileEntries):
+class JsonArrayDocuments(FileEntries[InflatedFile]):
     """The items of an array, read one after another in bounded memory.
 
     Args:

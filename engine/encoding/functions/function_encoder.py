@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from quarry.engine.arguments import checked_flag, shown
+from quarry.engine.arguments import checked_flag, lone_surrogate, shown
 from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
 from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
 from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.encoding.tokenizer import check_document, check_query, lone_surrogate
+from quarry.engine.encoding.tokenizer import check_document, check_query
 from quarry.engine.process.per_process import PerProcess
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.arrays import Float32Array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,52 +38,25 @@ class PreparedQuery:
 class BundleEncoder(ABC):
     """The attributes of an `Encoder`, read from a bundle.
 
-    Args:
-        bundle: the bundle, with graph and tokenizer.
+    Attributes:
+        name: of the bundle.
+        identity: of the bundle's vectors, 32 hexadecimal digits.
+        representation_settings: of the representation that the encoder was trained for.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
+        settings = bundle.settings
         self._bundle = bundle
-
-    @property
-    def name(self) -> str:
-        """The bundle's name."""
-        return self._bundle.settings.name
-
-    @property
-    def identity(self) -> str:
-        """The identity of the bundle's vectors, 32 hexadecimal digits."""
-        return self._bundle.vector_identity
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._bundle.settings.dim
-
-    @property
-    def normalize(self) -> bool:
-        """Whether query vectors have L2 norm 1."""
-        return self._bundle.settings.normalize
-
-    @property
-    def beta(self) -> float | None:
-        """Inverse temperature of the softmax aggregation, None if the encoder was not trained for it."""
-        return self._bundle.settings.beta
-
-    @property
-    def vector_kinds(self) -> frozenset[VectorKind]:
-        """``pooled``, and ``token`` if the bundle returns token vectors."""
-        return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
-
-    @property
-    def trained_representation(self) -> str | None:
-        """Name of the representation that the encoder was trained for, or None."""
-        return self._bundle.settings.trained_representation
-
-    @property
-    def representation_settings(self) -> Mapping[str, int]:
-        """Settings of the representation that the encoder was trained for."""
-        return self._bundle.settings.representation_settings
+        self.name = settings.name
+        self.identity = bundle.vector_identity
+        self.dim = settings.dim
+        self.normalize = settings.normalize
+        self.beta = settings.beta
+        self.vector_kinds: frozenset[VectorKind] = frozenset(
+            {"token", "pooled"} if settings.token_vectors else {"pooled"}
+        )
+        self.trained_representation = settings.trained_representation
+        self.representation_settings = settings.representation_settings
 
     @cached_property
     def relevance(self) -> RelevanceModels | None:
