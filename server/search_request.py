@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from quarry.engine.options import FUSIONS, MODES, SearchKeywords
@@ -36,11 +37,13 @@ class SearchRequest:
     options: SearchKeywords
 
 
+@cache
 def search_schema(limits: Limits) -> Schema:
     """Return the schema of a search with one query."""
     return _request_schema({"query": _QUERY}, "query", limits)
 
 
+@cache
 def batch_schema(limits: Limits) -> Schema:
     """Return the schema of a search with several queries."""
     queries = {"type": "array", "items": _QUERY, "minItems": 1, "maxItems": limits.max_queries}
