@@ -1,4 +1,4 @@
-"""Python processes that tests start, and that are killed at a chosen moment."""
+"""Python processes that tests start, wait for, and let be killed at a chosen moment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -23,6 +25,14 @@ def run_python(*words: object, timeout_s: float | None = 300) -> subprocess.Comp
     return subprocess.run(
         command, env=environment(), capture_output=True, text=True, check=False, timeout=timeout_s
     )
+
+
+def until(condition: Callable[[], object], longest_s: float = 20, pause_s: float = 0.005) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + longest_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(pause_s)
 
 
 def kill_at_rename(name: str, moment: str, number: int = 1) -> None:
