@@ -12,7 +12,7 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 
 @dataclass(frozen=True)
 class DeviceEncoder(WordEncoder):
-    """`WordEncoder`, except that it encodes documents only if Ray has reserved the first device for the process."""
+    """`WordEncoder`, except that it encodes documents only if Ray has reserved the first device."""
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         import ray
