@@ -278,11 +278,14 @@ class ShardNotFound(CorruptFile):
     """The folder of a shard is missing, although the index names it; it may come back with the disk that it is on.
 
     Args:
+        message: the error in one sentence.
         path: folder of the shard.
     """
 
-    def __init__(self, message: str = "a shard of the index is missing", **details: Any) -> None:
-        super().__init__(message, **details)
+    def __init__(
+        self, message: str = "a shard of the index is missing", *, path: str | Path | None = None
+    ) -> None:
+        super().__init__(message, path=path)
 
 
 class TruncatedFile(FormatError):
