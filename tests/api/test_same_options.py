@@ -1,4 +1,4 @@
-"""All forms of the interface have the options of `Engine`: asynchronous, served by Ray, HTTP, the command line."""
+"""All interfaces have the options of `Engine`: asynchronous, Ray Serve, HTTP, the command line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_searches_over_http() -> None:
     from quarry.server.search_request import search_schema
 
     not_there = set(SearchKeywords.__annotations__) - set(search_schema(Limits())["properties"])
-    assert not_there == {"like"}  # a search for a text is what there is
+    assert not_there == {"like"}  # HTTP requests always search for a text or vector
 
 
 def test_options_of_the_command_line_reach_the_search(tmp_path, capsys) -> None:

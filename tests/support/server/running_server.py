@@ -1,4 +1,4 @@
-"""A server that listens on a port of this machine while a test runs, and requests to it."""
+"""A server that listens on a local port while a test runs, and requests to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Answer:
 
 
 class RunningServer:
-    """A server, and a client of it that opens a connection for each request."""
+    """A server, and a client that opens a connection for each request."""
 
     def __init__(self, address: tuple[str, int], server: Any) -> None:
         self.address = address
@@ -49,7 +49,7 @@ class RunningServer:
         return "http://{}:{}/".format(*self.address)
 
     def ask(self, method: str, path: str, body: bytes | str | None = None, **headers: str) -> Answer:
-        """Send one request; underscores in the names of headers are hyphens."""
+        """Send one request; underscores in the names of headers become hyphens."""
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
@@ -60,7 +60,7 @@ class RunningServer:
             connection.close()
 
     def post(self, path: str, value: object, **headers: str) -> Answer:
-        """Send a value of JSON."""
+        """Send a JSON value."""
         return self.ask("POST", path, json.dumps(value), content_type="application/json", **headers)
 
     def search(self, index: str, **request: object) -> Answer:
@@ -74,7 +74,7 @@ class RunningServer:
         return socket.create_connection(self.address, timeout=30)
 
     def stop(self) -> None:
-        """Let it begin to stop, as a signal does."""
+        """Begin to stop the server, as a signal does."""
         self._server.should_exit = True
 
 
@@ -84,7 +84,7 @@ def bearer(key: str = WRITE_KEY) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
-    """Serve an application from a thread."""
+    """Serve an application on a thread."""
     server = make_server(app, grace_s)
     with listen("127.0.0.1", 0) as opened:
         address = opened.getsockname()
@@ -99,8 +99,8 @@ def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
 
 
 def until(condition: Any, longest_s: float = 20) -> None:
-    """Wait for a condition."""
+    """Wait until a condition holds."""
     end = time.monotonic() + longest_s
     while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.005)
