@@ -347,10 +347,19 @@ class History:
         return use, lambda error: None
 
     def retry(self) -> None:
-        """Commit with the same writer, which has kept the uncommitted changes."""
+        """Commit with the same writer, which has kept the uncommitted changes.
+
+        A background merge may have been committed during the refusal. If its files could not be opened, it has
+        closed the writer.
+        """
         self.counts["retried"] += 1
-        with contextlib.suppress(MergeFailed):  # a background merge, which met the refusal
-            self.writer.commit()
+        error = caught(self.writer.commit)
+        if isinstance(error, IndexClosed):
+            assert "is committed, but cannot be opened" in str(error)
+            self.counts["closed"] += 1
+            self.open_again()
+            return
+        assert error is None or isinstance(error, MergeFailed), repr(error)  # a background merge, as above
         self.committed = content(self.path)
         assert self.committed in self.pending, f"lost: {self.pending}, found {self.committed}"
         self.pending = [dict(self.committed)]
