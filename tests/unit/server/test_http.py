@@ -21,7 +21,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from support.indexes.sharded import random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
-from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running, until
+from support.processes import until
+from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running
 
 from quarry import engine
 from quarry.formats.errors import IndexNotFound, InvalidSetting
