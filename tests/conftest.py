@@ -41,7 +41,7 @@ def data_folder() -> Callable[[str], Path]:
     return find
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one_torch_thread() -> Iterator[None]:
     """torch on one thread: sizes are so small in tests that threads wait for one another longer than they work."""
     import torch
