@@ -335,10 +335,19 @@ class History:
         return use, lambda error: None
 
     def retry(self) -> None:
-        """Commit with the same writer: what was collected is still there."""
+        """Commit with the same writer: what was collected is still there.
+
+        A merge in the background may have been committed during the refusal. If its files could not be opened, it
+        has closed the writer.
+        """
         self.counts["retried"] += 1
-        with contextlib.suppress(MergeFailed):  # one in the background, which met the refusal
-            self.writer.commit()
+        error = caught(self.writer.commit)
+        if isinstance(error, IndexClosed):
+            assert "is committed, but cannot be opened" in str(error)
+            self.counts["closed"] += 1
+            self.open_again()
+            return
+        assert error is None or isinstance(error, MergeFailed), repr(error)  # one in the background, as above
         self.committed = content(self.path)
         assert self.committed in self.pending, f"lost: {self.pending}, found {self.committed}"
         self.pending = [dict(self.committed)]

@@ -102,6 +102,26 @@ def test_a_search_has_the_hits_of_the_engine(reader: RunningServer, indexes, nam
 
 
 @pytest.mark.parametrize("name", ["whole", "sharded"])
+@pytest.mark.parametrize(
+    "options", [{}, {"mode": "lexical", "explain": True, "k": 3}, {"filter": {"number": 1}}], ids=str
+)
+def test_documents_like_one_are_found(reader: RunningServer, indexes, name: str, options) -> None:
+    liked = str(DOCUMENTS[7]["id"])
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        hits = index.search(like=liked, **options)
+        answer = reader.search(name, like=liked, **options).json
+        assert answer["hits"] == json.loads(json.dumps([hit.to_dict() | {"place": None} for hit in hits]))
+        assert liked not in [hit["id"] for hit in answer["hits"]]
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_a_document_that_is_not_there_has_no_like(reader: RunningServer, name: str) -> None:
+    for request in ({"like": "nobody"}, {"like": "nobody", "rerank": 20}, {"like": "a/b", "query": "w1"}):
+        answer = reader.search(name, **request)
+        assert (answer.status, answer.error["field"]) == (422, "like"), request
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
 def test_a_batch_has_the_hits_of_each_query(reader: RunningServer, name: str) -> None:
     queries = random_queries(5)
     answer = reader.post(f"/v1/indexes/{name}/search/batch", {"queries": queries, "k": 4, "explain": True})
