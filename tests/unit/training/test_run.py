@@ -7,18 +7,18 @@ from support.processes import run_python
 from support.training.killed_run import run_and_kill
 from support.training.tiny_run import RECIPE, write_pairs, write_recipe
 
-torch = pytest.importorskip("torch", reason="the loop is made of torch")
+pytest.importorskip("torch", reason="the loop is made of torch")
 pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
 pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
 
-from safetensors.numpy import load_file  # noqa: E402
+from safetensors.numpy import load_file
 
-from quarry import engine  # noqa: E402
-from quarry.engine.cli.commands import main  # noqa: E402
-from quarry.exporters.export import export  # noqa: E402
-from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
-from quarry.training.loop.history import History  # noqa: E402
-from quarry.training.run import train  # noqa: E402
+from quarry import engine
+from quarry.engine.cli.commands import main
+from quarry.exporters.export import export
+from quarry.formats.errors import CorruptFile, InvalidSetting
+from quarry.training.loop.history import History
+from quarry.training.run import train
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
