@@ -30,7 +30,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe: Path, one_torch_thread: None) -> Path:
-    """The folder of a run that nothing stopped."""
+    """Train without interruption; return the folder of the run."""
     out = recipe.parent / "finished"
     train(recipe, out)
     return out
