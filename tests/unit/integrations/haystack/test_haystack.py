@@ -208,6 +208,15 @@ class TestEmbeddings:
         assert len(found) == 3
         assert found == sorted(found, key=lambda each: -each.score)
 
+    def test_they_are_compared_as_the_metric_says(self, tmp_path):
+        store = QuarryDocumentStore(tmp_path / "products", embedding_dim=2, metric="ip")
+        given = {"long": [3.0, 3.0], "near": [1.0, 0.0]}
+        store.write_documents([Document(id=name, content=name, embedding=given[name]) for name in given])
+        found = QuarryEmbeddingRetriever(store).run([1.0, 0.0])["documents"]
+        assert {each.id: each.score for each in found} == pytest.approx({"long": 3.0, "near": 1.0}, abs=0.02)
+        assert found[0].id == "long"
+        store.close()
+
     def test_embeddings_are_returned_if_wanted(self, embedded, tmp_path):
         for document in embedded.filter_documents():
             vector = np.array(VECTORS[document.id])
