@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import quarry.distributed  # noqa: F401  # before ray: sets its environment
+from quarry.distributed import importing_ray
 from quarry.distributed.segment_actor import WRITTEN, SegmentActor, write_rows
 from quarry.distributed.started import unfinished_batches
 from quarry.engine.arguments import checked_integer, shown
@@ -18,16 +18,12 @@ from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
 from quarry.engine.builder import BuildReport
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.staged_build import StagedBuild, StagedBuildKeywords
-from quarry.formats.errors import BackendUnavailable, InvalidSetting, QuarryError, WorkerFailed
+from quarry.formats.errors import InvalidSetting, QuarryError, WorkerFailed
 
-try:
+with importing_ray():
     import ray.data
     from ray.data.block import BlockAccessor
     from ray.exceptions import RayError, RayTaskError
-except ImportError as error:
-    raise BackendUnavailable(
-        "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
-    ) from error
 
 __all__ = ["QuarryDatasink", "build_index"]
 

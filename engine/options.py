@@ -228,6 +228,7 @@ class SearchOptions:
                 "like is not the id of a document, or its hits are to be reranked",
                 expected="a str, no rerank",
                 actual=shown(self.like),
+                setting="like",
             )
         if self.rerank is not None:
             _check_integer(self, "rerank", self.offset + self.k, MAX_K)

@@ -46,7 +46,7 @@ def is_without_conditions(filters: MetadataFilters) -> bool:
 
 
 def translate_filters(filters: MetadataFilters) -> Filter:
-    """Translate filters, which may be nested.
+    """Translate filters, which may be nested; those without a condition are left out.
 
     NOT holds if none of the filters holds. EQ and CONTAINS, IN and ANY are the same, because the values of a list
     are values of its field. IS_EMPTY expects that empty lists were stored as None.
@@ -57,6 +57,7 @@ def translate_filters(filters: MetadataFilters) -> Filter:
     parts = [
         translate_filters(each) if isinstance(each, MetadataFilters) else _comparison(each)
         for each in filters.filters
+        if not (isinstance(each, MetadataFilters) and is_without_conditions(each))
     ]
     if not parts:
         return {}

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FOLDER",
         action="append",
         default=[],
-        help="with --writable, let clients bring the index NAME up to date with the files of FOLDER",
+        help="with --writable, let clients bring the index NAME up to date with the files of FOLDER, one for each",
     )
     parser.add_argument("--encoder", type=parse_path, metavar="FOLDER", help="encoder bundle of all indexes")
 
@@ -80,6 +80,10 @@ def _followed_folders(words: Sequence[str]) -> dict[str, Path]:
                 "there is no such folder to follow", path=folder, expected="NAME=FOLDER", actual=reprlib.repr(word)
             )
         if name in found:
-            raise InvalidSetting("an index can follow only one folder", expected="one --sync of it", actual=name)
+            raise InvalidSetting(
+                "clients can bring an index up to date with only one folder",
+                expected="one --sync of it",
+                actual=name,
+            )
         found[name] = Path(folder)
     return found

@@ -10,7 +10,7 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from quarry.formats.errors import QuarryError
+from quarry.formats.errors import InvalidQuery, QuarryError
 from quarry.server.answers import document_json, hits_json
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
 from quarry.server.http.failures import ERROR_SCHEMA, RequestError, request_error
@@ -288,7 +288,12 @@ class IndexOperations:
 
 
 def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:
-    found = index.search(wanted.queries, wanted.k, wanted.options)
+    try:
+        found = index.search(wanted.queries, wanted.k, wanted.options)
+    except InvalidQuery as error:
+        refused = request_error(error)
+        refused.field = "like" if wanted.queries is None else refused.field
+        raise refused from error
     return [hits_json(hits, has_texts=wanted.has_texts) for hits in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from quarry.engine.options import FUSIONS, MODES, SearchKeywords
@@ -14,6 +15,7 @@ from quarry.server.limits import Limits
 __all__ = ["SearchRequest", "batch_schema", "hits_schema", "parse_batch", "parse_search", "search_schema"]
 
 _MAX_QUERY_CHARACTERS = 10_000
+_MAX_ID_CHARACTERS = 4096
 _MAX_CANDIDATES = 100_000
 _DEFAULT_K = 10
 _HITS_OF_A_BATCH = 10  # times `max_k`
@@ -24,27 +26,30 @@ class SearchRequest:
     """A search.
 
     Attributes:
-        queries: the texts.
+        queries: the texts; None: a document is the query, the option `like`.
         k: number of hits of each.
         has_texts: whether hits have the whole texts of documents.
         options: the other options of `Engine.search`.
     """
 
-    queries: Sequence[str]
+    queries: Sequence[str] | None
     k: int
     has_texts: bool
     options: SearchKeywords
 
 
+@cache
 def search_schema(limits: Limits) -> Schema:
-    """Return the schema of a search with one query."""
-    return _request_schema({"query": _QUERY}, "query", limits)
+    """Return the schema of a search with one query: a text, or a document of the index."""
+    one = [{"required": [name]} for name in ("query", "like")]
+    return {**_request_schema({"query": _QUERY, "like": _LIKE}, limits), "oneOf": one}
 
 
+@cache
 def batch_schema(limits: Limits) -> Schema:
     """Return the schema of a search with several queries."""
     queries = {"type": "array", "items": _QUERY, "minItems": 1, "maxItems": limits.max_queries}
-    return _request_schema({"queries": queries}, "queries", limits)
+    return {**_request_schema({"queries": queries}, limits), "required": ["queries"]}
 
 
 def parse_search(body: object, limits: Limits) -> SearchRequest:
@@ -55,7 +60,8 @@ def parse_search(body: object, limits: Limits) -> SearchRequest:
     """
     check(body, search_schema(limits))
     given = dict(cast("Mapping[str, Any]", body))
-    return _search_request([given.pop("query")], given, limits)
+    queries = [given.pop("query")] if "query" in given else None
+    return _search_request(queries, given, limits)
 
 
 def parse_batch(body: object, limits: Limits) -> SearchRequest:
@@ -80,7 +86,7 @@ def parse_batch(body: object, limits: Limits) -> SearchRequest:
     return _search_request(queries, given, limits)
 
 
-def _search_request(queries: list[str], given: dict[str, Any], limits: Limits) -> SearchRequest:
+def _search_request(queries: list[str] | None, given: dict[str, Any], limits: Limits) -> SearchRequest:
     k, has_texts = given.pop("k", _DEFAULT_K), given.pop("texts", True)
     given.setdefault("timeout", limits.timeout_s)
     return SearchRequest(queries, k, has_texts, cast("SearchKeywords", given))
@@ -93,13 +99,18 @@ _QUERY: Schema = {
     "description": "what is searched for",
     "examples": ["why does the sea level change?"],
 }
+_LIKE: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": _MAX_ID_CHARACTERS,
+    "description": "instead of a query the id of a document, to find others like it; not with rerank",
+}
 
 
-def _request_schema(queries: Mapping[str, Schema], required: str, limits: Limits) -> Schema:
+def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:
     return {
         "type": "object",
         "additionalProperties": False,
-        "required": [required],
         "properties": {**queries, **_options_schema(limits)},
     }
 
@@ -149,11 +160,11 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
             "description": "how dense and lexical scores are combined in mode hybrid",
         },
         "dense_weight": {
-            "type": "number",
+            "type": ["number", "null"],
             "minimum": 0,
             "maximum": 1,
-            "default": 0.6,
-            "description": "weight of the dense scores in the fusion linear",
+            "default": None,
+            "description": "weight of the dense scores in the fusion linear; null: that of the index, or 0.6",
         },
         "candidates": {
             "type": ["integer", "null"],

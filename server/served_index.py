@@ -107,8 +107,16 @@ class ServedIndex:
         self._engine = models.open_to_read(path)
         self._writer = ThreadPoolExecutor(1, f"quarry-write-{name}")
 
-    def search(self, queries: Sequence[str], k: int, options: SearchKeywords) -> list[Hits]:
-        """Return the hits of each query in the newest generation, see `Engine.search`."""
+    def search(self, queries: Sequence[str] | None, k: int, options: SearchKeywords) -> list[Hits]:
+        """Return the hits of each query in the newest generation, see `Engine.search`.
+
+        Args:
+            queries: the texts; None: the one query is the document `like`.
+            k: number of hits of each.
+            options: the other options.
+        """
+        if queries is None:
+            return [self._engine.search(None, k, **options)]
         return self._engine.search(queries, k, **options)
 
     def get(self, ids: Sequence[str]) -> list[Document]:

@@ -1,7 +1,8 @@
 """Filters: conditions on the metadata, id and title of documents, in the query language of MongoDB.
 
 ``{"lang": "en", "year": {"$gte": 2020, "$lt": 2025}, "$or": [{"tags": "news"}, {"author.name": "Ann"}]}`` selects
-the documents for which every member holds; ``{}`` selects all. A member is
+the documents for which every member holds; ``{}`` selects all, and inside another filter it is an error, because
+there it would undo the conditions beside it. A member is
 
 * a path with a value: the same as ``{path: {"$eq": value}}``;
 * a path with a mapping of operators, all of which must hold;
@@ -198,6 +199,10 @@ def parse_filter(raw: object, depth: int = 0) -> Condition:
         raise InvalidFilter("a filter is not a mapping", expected="a mapping", actual=shown(raw))
     if depth > _MAX_DEPTH:
         raise InvalidFilter("a filter is nested too deep", expected=f"at most {_MAX_DEPTH} levels")
+    if depth and not raw:
+        raise InvalidFilter(
+            "a filter has an empty filter in it, which matches every document", expected="a condition"
+        )
     return _join_conditions([_parse_member(name, value, depth) for name, value in raw.items()])
 
 

@@ -127,6 +127,7 @@ def _check_object(value: Mapping[str, object], schema: Schema, field: str) -> No
                 field=_joined(field, name),
                 expected=properties[name].get("type"),
             )
+    _check_alternatives(value, schema, field)
     for name, item in value.items():
         if name in properties:
             check(item, properties[name], _joined(field, name))
@@ -140,6 +141,23 @@ def _check_object(value: Mapping[str, object], schema: Schema, field: str) -> No
                 expected=", ".join(properties),
                 found=shown,
             )
+
+
+def _check_alternatives(value: Mapping[str, object], schema: Schema, field: str) -> None:
+    """Check that a value has exactly one of the names that the schemas of `oneOf` require, one name each."""
+    names = [name for each in schema.get("oneOf", ()) for name in each["required"]]
+    given = [name for name in names if name in value]
+    if not names or len(given) == 1:
+        return
+    name = given[-1] if given else names[0]
+    raise RequestError(
+        422,
+        f"{_joined(field, name)} is {'given together with another' if given else 'missing'}",
+        name="InvalidRequest",
+        field=_joined(field, name),
+        expected=f"{schema['properties'][name]['type']}; one of {', '.join(names)}",
+        found=", ".join(given) or None,
+    )
 
 
 def _check_range(value: float, schema: Schema, field: str) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.indexes.changes import environment
+from support.processes import environment
 
 HANGS = {
     "in Python": (

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 from support.faults.torture import SHARE, figure
-from support.indexes.changes import CHANGES, NEW, check_recovery, environment, prepare, work
+from support.indexes.changes import CHANGES, NEW, check_recovery, prepare, work
+from support.processes import environment, run_python
 
 from quarry import engine
 from quarry.formats.container.directory import Directory, OutputFile
@@ -102,14 +103,7 @@ def traced(change: str, path: Path, folder: Path, inject: str) -> tuple[bool, li
 
 
 def run_this_file(*arguments: object) -> dict:
-    found = subprocess.run(
-        [sys.executable, __file__, *map(str, arguments)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=3000,
-    )
+    found = run_python(__file__, *arguments, timeout_s=3000)
     assert found.returncode == 0, found.stderr[-4000:]
     return json.loads(found.stdout or "{}")
 

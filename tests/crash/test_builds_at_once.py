@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -23,7 +22,8 @@ from pathlib import Path
 import pytest
 from support.faults.system_calls import SystemCalls
 from support.faults.torture import figure
-from support.indexes.changes import environment, options, stray_files
+from support.indexes.changes import options, stray_files
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine, IndexExists, IndexLocked, IndexNotFound, QuarryError
@@ -169,14 +169,7 @@ def test_many_rounds(tmp_path, torture):
     """Two to four processes each, of different lengths; in some rounds builds fail, are killed, or overwrite."""
     n_rounds = figure(*ROUNDS)
     seed = int.from_bytes(os.urandom(4), "little")
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path), str(n_rounds), str(seed)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120 + 10 * n_rounds,
-    )
+    done = run_python(__file__, tmp_path, n_rounds, seed, timeout_s=120 + 10 * n_rounds)
     assert done.returncode == 0, f"seed {seed}: {(done.stdout + done.stderr)[-4000:]}"
     counts = json.loads(done.stdout)
     torture.add(rounds=n_rounds, **counts)

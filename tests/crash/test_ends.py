@@ -12,7 +12,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -30,12 +29,12 @@ from support.indexes.changes import (
     SMALL_MERGED_OFTEN,
     content,
     documents,
-    environment,
     options,
     prepare,
     stray_files,
     work,
 )
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
@@ -238,14 +237,8 @@ def test_the_interpreter_ends(state, end, tmp_path, torture):
     for number in range(figure(*REPEATS)):
         path = tmp_path / str(number) / "index"
         prepare("commit", path)
-        done = subprocess.run(
-            [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", __file__, str(path), state, end],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        options = ("-X", "dev", "-W", "ignore::DeprecationWarning")
+        done = run_python(*options, __file__, path, state, end, timeout_s=120)
         assert (done.returncode, done.stderr) == (ENDS[end][1], ""), f"{state}, {end}: {done.stderr[-3000:]}"
         found = content(path)
         assert found in possible(state), f"{state}, {end}: {sorted(found)}"

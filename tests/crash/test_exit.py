@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 from support.faults.torture import figure
-from support.indexes.changes import environment
+from support.processes import run_python
 
 from quarry.engine import Engine
 
@@ -51,9 +50,7 @@ for event in begun:
     event.wait()
 time.sleep(random.random() / 20)
 """
-    return subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False, timeout=300
-    )
+    return run_python("-c", script)
 
 
 @pytest.mark.parametrize("what", WORK)
@@ -84,14 +81,7 @@ def use():  # after what was registered later: after the gate is closed
 
 def run(script: str) -> tuple[int, str, str]:
     """What a script that uses a gate of its own ends with."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _GATE + script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_python("-W", "ignore::DeprecationWarning", "-c", _GATE + script, timeout_s=60)
     return done.returncode, done.stdout, done.stderr
 
 

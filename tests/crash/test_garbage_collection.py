@@ -7,12 +7,9 @@ error that an exception was ignored.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from support.indexes.changes import environment
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 
@@ -86,12 +83,5 @@ with Engine.open(Path({str(path)!r}), writable=True, encoder=encoder, threads=4)
     if True:{MOMENTS[moment]}
     index.rollback()
 """
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-X", "dev", "-c", script, timeout_s=120)
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,6 @@ from support.indexes.changes import (
     OLD,
     content,
     documents,
-    environment,
     open_index,
     options,
     prepare,
@@ -22,6 +21,7 @@ from support.indexes.changes import (
 )
 from support.indexes.format_samples import n_descriptors, preamble
 from support.indexes.small_index import Container
+from support.processes import environment, run_python
 
 from quarry import engine
 from quarry.engine import AccessFailed, Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
@@ -167,14 +167,7 @@ def test_the_interpreter_ends(path, end):
         f"index = open_index(Path({str(path)!r}), writable=True)\n"
         "index.search('old text3', k=3)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", script + ENDS[end]],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_python("-X", "dev", "-W", "ignore::DeprecationWarning", "-c", script + ENDS[end], timeout_s=60)
     assert (done.returncode, done.stderr) == (0, "")
     with open_index(path, writable=True) as index:
         assert len(index) == len(OLD)

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -21,7 +20,8 @@ from pathlib import Path
 import pytest
 from support.faults.torture import figure
 from support.indexes import changes
-from support.indexes.changes import OFTEN, environment, stray_files
+from support.indexes.changes import OFTEN, stray_files
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import IndexLocked
@@ -37,14 +37,7 @@ open_index, options = partial(changes.open_index, thresholds=THRESHOLDS), partia
 
 def test_writers_and_readers(tmp_path, torture):
     duration = figure(*DURATION_S)
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path), str(duration)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10 * duration + 120,
-    )
+    done = run_python(__file__, tmp_path, duration, timeout_s=10 * duration + 120)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     commits, n_answers = check_logs(tmp_path)
     torture.add(writers=N_WRITERS, readers=N_READERS, commits=len(commits), answers=n_answers)

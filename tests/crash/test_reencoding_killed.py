@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
-from support.indexes.changes import environment, stray_files
+from support.indexes.changes import stray_files
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine
@@ -63,14 +62,7 @@ print(n_encoded)
 
 
 def run(path, moment):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, path, moment],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return run_python("-c", SCRIPT, path, moment)
 
 
 @pytest.mark.parametrize(("moment", "n_left"), [("document", N - 7), ("before", 0), ("cleaning", 0)])

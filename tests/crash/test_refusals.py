@@ -18,7 +18,6 @@ import logging
 import os
 import random
 import shutil
-import subprocess
 import sys
 import traceback
 from collections import Counter
@@ -31,7 +30,8 @@ from public_calls import CALLS, READING, attempt, check_world, make_world
 from refusals import NOBODY, become_nobody, descriptors, folder_of_anybody, mode_of, only
 from support.faults.torture import SHARE, figure
 from support.indexes import changes
-from support.indexes.changes import SMALL_MERGED_OFTEN, documents, environment, options, stray_files
+from support.indexes.changes import SMALL_MERGED_OFTEN, documents, options, stray_files
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import (
@@ -95,14 +95,7 @@ def test_histories(torture):
 
 def run_this_file(*arguments: object) -> dict[str, int]:
     with folder_of_anybody() as folder:
-        done = subprocess.run(
-            [sys.executable, __file__, str(folder), *map(str, arguments)],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=7200,
-        )
+        done = run_python(__file__, folder, *arguments, timeout_s=7200)
         assert done.returncode == 0, f"{arguments}: {done.stderr[-6000:]}"
         return json.loads(done.stdout)
 
@@ -347,10 +340,19 @@ class History:
         return use, lambda error: None
 
     def retry(self) -> None:
-        """Commit with the same writer: what was collected is still there."""
+        """Commit with the same writer: what was collected is still there.
+
+        A merge in the background may have been committed during the refusal. If its files could not be opened, it
+        has closed the writer.
+        """
         self.counts["retried"] += 1
-        with contextlib.suppress(MergeFailed):  # one in the background, which met the refusal
-            self.writer.commit()
+        error = caught(self.writer.commit)
+        if isinstance(error, IndexClosed):
+            assert "is committed, but cannot be opened" in str(error)
+            self.counts["closed"] += 1
+            self.open_again()
+            return
+        assert error is None or isinstance(error, MergeFailed), repr(error)  # one in the background, as above
         self.committed = content(self.path)
         assert self.committed in self.pending, f"lost: {self.pending}, found {self.committed}"
         self.pending = [dict(self.committed)]

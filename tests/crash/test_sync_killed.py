@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.indexes.changes import environment
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine
@@ -81,14 +79,7 @@ def prepare(folder: Path, path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def kill(folder: Path, path: Path, moment: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, folder, path, moment],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_python("-c", SCRIPT, folder, path, moment)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from support.indexes.changes import environment, stray_files
+from support.indexes.changes import stray_files
 from support.indexes.word_encoder import WordEncoder
+from support.processes import environment
 
 from quarry.engine import Engine
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.indexes.sharded import ENCODER, random_documents
+from support.processes import environment
 
 from quarry import engine
 from quarry.engine import Engine
@@ -18,21 +19,13 @@ from quarry.engine import Engine
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 
 _BUILD = """
-import os, signal, sys, time
+import signal, sys, time
 from pathlib import Path
 from support.indexes.sharded import ENCODER, random_documents
+from support.processes import kill_at_rename
 from quarry import engine
 
 path, moment = sys.argv[1:]
-rename = os.rename
-
-def renamed(source, target):
-    is_root = "MANIFEST" in Path(target).name
-    if moment == "before" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target)
-    if moment == "after" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 def documents():
     yield from random_documents(150)
@@ -42,7 +35,7 @@ def documents():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of shells ignore it
-    os.rename = renamed
+    kill_at_rename("MANIFEST", moment)
     engine.build(documents(), path, encoder=ENCODER, workers=2, overwrite=True)
 """
 
@@ -52,10 +45,8 @@ def start(tmp_path, moment):
     path, script = tmp_path / "idx", tmp_path / "script.py"
     engine.build(random_documents(20), path, encoder=ENCODER)
     script.write_text(_BUILD)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    return subprocess.Popen(
-        [sys.executable, script, path, moment], env=environment, stderr=subprocess.PIPE, start_new_session=True
-    )
+    command = [sys.executable, script, path, moment]
+    return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, start_new_session=True)
 
 
 def staging(tmp_path):

@@ -9,6 +9,7 @@ from quarry.engine.documents.entries import Entry, LeftOutEntry, ReadyEntry, Ref
 from quarry.engine.documents.files.file_documents import documents_of_file, read_content, resolved_name
 from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
 from quarry.engine.documents.folders.table_rows import NotDocumentsError, iterate_rows
+from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
@@ -53,6 +54,9 @@ class FileDocuments:
 class FolderDocuments:
     """The documents of the files of a folder; see `folder_files`.
 
+    A document with the id of another one before it, such as a second row of a table with the same id, is not
+    valid, as in `quarry.engine.sync`: one of the two would be lost.
+
     Args:
         folder: an absolute path.
         columns: of the tables in it.
@@ -74,6 +78,7 @@ class FolderDocuments:
             columns.refuse("no file in the folder is a table", folder)
         self._columns = columns
         self._n_read = 0
+        self._owners: dict[str, str] = {}  # names of files, by the ids of their documents
 
     def __len__(self) -> int:
         return len(self._files)
@@ -88,8 +93,11 @@ class FolderDocuments:
         left_out: list[LeftOutEntry] = []
         for file in self._files:
             for entry in self._entries_of(file):
-                left_out += [entry] if isinstance(entry, LeftOutEntry) else []
-                yield entry
+                if isinstance(entry, LeftOutEntry):
+                    left_out.append(entry)
+                    yield entry
+                else:
+                    yield self._distinct(entry, file.name)
             self._n_read += 1
         if left_out and len(left_out) == len(self._files):
             raise InvalidSetting(
@@ -108,6 +116,21 @@ class FolderDocuments:
             yield RefusedEntry(file.error)
         else:
             raise file.error
+
+    def _distinct(self, entry: Entry, file: str) -> Entry:
+        """Return an entry with its document made, or refused if an earlier one has its id."""
+        try:
+            document = entry.document()
+        except InvalidDocument as error:
+            return RefusedEntry(error)
+        if document.id not in self._owners:
+            self._owners[document.id] = file
+            return ReadyEntry(document)
+        owner = shown(self._owners[document.id])
+        problem = (
+            f"{document.origin}: its id in the index is {shown(document.id)}, which a document of {owner} has too"
+        )
+        return RefusedEntry(InvalidDocument(problem, expected="another id, or another name of the file"))
 
     def close(self) -> None:
         """Do nothing: each file is read at once."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from support.processes import until
 
 from quarry.server.running import listen, make_server
 
@@ -98,9 +103,30 @@ def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
             thread.join()
 
 
-def until(condition: Any, longest_s: float = 20) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + longest_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
+Command = tuple[subprocess.Popen[str], RunningServer, str]
+
+
+@contextlib.contextmanager
+def running_command(*words: object, **variables: str) -> Iterator[Command]:
+    """Run ``quarry serve`` with these arguments on a free port; it is killed at the end, if it still runs.
+
+    Args:
+        *words: arguments of the command.
+        **variables: of its environment; it has none of Quarry otherwise.
+
+    Yields:
+        The process, a client of it, and the names of the indexes as the command printed them.
+    """
+    command = [sys.executable, "-m", "quarry", "serve", *map(str, words), "--port", "0"]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")}
+    with subprocess.Popen(
+        command, env=others | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"serving (.+) at http://([\d.]+):(\d+)/ \(Ctrl\+C stops\)\n", line)
+            assert found, line + process.stderr.read()
+            yield process, RunningServer((found[2], int(found[3])), None), found[1]
+        finally:
+            process.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from support.processes import run_python
 
 from quarry.formats.errors import IndexNotFound, ShardTimeout
 
@@ -40,3 +41,10 @@ def test_an_error_of_the_method_is_raised_as_it_was(error: Exception) -> None:
     else:
         assert type(raised.value) is type(error)
         assert str(raised.value) == str(error)
+
+
+@pytest.mark.parametrize("name", ["QuarryDatasink", "serve_index"])
+def test_a_missing_library_is_named(name: str) -> None:
+    done = run_python("-c", f"import sys; sys.modules['ray'] = None; from quarry.distributed import {name}")
+    assert done.returncode == 1
+    assert "Ray is not installed; expected pip install 'quarry-search[distributed]'" in done.stderr

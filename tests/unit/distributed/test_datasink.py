@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from support.indexes.device_encoder import DeviceEncoder
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
 from support.indexes.striking_encoder import MomentEncoder, StrikingEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import AccessFailed, Engine, IndexExists, InvalidDocument, InvalidSetting, WorkerFailed
@@ -114,28 +111,17 @@ def test_an_actor_that_always_ends(tmp_path):
 
 
 _DRIVER = """
-import os, signal, sys
-from pathlib import Path
+import os, sys
 import quarry.distributed
 import ray
 from quarry.distributed import QuarryDatasink
-from support.indexes.device_encoder import DeviceEncoder
-from support.indexes.sharded import ENCODER, random_documents
+from support.indexes.sharded import ENCODER
+from support.processes import kill_at_rename
 
 path, moment, address = sys.argv[1:]
-rename = os.rename
-
-def renamed(source, target):
-    is_root = "MANIFEST" in Path(target).name
-    if moment == "before" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target)
-    if moment == "after" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-
 paths = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}}
 ray.init(address=address, log_to_driver=False, runtime_env=paths)
-os.rename = renamed
+kill_at_rename("MANIFEST", moment)
 rows = ray.data.from_items([{"id": str(n), "text": f"w{n}"} for n in range(30)], override_num_blocks=1)
 rows.write_datasink(QuarryDatasink(path, encoder=ENCODER, overwrite=True, threads=1))
 """
@@ -145,16 +131,7 @@ rows.write_datasink(QuarryDatasink(path, encoder=ENCODER, overwrite=True, thread
 def test_a_driver_that_is_killed(tmp_path, moment, n_documents):
     path = tmp_path / "idx"
     engine.build(["old"], path, encoder=ENCODER)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    address = ray.get_runtime_context().gcs_address
-    killed = subprocess.run(
-        [sys.executable, "-c", _DRIVER, path, moment, address],
-        env=environment,
-        check=False,
-        timeout=300,
-        capture_output=True,
-        text=True,
-    )
+    killed = run_python("-c", _DRIVER, path, moment, ray.get_runtime_context().gcs_address)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(tmp_path.glob(".quarry-*"))
     with Engine.open(path, encoder=ENCODER) as index:

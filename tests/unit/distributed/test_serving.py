@@ -6,18 +6,15 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from support.indexes.parity import ENCODER, QUERIES, LengthReranker, change, questions, varied_documents
 from support.indexes.sharded import columns
+from support.processes import until
 
 from quarry import engine
 from quarry.distributed.serve_command import open_served
@@ -64,11 +61,8 @@ def processes(shard):
     return sorted(found)
 
 
-def wait_until(is_so, seconds=120):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+def wait_until(condition):
+    until(condition, 120, 0.1)
 
 
 @contextlib.contextmanager
@@ -184,7 +178,7 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
     """The HTTP interface is that of one index; applications that the command started end with it."""
     pytest.importorskip("starlette", reason="the extra server is not installed")
     import ray
-    from support.server.running_server import RunningServer, running
+    from support.server.running_server import running, running_command
 
     from quarry.distributed.deployments import is_serving
     from quarry.server import app
@@ -197,14 +191,9 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
             wanted[name] = answers(server, name)
     statuses = [status for _, status, _ in wanted["docs"][:-1]]
     assert statuses == [200, 200, 422, 200, 200, 200, 200, 200, 404]
-    command = [sys.executable, "-m", "quarry", "serve", f"docs={path}", f"copy={tmp_path / 'copy'}", "--port", "0"]
-    command += ["--ray", ray.get_runtime_context().gcs_address, "--replica-cpus", "0.1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        found = re.fullmatch(r"serving docs, copy at http://([\d.]+):(\d+)/ \(Ctrl\+C stops\)\n", line)
-        assert found, line + process.stderr.read()
-        server = RunningServer((found[1], int(found[2])), None)
+    words = (f"docs={path}", f"copy={tmp_path / 'copy'}", "--ray", ray.get_runtime_context().gcs_address)
+    with running_command(*words, "--replica-cpus", "0.1") as (process, server, names):
+        assert names == "docs, copy"
         assert is_serving("quarry-copy")
         for name in ("docs", "copy"):
             for ours, theirs in zip(answers(server, name), wanted[name], strict=True):
@@ -215,9 +204,6 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.communicate()
     assert is_serving(NAME)
     assert not is_serving("quarry-copy")
     assert len(served.search(QUERIES[0])) == 10

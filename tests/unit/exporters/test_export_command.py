@@ -9,17 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.cli.commands import main
 from quarry.formats.bundle.encoder import load_bundle
 
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "checkpoint")
 
 
 @pytest.fixture

@@ -146,6 +146,15 @@ class TestDeletion:
         assert ask(store).nodes == []
         store.close()
 
+    def test_nested_filters_without_conditions_are_left_out(self, store):
+        kitchen = only(MetadataFilter(key="kind", value="kitchen"))
+        for condition in FilterCondition:
+            given = MetadataFilters(filters=[only(), kitchen, only(only())], condition=condition)
+            expected = MetadataFilters(filters=[kitchen], condition=condition)
+            assert {each.node_id for each in store.get_nodes(filters=given)} == {
+                each.node_id for each in store.get_nodes(filters=expected)
+            }
+
     def test_by_ids_and_filters(self, store):
         kitchen = only(MetadataFilter(key="kind", value="kitchen"))
         store.delete_nodes(["linen", "paper", "nothing"], kitchen)

@@ -21,7 +21,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from support.indexes.sharded import random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
-from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running, until
+from support.processes import until
+from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running
 
 from quarry import engine
 from quarry.formats.errors import IndexNotFound, InvalidSetting
@@ -98,6 +99,26 @@ def test_a_search_has_the_hits_of_the_engine(reader: RunningServer, indexes, nam
             assert answer["answerable"] == hits.answerable
             assert answer["exactness"] == hits.exactness
             assert answer["coverage"] == (None if hits.coverage is None else hits.coverage.to_dict())
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+@pytest.mark.parametrize(
+    "options", [{}, {"mode": "lexical", "explain": True, "k": 3}, {"filter": {"number": 1}}], ids=str
+)
+def test_documents_like_one_are_found(reader: RunningServer, indexes, name: str, options) -> None:
+    liked = str(DOCUMENTS[7]["id"])
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        hits = index.search(like=liked, **options)
+        answer = reader.search(name, like=liked, **options).json
+        assert answer["hits"] == json.loads(json.dumps([hit.to_dict() | {"place": None} for hit in hits]))
+        assert liked not in [hit["id"] for hit in answer["hits"]]
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_a_document_that_is_not_there_has_no_like(reader: RunningServer, name: str) -> None:
+    for request in ({"like": "nobody"}, {"like": "nobody", "rerank": 20}, {"like": "a/b", "query": "w1"}):
+        answer = reader.search(name, **request)
+        assert (answer.status, answer.error["field"]) == (422, "like"), request
 
 
 @pytest.mark.parametrize("name", ["whole", "sharded"])

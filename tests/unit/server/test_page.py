@@ -24,7 +24,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from support.indexes.word_encoder import WordEncoder
-from support.server.running_server import READ_KEY, RunningServer, running, until
+from support.processes import until
+from support.server.running_server import READ_KEY, RunningServer, running
 
 from quarry import engine
 from quarry.server import Access, app

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 pytest.importorskip("uvicorn", reason="serving needs the extra server")
 
-from support.server.running_server import WRITE_KEY, RunningServer
+from support.processes import until
+from support.server.running_server import WRITE_KEY, Command, RunningServer, running_command
 
 from quarry.server.http.figures import Figures, FiguresFolder
 
@@ -25,24 +26,9 @@ N_PROCESSES = 2
 LIMIT_S = 60.0
 
 
-@contextmanager
-def serving(index: Path) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
-    command = [sys.executable, "-m", "quarry", "serve", f"small={index}", "--port", "0"]
-    command += ["--processes", str(N_PROCESSES), "--threads", "1"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")}
-    with subprocess.Popen(
-        command,
-        env=environment | {"QUARRY_WRITE_KEY": WRITE_KEY},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            found = re.search(r"//(127\.0\.0\.1):(\d+)/", process.stdout.readline())
-            assert found, process.stderr.read()
-            yield process, RunningServer((found[1], int(found[2])), None)
-        finally:
-            process.kill()
+def serving(index: Path) -> AbstractContextManager[Command]:
+    words = (f"small={index}", "--processes", N_PROCESSES, "--threads", 1)
+    return running_command(*words, QUARRY_WRITE_KEY=WRITE_KEY)
 
 
 def children_of(process: subprocess.Popen[str]) -> list[int]:
@@ -59,11 +45,8 @@ def children_of(process: subprocess.Popen[str]) -> list[int]:
     return sorted(found)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+def wait_until(condition: Callable[[], object]) -> None:
+    until(condition, LIMIT_S, 0.05)
 
 
 def exists(pid: int) -> bool:
@@ -84,7 +67,7 @@ SEARCHES = r'quarry_http_requests_total\{path="/v1/indexes/\{index\}/search",met
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
 def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(small_index: Path) -> None:
-    with serving(small_index) as (process, server):
+    with serving(small_index) as (process, server, _):
         children = children_of(process)
         assert len(children) == N_PROCESSES
         n_searches = 40
@@ -112,7 +95,7 @@ def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
 def test_no_process_is_left_when_the_first_is_killed(small_index: Path) -> None:
-    with serving(small_index) as (process, _):
+    with serving(small_index) as (process, _, _):
         children = children_of(process)
         process.kill()
         wait_until(lambda: not any(map(exists, children)))

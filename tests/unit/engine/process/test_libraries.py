@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.indexes.changes import environment, prepare
+from support.indexes.changes import prepare
+from support.processes import run_python
 
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import AccessFailed, CorruptFile
@@ -61,14 +60,7 @@ with open_index(Path(sys.argv[1])) as index:
 def test_the_first_search_without_a_descriptor(tmp_path: Path, mode: str, library: str) -> None:
     """The one after it works."""
     prepare("commit", tmp_path / "index")
-    done = subprocess.run(
-        [sys.executable, "-c", SEARCH, str(tmp_path / "index"), mode],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-c", SEARCH, tmp_path / "index", mode, timeout_s=120)
     assert done.returncode == 0, done.stderr
     refused, found = done.stdout.splitlines()
     assert library in refused

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -12,8 +10,8 @@ from concurrent.futures import CancelledError
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.indexes.changes import environment
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine, IndexClosed, InvalidDocument
@@ -184,9 +182,7 @@ def at_exit():
 
 atexit.register(at_exit)
 """
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
-        )
+        done = run_python("-c", script, timeout_s=None)
         assert (done.stdout, done.stderr) == ("in its turn\n", "")
 
 

@@ -20,11 +20,6 @@ from quarry.formats.errors import CorruptFile, InvalidSetting
 TEXTS = ("a cat sat", "the dog")
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "checkpoint")
-
-
 def refused(checkpoint: Path, match: str, path: Path, kind: type[Exception] = CorruptFile) -> None:
     out = checkpoint.parent / "out"
     with pytest.raises(kind, match=match) as caught:

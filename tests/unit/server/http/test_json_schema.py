@@ -62,6 +62,9 @@ QUERY = {"query": "tides"}
         ({"query": "x" * 10_001}, "query", "1 to 10000 characters", "10001"),
         ({"query": ["tides"]}, "query", "string", "['tides']"),
         ({"query": None}, "query", "string", "null"),
+        ({"like": ""}, "like", "1 to 4096 characters", "0"),
+        ({"like": None}, "like", "string", "null"),
+        (QUERY | {"like": "d1"}, "like", "string; one of query, like", "query, like"),
         ({"query": "\ud800"}, "query", "text that UTF-8 can encode", "'\\ud800'"),
         (QUERY | {"k": 0}, "k", "a number from 1 to 1000", "0"),
         (QUERY | {"k": 1001}, "k", "a number from 1 to 1000", "1001"),
@@ -73,7 +76,7 @@ QUERY = {"query": "tides"}
         (QUERY | {"dense_weight": 1.01}, "dense_weight", "a number from 0 to 1", "1.01"),
         (QUERY | {"explain": 1}, "explain", "boolean", "1"),
         (QUERY | {"timeout": 31}, "timeout", "a number from 0 to 30.0", "31"),
-        (QUERY | {"limit": 3}, "limit", "query, k, offset, mode", "'limit'"),
+        (QUERY | {"limit": 3}, "limit", "query, like, k, offset, mode", "'limit'"),
     ],
 )
 def test_a_search_that_is_not_valid_is_refused(body: object, field: str, expected: str, found: str | None) -> None:
@@ -101,6 +104,11 @@ def test_a_batch_that_is_not_valid_is_refused(queries: object, field: str) -> No
     assert raised.value.field == field
 
 
+def test_a_batch_has_no_document_as_its_query() -> None:
+    with pytest.raises(RequestError, match="the field 'like' is unknown"):
+        parse_batch({"queries": ["a"], "like": "d1"}, LIMITS)
+
+
 def test_a_batch_may_not_ask_for_too_many_hits() -> None:
     parse_batch({"queries": ["a"] * 10, "k": 1000}, LIMITS)
     with pytest.raises(RequestError, match="too many hits"):
@@ -126,7 +134,9 @@ def test_all_options_are_given_to_the_engine() -> None:
     }
     wanted = parse_search({"query": "tides", "k": 7, "texts": False, **options}, LIMITS)
     assert (wanted.queries, wanted.k, wanted.has_texts, wanted.options) == (["tides"], 7, False, options)
-    assert set(search_schema(LIMITS)["properties"]) == {"query", "k", "texts", *options}
+    liked = parse_search({"like": "d1", "timeout": 1}, LIMITS)
+    assert (liked.queries, liked.options) == (None, {"like": "d1", "timeout": 1})
+    assert set(search_schema(LIMITS)["properties"]) == {"query", "like", "k", "texts", *options}
     assert set(batch_schema(LIMITS)["properties"]) == {"queries", "k", "texts", *options}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from support.indexes.word_encoder import WordEncoder
 
+from quarry.engine import Engine, build
 from quarry.engine.documents.entries import ReadyEntry, RefusedEntry
 from quarry.engine.documents.folders.sources import FileDocuments, FolderDocuments
 from quarry.engine.documents.tables.columns import Columns
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 
 @pytest.fixture
@@ -38,6 +41,26 @@ def test_a_file_that_is_refused_does_not_stop_the_others(folder: Path) -> None:
     (folder / "a" / "bad.txt").write_bytes(b"\x00\x01\x02 no text")
     kinds = [type(entry) for entry in FolderDocuments(folder, Columns())]
     assert kinds == [RefusedEntry, ReadyEntry, ReadyEntry]
+
+
+def test_a_second_document_with_the_same_id_is_refused_as_by_sync(folder: Path, tmp_path_factory) -> None:
+    (folder / "t.csv").write_text("id,text\n7,one\n8,two\n7,three\n", encoding="utf-8")
+    (folder / "u.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', encoding="utf-8")
+    problems = r"t.csv: row 3.*'t.csv#7', which a document of 't.csv' has too.*u.jsonl: row 2.*'u.jsonl#a'"
+    index = tmp_path_factory.mktemp("index") / "index"
+    report = build(folder, index, encoder=WordEncoder(), skip_invalid=True)
+    assert report.n_skipped == 2
+    assert report.n_replaced == 0
+    assert re.search(problems, " ".join(report.skipped))
+    with Engine.open(index, encoder=WordEncoder(), writable=True) as opened:
+        assert [each.text for each in opened.get(["t.csv#7", "u.jsonl#a"])] == ["one", "x"]
+        opened.delete(opened.ids())
+        opened.commit()
+        assert set(opened.sync(folder).failed) == {"t.csv", "u.jsonl"}
+        with pytest.raises(InvalidDocument, match=r"row 3.*which a document of 't.csv' has too"):
+            opened.add(folder)
+    with pytest.raises(InvalidDocument, match=r"row 3.*which a document of 't.csv' has too"):
+        build(folder, index, encoder=WordEncoder(), overwrite=True)
 
 
 def test_one_file(folder: Path) -> None:
