@@ -1,4 +1,4 @@
-"""A test that hangs is a failure that shows the stacks of all threads."""
+"""A test that hangs fails and shows the stacks of all threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer finds nothing in its first thousands of inputs, nor in the millions of the torture level."""
+"""The fuzzer finds nothing in thousands of inputs, or millions at the torture level."""
 
 from __future__ import annotations
 

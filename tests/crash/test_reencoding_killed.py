@@ -1,4 +1,4 @@
-"""`Engine.reencode` killed at chosen moments: the old index stays, and the next call encodes what is missing."""
+"""`Engine.reencode` killed at chosen moments keeps the old index, and the next call encodes the rest."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_killed(tmp_path, moment, n_left):
         assert index.search("text3 common", k=1)[0].id == "3"
         assert index.verify().n_documents == N
     again = run(path, "never")
-    if is_new:  # there is nothing to do, and the encoder is another one than the script opens the index with
+    if is_new:  # nothing is left to do, and the script opens the index with the previous encoder
         assert again.returncode == 1
         assert "EncoderMismatch" in again.stderr
         Engine.open(path, writable=True).close()

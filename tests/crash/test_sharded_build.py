@@ -1,4 +1,4 @@
-"""A build of shards that is killed leaves the old index until the rename, and the new one after it."""
+"""A killed build of shards leaves the old index before the rename, and the new one after it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_build_that_is_killed(tmp_path, moment, n_documents):
     with Engine.open(path, encoder=ENCODER) as index:
         assert index.verify().n_documents == len(index) == n_documents
         assert len(index.search("w1", k=50)) == n_documents
-    with Engine.open(path, encoder=ENCODER, writable=True) as index:  # deletes what the build has left
+    with Engine.open(path, encoder=ENCODER, writable=True) as index:  # deletes the orphan files of the build
         index.add(["another"])
         index.commit()
         assert len(index) == n_documents + 1

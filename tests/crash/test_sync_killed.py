@@ -1,4 +1,4 @@
-"""`Engine.sync` killed at chosen moments: the index is the old one or the new one, and the next run goes on."""
+"""`Engine.sync` killed at chosen moments leaves the old or the new index, and the next run completes it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def texts(index: Engine) -> dict[str, str]:
 
 
 def prepare(folder: Path, path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Make an index of a folder, and change the folder; return the texts before and after that."""
+    """Build an index of a folder, and change the folder; return the texts before and after."""
     folder.mkdir()
     for number in range(20):
         write(folder / f"{number}.txt", f"old text {number}", OLD)

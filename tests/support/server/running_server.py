@@ -1,4 +1,4 @@
-"""A server that listens on a port of this machine while a test runs, and requests to it."""
+"""A server that listens on a local port while a test runs, and requests to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Answer:
 
 
 class RunningServer:
-    """A server, and a client of it that opens a connection for each request."""
+    """A server, and a client that opens a connection for each request."""
 
     def __init__(self, address: tuple[str, int], server: Any) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class RunningServer:
         return "http://{}:{}/".format(*self.address)
 
     def ask(self, method: str, path: str, body: bytes | str | None = None, **headers: str) -> Answer:
-        """Send one request; underscores in the names of headers are hyphens."""
+        """Send one request; underscores in the names of headers become hyphens."""
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
@@ -65,7 +65,7 @@ class RunningServer:
             connection.close()
 
     def post(self, path: str, value: object, **headers: str) -> Answer:
-        """Send a value of JSON."""
+        """Send a JSON value."""
         return self.ask("POST", path, json.dumps(value), content_type="application/json", **headers)
 
     def search(self, index: str, **request: object) -> Answer:
@@ -79,7 +79,7 @@ class RunningServer:
         return socket.create_connection(self.address, timeout=30)
 
     def stop(self) -> None:
-        """Let it begin to stop, as a signal does."""
+        """Begin to stop the server, as a signal does."""
         self._server.should_exit = True
 
 
@@ -89,7 +89,7 @@ def bearer(key: str = WRITE_KEY) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
-    """Serve an application from a thread."""
+    """Serve an application on a thread."""
     server = make_server(app, grace_s)
     with listen("127.0.0.1", 0) as opened:
         address = opened.getsockname()
@@ -108,11 +108,11 @@ Command = tuple[subprocess.Popen[str], RunningServer, str]
 
 @contextlib.contextmanager
 def running_command(*words: object, **variables: str) -> Iterator[Command]:
-    """Run ``quarry serve`` with these arguments on a free port; it is killed at the end, if it still runs.
+    """Run ``quarry serve`` with these arguments on a free port; kill it at the end if it still runs.
 
     Args:
         *words: arguments of the command.
-        **variables: of its environment; it has none of Quarry otherwise.
+        **variables: of its environment; other variables of Quarry are removed.
 
     Yields:
         The process, a client of it, and the names of the indexes as the command printed them.

@@ -1,4 +1,4 @@
-"""Ray Data writes the index that one process writes; processes and drivers that are killed leave a whole one."""
+"""Ray Data writes the same index as one process, and a complete one if processes or drivers are killed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_with_a_pool_of_actors(tmp_path, wanted):
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
 def test_a_process_that_is_killed(tmp_path, wanted, moment):
-    """Before it writes a file, while it writes one, and after the file is complete, the first time."""
+    """A process that is killed once, before, while or after it writes a file, is replaced."""
     encoder = MomentEncoder(once=str(tmp_path / "once"), moment=moment)
     written = sink(tmp_path / "idx", encoder=encoder)
     dataset(ROWS, 1).write_datasink(written)

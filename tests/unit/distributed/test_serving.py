@@ -1,4 +1,4 @@
-"""Ray Serve: the ranking of one index, and what happens when copies of shards end, hang, or find a commit."""
+"""Ray Serve has the ranking of one index, also when replicas of shards end, hang, or find a commit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are found in /proc"),
 ]
 
-NAME = "quarry-docs"  # as `quarry serve docs=...` names it
+NAME = "quarry-docs"  # as named by `quarry serve docs=...`
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(path, cluster):
-    """Two copies of each of two shards."""
+    """Serve two replicas of each of two shards."""
     from ray import serve
 
     from quarry.distributed import serve_index
@@ -52,7 +52,7 @@ def served(path, cluster):
 
 
 def processes(shard):
-    """The processes of the copies of a shard."""
+    """Return the processes of a shard's replicas."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ def wait_until(condition):
 
 @contextlib.contextmanager
 def load(served):
-    """Searches on another thread for as long as the block; yields the answers, or errors, so far."""
+    """Search on another thread during the block; yields the list of answers and errors so far."""
     answers, stop = [], threading.Event()
 
     def search():
@@ -146,7 +146,7 @@ def test_what_cannot_be_served(served, path, tmp_path):
 
 
 def requests():
-    """Requests to a server, as method, path and body."""
+    """Yield requests to a server, as method, path and body."""
     options = {"k": 5, "filter": {"number": {"$gte": 2}}, "mode": "lexical"}
     yield "POST", "search", {"query": QUERIES[1], "explain": True, **options}
     yield "POST", "search", {"query": "w1", "offset": 3, "min_relevance": 0.2, **options}
@@ -160,7 +160,7 @@ def requests():
 
 
 def answers(server, index):
-    """The answers of a server to `requests`, and the names of its statistics."""
+    """Return a server's answers to `requests`, and the names of its statistics."""
     found = []
     for method, path, body in requests():
         answer = server.ask(
@@ -175,7 +175,9 @@ def answers(server, index):
 
 
 def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, tmp_path):
-    """The HTTP interface is that of one index; applications that the command started end with it."""
+    """The command uses a running application, or starts one and ends it with itself; the HTTP interface is the
+    same.
+    """
     pytest.importorskip("starlette", reason="the extra server is not installed")
     import ray
     from support.server.running_server import running, running_command
@@ -228,7 +230,7 @@ def test_the_command_line_without_a_cluster(path, tmp_path, capsys):
 
 
 def test_a_commit_under_load(served, path, monkeypatch):
-    """Every answer is complete; after a while all copies of all shards answer from the new generation."""
+    """Every answer during a commit is complete, and after a while all replicas answer from the new generation."""
     from quarry.distributed import served_shards
 
     monkeypatch.setattr(served_shards, "_PAGE", {"ids": 4})
@@ -241,7 +243,7 @@ def test_a_commit_under_load(served, path, monkeypatch):
         index.commit()
         wait_until(lambda: len(served) == before + 6)
         wait_until(lambda: not served.search("moonlight").coverage.generations)
-        assert [*first, *ids] == listed  # of the generation before
+        assert [*first, *ids] == listed  # of the previous generation
     errors = [answer for _, answer in answers if isinstance(answer, Exception)]
     assert not errors
     assert all(answer.coverage.is_complete for _, answer in answers)
@@ -249,7 +251,7 @@ def test_a_commit_under_load(served, path, monkeypatch):
 
 
 def test_one_of_two_copies_is_killed_under_load(served):
-    """Nothing is lost: every answer is the same as before."""
+    """All answers are complete and the same as before."""
     wanted = {query: columns(served.search(query, k=5)) for query in QUERIES}
     with load(served) as answers:
         wait_until(lambda: len(answers) > 10)
@@ -284,7 +286,7 @@ def test_a_shard_that_hangs_meets_its_timeout(served):
 
 
 def test_all_copies_of_a_shard_are_killed(served):
-    """An answer without it says so; when it is back, answers are complete again."""
+    """Answers without the shard are marked as partial, and complete again when the shard is back."""
     for process in processes(1):
         os.kill(process, signal.SIGKILL)
     found = served.search("w1", partial=True, timeout=0.5)
@@ -297,7 +299,7 @@ def test_all_copies_of_a_shard_are_killed(served):
 
 
 def test_an_index_that_is_built_again(served, path):
-    """With as many shards it is followed, although its generations are lower; with others every call says so."""
+    """A new index with as many shards is followed despite lower generations; otherwise every call fails."""
 
     def build(n_shards, word):
         documents = [{"id": f"{number}", "text": f"{word} w{number}"} for number in range(40)]

@@ -1,4 +1,4 @@
-"""A server of several processes: what they share, and what happens when one of them or all of them end."""
+"""A server of several processes: shared figures, and the end of one process or of all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def serving(index: Path) -> AbstractContextManager[Command]:
 
 
 def children_of(process: subprocess.Popen[str]) -> list[int]:
-    """The processes that answer requests, without the resource tracker of multiprocessing."""
+    """Return the processes that answer requests, without the resource tracker of multiprocessing."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -71,7 +71,7 @@ def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
         children = children_of(process)
         assert len(children) == N_PROCESSES
         n_searches = 40
-        for _ in range(n_searches):  # each on a connection of its own, which either process accepts
+        for _ in range(n_searches):  # each on a new connection, which either process accepts
             assert server.search("small", query="bread").json["hits"]
         wait_until(lambda: figure(server, SEARCHES) == n_searches)
         assert server.add("small", [{"id": "new", "text": "A zeppelin over the lake."}]).status == 200
@@ -79,7 +79,7 @@ def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
             assert server.search("small", query="zeppelin").json["hits"][0]["id"] == "new"
         wait_until(lambda: figure(server, r'quarry_documents_added_total\{index="small"\}') == 1)
         wait_until(lambda: figure(server, SEARCHES) == 2 * n_searches)
-        time.sleep(1.0)  # what a process has counted within the last second is lost with it
+        time.sleep(1.0)  # counts of the last second are lost with a process
 
         os.kill(children[0], signal.SIGKILL)
         wait_until(lambda: len(children_of(process)) == N_PROCESSES and children[0] not in children_of(process))
@@ -131,7 +131,7 @@ def test_figures_of_processes_are_added_and_survive_a_restart(tmp_path: Path) ->
     total = second.total(other)
     assert (total.requests["/", "GET", 200], total.documents["small", "added"]) == (5, 7)
     assert (total.cpu_s, total.n_in_progress, total.resident_bytes) == (3.0, 3, 110)
-    again = FiguresFolder(tmp_path, 0, 1.0)  # in place of the first
+    again = FiguresFolder(tmp_path, 0, 1.0)  # replaces the first
     total = again.total(Figures(resident_bytes=50))
     assert (total.requests["/", "GET", 200], total.cpu_s) == (5, 2.0)
     assert (total.n_in_progress, total.resident_bytes) == (0, 50)

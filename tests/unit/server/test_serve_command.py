@@ -1,4 +1,4 @@
-"""The command ``quarry serve`` as a process: what it prints, how it ends, and what it refuses."""
+"""The command ``quarry serve`` as a process: its output, its end, and its errors."""
 
 from __future__ import annotations
 

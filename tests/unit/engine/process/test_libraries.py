@@ -1,4 +1,4 @@
-"""Libraries that are loaded when they are first needed, while the system refuses their files."""
+"""Libraries that are loaded on first use, while no file can be opened."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ with open_index(Path(sys.argv[1])) as index:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of descriptors")
 @pytest.mark.parametrize(("mode", "library"), [("lexical", "Stemmer"), ("dense", "simsimd")])
 def test_the_first_search_without_a_descriptor(tmp_path: Path, mode: str, library: str) -> None:
-    """The one after it works."""
+    """A search that cannot load a library raises an error, and the next search works."""
     prepare("commit", tmp_path / "index")
     done = run_python("-c", SEARCH, tmp_path / "index", mode, timeout_s=120)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Shards that fail or are late: an error by default, with `partial` the rest, labeled as such."""
+"""Shards that fail or are late raise an error, or with `partial` the others answer and the result says so."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def folder(sound, tmp_path):
 
 
 def damage(folder, section):
-    """Change a byte of a section of the one segment of a shard; the name of the shard's folder."""
+    """Change a byte of a section in a shard's only segment; return the name of the shard's folder."""
     name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
     (path,) = (folder / name).glob("*.seg")
     container = ContainerReader(Directory(path.parent), path.name, FileKind.SEGMENT)
@@ -65,7 +65,7 @@ def opened(path, **options):
 
 
 def others():
-    """The ids of the documents of all other shards."""
+    """Return the ids of the documents of all other shards."""
     return {document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) != BROKEN}
 
 
@@ -100,7 +100,9 @@ def test_a_shard_that_fails(folder, section, mode):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_the_ranking_of_a_partial_answer_is_that_of_the_shards_that_answered(folder, tmp_path, mode):
-    """Also if it shows only when texts are read: then the statistics are still those of all shards."""
+    """The ranking uses the statistics of the shards that answered, also if the failure shows only when texts are
+    read.
+    """
     damage(folder, "doc_lengths")
     kept = [document for document in DOCUMENTS if document["id"] in others()]
     engine.build(kept, tmp_path / "one", encoder=ENCODER)
@@ -150,7 +152,7 @@ def test_a_partial_answer_is_complete_if_every_shard_answers(sound):
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_a_shard_that_is_late(sound, mode):
-    """It does not take the time of the others: they are asked on after it was found to be missing."""
+    """A late shard does not use up the time of the others, which are asked after it was found missing."""
     with opened(sound) as index:
         name = load_newest_shard_set(Directory(sound)).folders[BROKEN]
         hangs = threading.Event()
@@ -257,7 +259,7 @@ def test_an_index_is_built_again_while_its_shards_are_refreshed(folder, monkeypa
 
 @pytest.mark.parametrize("shards", [None, 3])
 def test_an_index_is_replaced_by_one_of_the_other_kind(tmp_path, shards):
-    """An open index follows the one at its path, sharded or not, and until there is one says so."""
+    """An open index follows the index at its path, sharded or not, and raises IndexNotFound if there is none."""
     path = tmp_path / "idx"
     engine.build(DOCUMENTS[:30], path, encoder=ENCODER, shards=shards)
     engine.build(DOCUMENTS[30:100], tmp_path / "other", encoder=ENCODER, shards=None if shards else 3)
