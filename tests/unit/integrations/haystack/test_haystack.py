@@ -165,6 +165,24 @@ class TestRetriever:
         assert found.id == "linen"
         again.get_component("retriever")._store.close()
 
+    @pytest.mark.parametrize(
+        "kind", [QuarryBM25Retriever, QuarryEmbeddingRetriever, QuarryHybridRetriever, QuarryRetriever]
+    )
+    def test_a_retriever_is_described_and_made_again(self, filled, kind):
+        """Outside a pipeline there is nothing that allows the module of the store."""
+        described = kind(filled, top_k=1, filters={"field": "id", "operator": "==", "value": "ship"}).to_dict()
+        again = kind.from_dict(described)
+        assert again.to_dict() == described
+        assert again._store.count_documents() == filled.count_documents()
+        again._store.close()
+
+    @pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", True, []], ids=repr)
+    def test_a_wrong_number_of_documents_is_an_error_at_once(self, filled, wrong):
+        with pytest.raises(InvalidSetting, match="top_k is out of range"):
+            QuarryHybridRetriever(filled, top_k=wrong)
+        with pytest.raises(InvalidSetting, match="top_k is out of range"):
+            QuarryHybridRetriever(filled).run("ocean", top_k=wrong)
+
     def test_texts_are_encoded_without_embeddings(self, filled):
         (best, *_) = QuarryHybridRetriever(filled).run("a ship on the ocean")["documents"]
         assert (best.id, best.embedding) == ("ship", None)
