@@ -82,10 +82,10 @@ def check_codes(hits, query, path, k=10):
     """Check that hits are the k best by inner products of decoded rows, with the added dimension of l2."""
     snapshot = Snapshot(Directory(path))
     metric, scores = Metric.of(snapshot.manifest), {}
-    asked = metric.queries(query[None])[0]
+    stored_query = metric.queries(query[None])[0]
     for segment in snapshot.segments:
         rows = StoredVectors(segment).vectors(np.arange(segment.reader.n_rows))
-        products = metric.scores(asked, rows @ asked)
+        products = metric.scores(stored_query, rows @ stored_query)
         found = np.maximum.reduceat(products, segment.reader.centroids.offsets[:-1])
         live = np.arange(len(found)) if segment.deleted is None else np.flatnonzero(~segment.deleted)
         scores |= zip(segment.reader.ids.many(live), found[live].tolist(), strict=True)

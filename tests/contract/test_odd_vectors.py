@@ -258,7 +258,7 @@ def test_the_default_finds_what_is_as_good_as_the_best(indexes, collection, stor
 
 
 @pytest.mark.parametrize("collection", [one_vector, tiny], ids=lambda each: each.__name__)
-def test_where_nothing_can_be_measured_nothing_is(indexes, collection):
+def test_degenerate_collections_have_no_measurements(indexes, collection):
     snapshot = Snapshot(Directory(indexes(collection, "int8")[0]))
     quantizer = snapshot.segments[0].quantizer
     assert quantizer is not None

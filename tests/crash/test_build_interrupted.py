@@ -54,7 +54,7 @@ def test_at_chosen_moments(tmp_path, change, name):
     assert run_this_file("moments", change, name, tmp_path) == dict.fromkeys(MOMENTS, "old")
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not there")
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 @pytest.mark.parametrize("change", ["commit", "merge"])
 def test_killed_at_a_system_call(tmp_path, change, torture):
     """A process that the kernel kills at a system call leaves the old or the new index."""

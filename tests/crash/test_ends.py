@@ -231,7 +231,7 @@ def pairs() -> list[tuple[str, str]]:
     return [(state, list(ENDS)[number % len(ENDS)]) for number, state in enumerate(STATES)]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals end no program in order on this system")
+@pytest.mark.skipif(os.name == "nt", reason="signals do not end programs cleanly on this system")
 @pytest.mark.parametrize(("state", "end"), pairs())
 def test_the_interpreter_ends(state, end, tmp_path, torture):
     for number in range(figure(*REPEATS)):

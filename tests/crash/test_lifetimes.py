@@ -61,7 +61,7 @@ class TestReadOnly:
         assert medium.refused
         assert content(path) == before
 
-    @pytest.mark.skipif(not shutil.which("unshare"), reason="no namespaces to mount in")
+    @pytest.mark.skipif(not shutil.which("unshare"), reason="unshare is not installed")
     def test_a_read_only_mount(self, path):
         script = (
             "from support.indexes.changes import open_index; from pathlib import Path\n"

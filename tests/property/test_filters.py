@@ -53,7 +53,7 @@ def found(document_filter, condition, snapshot):
 
 @few
 @given(st.lists(collections, min_size=1, max_size=3), several, st.data())
-def test_what_passes(parts, conditions, data):
+def test_a_filter_matches_like_plain_python(parts, conditions, data):
     deleted = [sorted(data.draw(st.sets(st.integers(0, len(docs) - 1), max_size=len(docs) - 1))) for docs in parts]
     live = {
         (number, n): fields_of(doc_id, *docs[n])

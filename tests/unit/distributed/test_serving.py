@@ -25,7 +25,7 @@ from quarry.formats.errors import BackendUnavailable, EncoderMismatch
 pytest.importorskip("ray", reason="the extra distributed is not installed")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are found in /proc"),
+    pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc"),
 ]
 
 NAME = "quarry-docs"  # as named by `quarry serve docs=...`

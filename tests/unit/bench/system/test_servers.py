@@ -17,7 +17,7 @@ def folder(tmp_path: Path, small_corpus: list[dict[str, object]]) -> Path:
 
 
 def test_a_server_of_the_model_context_protocol(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="the measurement needs it")
+    pytest.importorskip("mcp", reason="the measurement needs this library")
     out = tmp_path / "out.jsonl"
     assert main(["mcp", str(folder), "--starts", "1", "--queries", "3", "--out", str(out)]) == 0
     (record,) = read_records(out)
@@ -28,8 +28,8 @@ def test_a_server_of_the_model_context_protocol(folder: Path, tmp_path: Path) ->
 
 
 def test_a_server_under_load(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("starlette", reason="the measurement needs it")
-    pytest.importorskip("uvicorn", reason="the measurement needs it")
+    pytest.importorskip("starlette", reason="the measurement needs this library")
+    pytest.importorskip("uvicorn", reason="the measurement needs this library")
     out = tmp_path / "out.jsonl"
     assert main(["serve", str(folder), "--clients", "2", "--seconds", "2", "--out", str(out)]) == 0
     (record,) = read_records(out)

@@ -19,7 +19,7 @@ from quarry.engine.thresholds import Thresholds
 DOCUMENTS = random_documents(300)
 QUERIES = random_queries(20)
 
-needs_sigkill = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+needs_sigkill = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on this system")
 
 
 def hits(path, **options):

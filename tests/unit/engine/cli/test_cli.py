@@ -415,7 +415,7 @@ def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path
     process.stderr.close()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the locale of POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX locales")
 def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, index: Path) -> None:
     """In an ASCII locale, texts on the command line are read as UTF-8."""
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -445,7 +445,7 @@ def interrupts():
 
 
 @pytest.mark.usefixtures("interrupts")
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_an_interruption_is_exit_code_130(repository: Path, index: Path) -> None:
     process = start(repository, "search", index, "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin

@@ -73,7 +73,7 @@ class TestWorkAhead:
             with pytest.raises(StopIteration):
                 next(futures)
 
-    def test_nothing_is_under_way_behind_the_block(self):
+    def test_no_work_is_running_after_the_block(self):
         running: set[int] = set()
         began = threading.Event()
 

@@ -253,17 +253,17 @@ def test_shards_of_different_settings_are_refused(folder, tmp_path):
 
 def test_a_gathering_does_not_ask_a_missing_shard_again():
     def answer(shard):
-        asked.append(shard)
+        called.append(shard)
         if shard == 1:
             raise CorruptFile("broken")
         return -shard
 
-    threads, asked = ShardThreads(3, 1), []
+    threads, called = ShardThreads(3, 1), []
     gathering = Gathering(threads, ["a", "b", "c"], allow_partial=True)
     assert gathering.run(answer) == {0: 0, 2: -2}
     assert gathering.missing == {1: "broken"}
     assert gathering.run(answer, [1, 2]) == {2: -2}
-    assert sorted(asked) == [0, 1, 2, 2]
+    assert sorted(called) == [0, 1, 2, 2]
     threads.close()
 
 

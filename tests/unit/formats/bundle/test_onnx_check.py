@@ -94,7 +94,7 @@ def test_functions_and_training(path):
 
 
 @pytest.mark.parametrize("operator", ["Loop", "Scan", "GreedySearch"])
-def test_what_may_never_end(path, operator):
+def test_operators_that_may_never_end_are_refused(path, operator):
     refused(path, model(nested(helper.make_node(operator, ["x"], ["y"]), 1)), f"never end.*found {operator}")
 
 

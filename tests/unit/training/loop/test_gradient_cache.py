@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.training.tiny_run import tiny_encoder, words
 
-torch = pytest.importorskip("torch", reason="the loop is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from quarry.training.loop.gradient_cache import GradientCache  # noqa: E402
 from quarry.training.loop.optimizer import OptimizerSettings, make_optimizer  # noqa: E402
