@@ -275,9 +275,7 @@ def test_the_metric_of_an_encoder_can_be_chosen(tmp_path):
 
 @pytest.mark.parametrize("shards", [None, 4])
 def test_the_first_documents_fix_the_norm_of_l2(tmp_path, shards):
-    """The first documents fix the norm also of an empty index, and shards without documents use that of the
-    others.
-    """
+    """The first documents fix the norm also of an empty index; shards without documents use that of the others."""
     generator = np.random.default_rng(0)
     vectors = (generator.standard_normal((60, DIM)) * 20).astype(np.float32)
     docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]

@@ -41,9 +41,7 @@ def sphere(generator, n):
 
 
 def outliers(generator):
-    """Return vectors of which one in a hundred is up to 65,000 times as long, or 1e20 times as short, as the
-    others.
-    """
+    """Return vectors of which 1 % are up to 65,000 times as long, or up to 1e20 times as short, as the others."""
     vectors = sphere(generator, N_ROWS)
     vectors[::100] *= np.float32(10) ** generator.uniform(-20, np.log10(LARGEST), len(vectors[::100]))[
         :, None

@@ -101,9 +101,7 @@ class TestDeleted:
                 index.commit()
 
     def test_a_lock_file_that_is_deleted_under_a_writer(self, path):
-        """A writer whose lock file was deleted neither commits nor deletes files, because another writer may be
-        active.
-        """
+        """A writer whose lock file was deleted changes nothing, because another writer may be active."""
         with open_index(path, writable=True) as first:
             first.add(documents(NEW))
             (path / LOCK_NAME).unlink()

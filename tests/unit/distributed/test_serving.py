@@ -175,9 +175,7 @@ def answers(server, index):
 
 
 def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, tmp_path):
-    """The command uses a running application, or starts one and ends it with itself; the HTTP interface is the
-    same.
-    """
+    """The command uses a running application, or starts one and ends it with itself."""
     pytest.importorskip("starlette", reason="the extra server is not installed")
     import ray
     from support.server.running_server import running, running_command

@@ -390,9 +390,7 @@ def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[
 
 
 def test_an_unknown_field_is_one_line_of_warning(repository: Path, index: Path) -> None:
-    """An unknown field prints one line of warning; run in a new process, because pytest turns warnings into
-    errors.
-    """
+    """An unknown field prints one line of warning, shown in a new process, as pytest raises warnings."""
     for field, n_lines in (("letter", 1), ("letters", 0), ("id", 0)):
         only = json.dumps({field: {"$in": ["x", 1000]}})
         process = start(repository, "search", index, "ship", "sea", "--filter", only, stdout=subprocess.PIPE)

@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_rotation():
 
 @pytest.mark.parametrize("n", [1024, 6000])
 def test_none_if_vectors_vary_equally_in_all_dimensions(n):
-    """With as many rows as dimensions, the largest variances of a sample are large by chance."""
+    """No rotation is trained although some axes of a small sample are long by chance."""
     assert train_rotation(alike(n, 256), 64, 0) is None
 
 

@@ -57,9 +57,7 @@ def decoded(made, lists, codes):
 
 
 def found_by_codes(made, vectors, owners, query, setting):
-    """Return the share of the best documents by decoded codes that a search finds, where any of several tied ones
-    counts.
-    """
+    """Return the share of the best documents by decoded codes that a search finds; tied ones count as found."""
     turned = made.rotate(query[None])[0].astype(np.float64)
     lists, codes = VectorCoder(made, 1).code(vectors)
     scores = decoded(made, lists, codes) @ turned
@@ -76,8 +74,7 @@ def found_by_codes(made, vectors, owners, query, setting):
 
 
 def needed_rows(made, vectors, owners, query, k, nprobe):
-    """Return the number of rows that must be rescored to find each of the best k documents in the first lists;
-    float64.
+    """Return the number of rows to rescore to find each of the best k documents in the first lists, float64.
 
     Rows whose scores differ by less than the rounding error count as better.
     """

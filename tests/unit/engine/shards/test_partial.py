@@ -99,9 +99,7 @@ def test_a_shard_that_fails(folder, section, mode):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_the_ranking_of_a_partial_answer_is_that_of_the_shards_that_answered(folder, tmp_path, mode):
-    """The ranking uses the statistics of the shards that answered, also if the failure shows only when texts are
-    read.
-    """
+    """The ranking uses the statistics of the shards that answered, unless the failure shows only in texts."""
     damage(folder, "doc_lengths")
     kept = [document for document in DOCUMENTS if document["id"] in others()]
     engine.build(kept, tmp_path / "one", encoder=ENCODER)
