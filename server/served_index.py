@@ -116,7 +116,8 @@ class ServedIndex:
             options: the other options.
         """
         if queries is None:
-            return [self._engine.search(None, k, **options)]
+            # mypy selects an overload without `like`
+            return [self._engine.search(None, k, **options)]  # type: ignore[list-item, arg-type]
         return self._engine.search(queries, k, **options)
 
     def get(self, ids: Sequence[str]) -> list[Document]:

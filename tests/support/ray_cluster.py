@@ -14,7 +14,10 @@ LOCK = Path(tempfile.gettempdir()) / f"quarry-ray-tests-{os.getuid() if hasattr(
 
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[None]:
-    """Start a cluster with two CPUs, and stop it at the end; wait while another process has one."""
+    """Start a cluster with two CPUs, and stop it at the end; wait while another process has one.
+
+    Ray is given a device too, whether the machine has one or not, so that tasks can reserve it.
+    """
     import fcntl
 
     import quarry.distributed  # noqa: F401  # must precede ray
@@ -26,6 +29,7 @@ def ray_cluster() -> Iterator[None]:
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         ray.init(
             num_cpus=2,
+            num_gpus=1,
             include_dashboard=False,
             object_store_memory=80 << 20,
             log_to_driver=False,

@@ -474,7 +474,8 @@ def test_a_shard_that_disappears(tmp_path: Path) -> None:
     engine.build(
         [{"id": f"moon {number}", "text": "the moon"} for number in range(20)], path, encoder=ENCODER, shards=3
     )
-    with app({"sky": path}, encoder=ENCODER) as served, running(served) as server:
+    access = Access(write_key=WRITE_KEY)
+    with app({"sky": path}, encoder=ENCODER, access=access) as served, running(served) as server:
         shard = sorted(path.glob("shard-*"))[1]
         shard.rename(tmp_path / "away")
         for _ in range(2):
@@ -485,11 +486,18 @@ def test_a_shard_that_disappears(tmp_path: Path) -> None:
             assert 0 < len(answer.json["hits"]) == coverage["n_reached"] < coverage["n_documents"] == 20
             assert answer.json["exactness"] == "partial"
             failed = server.search("sky", query="moon")
-            assert (failed.status, failed.error["type"]) == (503, "IndexNotFound")
+            assert (failed.status, failed.error["type"]) == (503, "ShardNotFound")
+            for change in (
+                server.add("sky", [{"id": "sun", "text": "the sun"}]),
+                server.ask("DELETE", "/v1/indexes/sky/documents/moon%200", **bearer()),
+            ):
+                assert (change.status, change.error) == (503, failed.error)
+                assert change.headers["retry-after"]
             assert server.ask("GET", "/health").status == 503
             assert str(tmp_path) not in answer.body.decode() + failed.body.decode()
         (tmp_path / "away").rename(shard)
         assert len(server.search("sky", query="moon", k=20).json["hits"]) == 20
+        assert server.add("sky", [{"id": "sun", "text": "the sun"}]).status == 200
         assert server.ask("GET", "/health").status == 200
 
 
