@@ -190,7 +190,7 @@ def test_an_answer_of_no_shard_is_an_error(folder):
 
 
 def test_the_shard_of_the_document_of_a_search_is_late(sound):
-    """Without that document there is no query, so that is an error also if answers may be partial."""
+    """A late shard of the example document is an error also with `partial`, because there is no query."""
     doc_id = next(document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) == BROKEN)
     with opened(sound) as index:
         threads, hangs = index._view._threads, threading.Event()
@@ -239,7 +239,7 @@ def test_a_shard_that_disappears_while_the_index_is_open(folder, tmp_path):
 
 
 def test_an_index_is_built_again_while_its_shards_are_refreshed(folder, monkeypatch):
-    """The folders that a build has deleted in between are not reported as missing."""
+    """Folders of shards that a build has replaced are not reported as missing."""
     is_newest, built = ShardSet.is_newest, []
 
     def is_newest_and_then_built(shard_set, directory):
