@@ -342,8 +342,8 @@ class TestReusedObjects:
                 deep = {"list": [n]}
                 doc = {"id": str(n), "text": f"word{n}", "metadata": {"deep": deep}}
                 yield Document(**doc) if n % 2 else doc
-                deep["list"][0] = self.SPOILED[number]
-                doc["metadata"][3] = doc["text"] = doc["id"] = self.SPOILED[number]
+                deep["list"][0] = self.UNSTORABLE[number]
+                doc["metadata"][3] = doc["text"] = doc["id"] = self.UNSTORABLE[number]
 
         build(docs(), tmp_path / "index")
         with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
@@ -356,7 +356,7 @@ class TestReusedObjects:
 
     @pytest.mark.parametrize("number", range(len(UNSTORABLE)))
     def test_what_is_wrong_from_the_beginning_is_named(self, tmp_path, number):
-        doc = {"id": "bad", "text": "word", "metadata": {"deep": [self.SPOILED[number]]}}
+        doc = {"id": "bad", "text": "word", "metadata": {"deep": [self.UNSTORABLE[number]]}}
         with pytest.raises(InvalidDocument, match=r"document 2 \(id 'bad'\): field 'metadata"):
             build(["fine", doc], tmp_path / "index")
 
