@@ -237,8 +237,8 @@ def test_the_interpreter_ends(state, end, tmp_path, torture):
     for number in range(figure(*REPEATS)):
         path = tmp_path / str(number) / "index"
         prepare("commit", path)
-        options = ("-X", "dev", "-W", "ignore::DeprecationWarning")
-        done = run_python(*options, __file__, path, state, end, timeout_s=120)
+        flags = ("-X", "dev", "-W", "ignore::DeprecationWarning")
+        done = run_python(*flags, __file__, path, state, end, timeout_s=120)
         assert (done.returncode, done.stderr) == (ENDS[end][1], ""), f"{state}, {end}: {done.stderr[-3000:]}"
         found = content(path)
         assert found in possible(state), f"{state}, {end}: {sorted(found)}"
