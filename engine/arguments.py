@@ -10,7 +10,17 @@ import numpy as np
 
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["checked_flag", "checked_integer", "checked_seconds", "is_masked", "is_one_of", "iterator_of", "shown"]
+__all__ = [
+    "checked_flag",
+    "checked_integer",
+    "checked_number",
+    "checked_seconds",
+    "is_masked",
+    "is_one_of",
+    "iterator_of",
+    "lone_surrogate",
+    "shown",
+]
 
 _SHOWN_CHARACTERS = 60
 _LONGEST_S = 86_400
@@ -33,17 +43,20 @@ def checked_seconds(value: object, name: str) -> float:
     Raises:
         InvalidSetting: it is not a number from 0 to a day.
     """
-    if value is None:
-        return 0.0
+    return 0.0 if value is None else float(checked_number(value, name, 0, _LONGEST_S))
+
+
+def checked_number(value: object, name: str, low: float, high: float) -> int | float:
+    """Return a number, Python's or NumPy's, as an int or a float.
+
+    Raises:
+        InvalidSetting: it is no number, or not within `low` and `high`.
+    """
     number: object = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= _LONGEST_S:
-        raise InvalidSetting(
-            f"{name} is out of range",
-            expected=f"seconds from 0 to {_LONGEST_S}, or None",
-            actual=shown(value),
-            setting=name,
-        )
-    return float(number)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not low <= number <= high:
+        expected = f"a number from {low} to {high}"
+        raise InvalidSetting(f"{name} is out of range", expected=expected, actual=shown(value), setting=name)
+    return number
 
 
 def checked_integer(value: object, name: str, low: int, high: int) -> int:
@@ -91,3 +104,12 @@ def is_masked(value: object) -> bool:
 def is_one_of(value: object, names: Container[str]) -> bool:
     """Return whether a value is a str, and one of the names."""
     return isinstance(value, str) and value in names
+
+
+def lone_surrogate(text: str) -> int | None:
+    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return error.start
+    return None

@@ -31,6 +31,7 @@ from quarry.engine.index.memory import memory_bytes
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index_reader import IndexReader, View
+from quarry.engine.indexer.commits.generation import CommittedGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.listing.documents import StoredDocuments
@@ -487,8 +488,10 @@ class Engine(IndexReader):
         return report
 
     @finishes_before_exit
-    def commit(self) -> int:
-        """Make all additions and deletions visible and durable in one step; return the generation.
+    def commit(self) -> CommittedGeneration:
+        """Make all additions and deletions visible and durable in one step; return the generation, an integer.
+
+        Its attribute `n_replaced` is how many of the added documents later ones with the same id replaced.
 
         Afterwards segments are merged in the background, if there are many or much in them is deleted; each merge
         makes a generation of its own. Exact answers (see `Hits.exactness`) do not change by a merge, to the last
@@ -502,20 +505,15 @@ class Engine(IndexReader):
                 others are merged without it.
             InvalidSetting: committed, but the memory limit is now too low for the index. A note says so.
         """
-        return self._commit()[0]
-
-    @finishes_before_exit
-    def _commit(self) -> tuple[int, int]:
-        """Commit, and return the generation and how many added documents later ones with the same id replaced."""
         writer = self._require_writer()
-        generation, n_replaced = writer.commit()
+        generation = CommittedGeneration(*writer.commit())
         try:
             self._follow()
             writer.raise_merge_failure()
         except Exception as error:
             error.add_note(f"Generation {generation} was committed.")
             raise
-        return generation, n_replaced
+        return generation
 
     @finishes_before_exit
     def merge(self, retrain: bool = False, *, progress: ProgressSetting = False) -> int:

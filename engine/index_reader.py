@@ -11,7 +11,7 @@ import numpy.typing as npt
 from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import checked_id, id_list
-from quarry.engine.filtering.filter import AllOf, parse_filter
+from quarry.engine.filtering.filter import join_conditions, parse_filter
 from quarry.engine.index.view import IndexView
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchKeywords, SearchOptions
@@ -205,9 +205,7 @@ class IndexReader(ABC):
             has_phrases = request.query is not None and request.operators
             phrases = phrase_condition(request.query or "", view.settings) if has_phrases else None
             conditions = parts if phrases is None else [*parts, phrases]
-            return view.facets(
-                request, AllOf(tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
-            )
+            return view.facets(request, join_conditions(conditions) if conditions else None)
 
         return self._read(answer)
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Self, TypedDict
 
-import numpy as np
-
-from quarry.engine.arguments import checked_flag, is_one_of, shown
+from quarry.engine.arguments import checked_flag, checked_integer, checked_number, is_one_of, shown
 from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fusion, Mode
-from quarry.engine.filtering.filter import AllOf, Condition, HasId, Negation, parse_filter
+from quarry.engine.filtering.filter import Condition, HasId, Negation, join_conditions, parse_filter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import METRICS
@@ -276,7 +274,7 @@ class SearchOptions:
             InvalidFilter: the filter is not valid.
         """
         parts = self._conditions()
-        return AllOf(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
+        return join_conditions(parts) if parts else None
 
     def _conditions(self) -> list[Condition]:
         only: list[Condition] = [] if self.filter is None else [parse_filter(self.filter)]
@@ -332,34 +330,13 @@ def _check_names(given: Mapping[str, object], options: type) -> None:
 
 
 def _check_integer(options: object, name: str, low: int, high: int) -> None:
-    value = _plain_value(options, name)
-    if type(value) is not int or not low <= value <= high:
-        raise InvalidSetting(
-            f"{name} is out of range",
-            expected=f"an integer from {low} to {high}",
-            actual=shown(value),
-            setting=name,
-        )
+    """Check a field; a NumPy scalar is replaced by a Python number."""
+    checked = checked_integer(getattr(options, name), name, low, high)
+    object.__setattr__(options, name, checked)  # the options are frozen, and the value stays the same
 
 
 def _check_number(options: object, name: str, low: float, high: float) -> None:
-    value = _plain_value(options, name)
-    if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
-        raise InvalidSetting(
-            f"{name} is out of range",
-            expected=f"a number from {low} to {high}",
-            actual=shown(value),
-            setting=name,
-        )
-
-
-def _plain_value(options: object, name: str) -> object:
-    """Return a field's value; a NumPy scalar is replaced by a Python number, in the field too."""
-    value: object = getattr(options, name)
-    if isinstance(value, np.generic):
-        value = value.item()
-        object.__setattr__(options, name, value)  # the options are frozen, and the value stays the same
-    return value
+    object.__setattr__(options, name, checked_number(getattr(options, name), name, low, high))
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -8,7 +8,8 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -41,6 +42,7 @@ _COMMIT_S = 30.0
 _NO_LISTS = 1 << 62
 
 
+@dataclass(frozen=True, eq=False)
 class Reencoding:
     """The documents of an index, encoded again.
 
@@ -48,7 +50,7 @@ class Reencoding:
     become those of the index, in one commit that changes encoder and settings too. If there is a work index of the
     same encoder, it is continued; documents that have changed since are encoded again.
 
-    Args:
+    Attributes:
         writer: of the index.
         directory: of the index.
         encoder: the new one.
@@ -57,22 +59,16 @@ class Reencoding:
         progress: see `quarry.engine.progress`.
     """
 
-    def __init__(
-        self,
-        writer: IndexWriter,
-        directory: Directory,
-        encoder: Encoder,
-        threads: int,
-        thresholds: Thresholds,
-        progress: ProgressSetting,
-    ) -> None:
-        self._writer = writer
-        self._directory = directory
-        self._encoder = encoder
-        self._threads = threads
-        self._thresholds = thresholds
-        self._progress = progress
-        self._path = directory.path / WORK_FOLDER
+    writer: IndexWriter
+    directory: Directory
+    encoder: Encoder
+    threads: int
+    thresholds: Thresholds
+    progress: ProgressSetting
+
+    @property
+    def _path(self) -> Path:
+        return self.directory.path / WORK_FOLDER
 
     def run(self) -> int:
         """Encode the documents and commit; return the generation. Nothing is done if the encoder is the same one.
@@ -83,17 +79,17 @@ class Reencoding:
             QuarryError: as `IndexWriter.add` and `commit` raise it; the index is unchanged.
         """
         while True:
-            snapshot = self._writer.snapshot()
+            snapshot = self.writer.snapshot()
             try:
                 before = snapshot.manifest
-                if _is_same(before.encoder, self._encoder):
+                if _is_same(before.encoder, self.encoder):
                     return before.generation
-                self._encode(snapshot, _new_settings(before.settings, self._encoder))
+                self._encode(snapshot, _new_settings(before.settings, self.encoder))
             finally:
                 snapshot.close()
             with GenerationFiles(Directory(self._path)) as files:
-                committed = _Replacement(self._directory, before, files)
-                generation = self._writer.rewrite(committed.compose, self._encoder)
+                committed = _Replacement(self.directory, before, files)
+                generation = self.writer.rewrite(committed.compose, self.encoder)
             if committed.is_made:
                 shutil.rmtree(self._path, ignore_errors=True)
                 return generation
@@ -101,14 +97,12 @@ class Reencoding:
     def _encode(self, snapshot: Snapshot, settings: IndexSettings) -> None:
         """Make the documents of the work index those of a snapshot."""
         directory = self._work_directory(settings)
-        collecting = replace(self._thresholds, list_rows=_NO_LISTS, training_rows=_NO_LISTS)
+        collecting = replace(self.thresholds, list_rows=_NO_LISTS, training_rows=_NO_LISTS)
         fresh = settings if _manifest_of(directory) is None else None
-        work = IndexWriter(
-            directory, self._encoder, self._threads, fresh=fresh, thresholds=collecting, merges=True
-        )
+        work = IndexWriter(directory, self.encoder, self.threads, fresh=fresh, thresholds=collecting, merges=True)
         with closing(work):
             self._update(work, snapshot)
-        finishing = IndexWriter(directory, self._encoder, self._threads, thresholds=self._thresholds)
+        finishing = IndexWriter(directory, self.encoder, self.threads, thresholds=self.thresholds)
         with closing(finishing), closing(finishing.snapshot()) as collected:
             kinds = {segment.reader.centroids.kind for segment in collected.segments}
             if kinds:  # a quantizer is trained on all documents, not on those of the first commit
@@ -118,11 +112,11 @@ class Reencoding:
         """Return the folder of the work index; one of another encoder, or that cannot be read, is deleted."""
         if self._path.is_dir():
             found = _manifest_of(Directory(self._path))
-            if found is None or found.settings != settings or not _is_same(found.encoder, self._encoder):
+            if found is None or found.settings != settings or not _is_same(found.encoder, self.encoder):
                 shutil.rmtree(self._path, ignore_errors=True)
         with system_errors("made", self._path):
             self._path.mkdir(exist_ok=True)
-        return Directory(self._path, limits=self._thresholds.writing)
+        return Directory(self._path, limits=self.thresholds.writing)
 
     def _update(self, work: IndexWriter, snapshot: Snapshot) -> None:
         """Add what the work index lacks, delete what the index has no more, and commit from time to time."""
@@ -130,7 +124,7 @@ class Reencoding:
         try:
             work.delete(doc_id for document in _documents(done) if snapshot.find(doc_id := document.id) is None)
             n_total = len(snapshot)
-            with Progress(self._progress, "reencoding") as bar:
+            with Progress(self.progress, "reencoding") as bar:
                 missing = self._missing(snapshot, done, bar, n_total)
                 for first in missing:
                     try:
@@ -150,7 +144,7 @@ class Reencoding:
                 if not document.full_text.strip():
                     raise InvalidDocument(
                         f"document {shown(document.id)} has no text that could be encoded again",
-                        path=self._directory.path,
+                        path=self.directory.path,
                     )
                 yield document
 

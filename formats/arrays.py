@@ -1,4 +1,4 @@
-"""Names of the array types of files: one name, one dtype."""
+"""Names of array types: one name, one dtype."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import numpy.typing as npt
 __all__ = [
     "AnyArray",
     "BoolArray",
+    "Float16Array",
     "Float32Array",
+    "Float64Array",
+    "Int8Array",
+    "Int32Array",
     "Int64Array",
     "UInt8Array",
     "UInt32Array",
@@ -20,7 +24,11 @@ __all__ = [
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Float16Array: TypeAlias = npt.NDArray[np.float16]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+Int8Array: TypeAlias = npt.NDArray[np.int8]
+Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 __all__ = [
     "AccessFailed",
@@ -63,6 +63,14 @@ __all__ = [
     "TruncatedFile",
     "WorkerFailed",
 ]
+
+
+class _Details(TypedDict, total=False):
+    """The keyword arguments that all errors have; see `QuarryError`."""
+
+    path: str | Path | None
+    expected: object
+    actual: object
 
 
 class QuarryError(Exception):
@@ -140,26 +148,10 @@ class InvalidFilter(InvalidQuery):
 
 
 class InvalidSetting(QuarryError):
-    """A setting has a value that is not valid.
+    """A setting has a value that is not valid; `setting` is the name of the argument, if there is one."""
 
-    Args:
-        message: the error in one sentence.
-        path: of the file or folder, if there is one.
-        expected: the expected value.
-        actual: the value that was found.
-        setting: name of the argument, if there is one.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        path: str | Path | None = None,
-        expected: object = None,
-        actual: object = None,
-        setting: str | None = None,
-    ) -> None:
-        super().__init__(message, path=path, expected=expected, actual=actual)
+    def __init__(self, message: str, *, setting: str | None = None, **details: Unpack[_Details]) -> None:
+        super().__init__(message, **details)
         self.setting = setting
 
 
@@ -169,24 +161,13 @@ class EncodingFailed(QuarryError):
     The exception that the function raised is the cause. Documents that were added before are kept.
 
     Args:
-        message: the call that failed.
-        path: of the file or folder, if there is one.
-        expected: the expected value.
-        actual: the error of the function, or the value that it returned.
+        message: the call that failed; `actual` is the error of the function, or the value that it returned.
         documents: documents that were read and not added, in their order; `Engine.add` takes them as they are.
             Those that follow them were not read yet.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        path: str | Path | None = None,
-        expected: object = None,
-        actual: object = None,
-        documents: Sequence[Any] = (),
-    ) -> None:
-        super().__init__(message, path=path, expected=expected, actual=actual)
+    def __init__(self, message: str, *, documents: Sequence[Any] = (), **details: Unpack[_Details]) -> None:
+        super().__init__(message, **details)
         self.documents = tuple(documents)
 
     @property
@@ -212,12 +193,6 @@ class AccessFailed(QuarryError, OSError):
 
     The message names the path and a remedy. This is an OSError too, with the `errno` and `strerror` of the
     original error, which is its cause.
-
-    Args:
-        message: the operation that failed.
-        path: the file or folder.
-        expected: the remedy.
-        error: the original error.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import math
 import reprlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -225,7 +225,7 @@ class Manifest(RootFile):
             "parent_id": self.parent_id,
             "settings": _settings_to_fields(self.settings),
             "encoder": _encoder_to_fields(self.encoder),
-            "segments": [_segment_to_fields(segment) for segment in self.segments],
+            "segments": [asdict(segment) for segment in self.segments],
             "quantizers": [record.to_fields() for record in self.quantizers],
         }
 
@@ -281,36 +281,12 @@ def _parse_dense_weight(fields: Fields) -> float:
 
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
-    metric = settings.metric
-    known = {"name": metric.name, "dim": metric.dim, "norm": metric.norm} if metric else None
-    return {
-        **({"metric": known} if known else {}),
-        "dim": settings.dim,
-        "representation": settings.representation,
-        "representation_settings": settings.representation_settings,
-        "beta": settings.beta,
-        "centroids": settings.centroids,
-        "code_bytes": settings.code_bytes,
-        "language": settings.language,
-        "analysis_rules": settings.analysis_rules,
-        "k1": settings.k1,
-        "b": settings.b,
-        "seed": settings.seed,
-    }
+    fields = asdict(settings)
+    return fields if settings.metric else {name: value for name, value in fields.items() if name != "metric"}
 
 
 def _encoder_to_fields(encoder: EncoderRecord) -> dict[str, object]:
     return {"name": encoder.name, "identity": encoder.identity, "normalise": encoder.normalize}
-
-
-def _segment_to_fields(segment: SegmentRecord) -> dict[str, object]:
-    return {
-        "file": segment.file.to_fields(),
-        "tombstones": segment.tombstones.to_fields() if segment.tombstones else None,
-        "quantizer": segment.quantizer,
-        "n_docs": segment.n_docs,
-        "n_deleted": segment.n_deleted,
-    }
 
 
 def _parse_manifest(fields: Fields, commit_id: bytes, path: Path, has_metric: bool) -> Manifest:

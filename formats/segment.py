@@ -10,6 +10,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -192,7 +193,7 @@ def segment_fields(
         "centroids": centroids,
         "nlist": nlist,
         "code_bytes": code_bytes,
-        "fit": fit.to_fields() if fit else None,
+        "fit": asdict(fit) if fit else None,
     }
 
 

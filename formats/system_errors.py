@@ -88,10 +88,6 @@ def mode_at(path: Path) -> int:
 def checked_path(value: str | os.PathLike[str], name: str) -> Path:
     """Convert an argument of a public function to a path.
 
-    Args:
-        value: the argument.
-        name: its name, for messages.
-
     Raises:
         InvalidSetting: it is not a path, or an empty one, it cannot be encoded, or it is relative to a folder that
             was deleted.

@@ -190,8 +190,8 @@ class ServedIndex:
                 threads=self._models.threads,
             ) as index:
                 count = change(index)
-                generation, n_replaced = index._commit()
-                done.set_result(Written(count - n_replaced, generation))
+                generation = index.commit()
+                done.set_result(Written(count - generation.n_replaced, generation))
         except BaseException as error:
             if done.done():
                 _log.exception("%s: closing it after a commit failed", self.name)

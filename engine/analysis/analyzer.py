@@ -7,6 +7,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ __all__ = [
     "LocatedTerms",
     "Units",
     "WordUnits",
+    "cached_analyzer",
 ]
 
 MAX_TERM_BYTES = 64
@@ -191,6 +193,12 @@ class Analyzer:
         if rules != RULES:
             raise InvalidSetting("text analyzed by other rules", expected=RULES, actual=rules)
         return cls(language)
+
+
+@lru_cache(maxsize=16)
+def cached_analyzer(language: str, rules: int) -> Analyzer:
+    """Return the analyzer of an index, see `Analyzer.from_settings`; it is kept with its caches."""
+    return Analyzer.from_settings(language, rules)
 
 
 class _Words:

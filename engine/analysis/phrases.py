@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
-from quarry.engine.analysis.analyzer import STOP_WORD_MARK, Analyzer, Units
+from quarry.engine.analysis.analyzer import STOP_WORD_MARK, Analyzer, Units, cached_analyzer
 from quarry.engine.analysis.positions import WordPosition, locate_words
 from quarry.engine.analysis.words import is_unspaced, split_words
 
@@ -167,9 +166,4 @@ def open_phrase(text: str, language: str, rules: int) -> Phrase:
     Raises:
         InvalidSetting: this version of Quarry has other rules, or no stemmer for the language.
     """
-    return Phrase(text, _analyzer(language, rules))
-
-
-@lru_cache(maxsize=16)
-def _analyzer(language: str, rules: int) -> Analyzer:
-    return Analyzer.from_settings(language, rules)
+    return Phrase(text, cached_analyzer(language, rules))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quarry.engine.attempts.job import BuildJob, WrittenBatch, packed_encoder
@@ -30,6 +31,7 @@ def check_metric(settings: IndexSettings) -> None:
         )
 
 
+@dataclass(eq=False)
 class BuildAttempt:
     """Collects what other processes have written for one index.
 
@@ -37,7 +39,7 @@ class BuildAttempt:
     ends before the commit is visible, the index is as it was, and the next writer deletes the files of the
     attempt; if it ends after that, the commit is complete.
 
-    Args:
+    Attributes:
         index: folder of the index.
         writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
         settings: of the new index.
@@ -46,22 +48,13 @@ class BuildAttempt:
         skip_invalid: whether documents that cannot be encoded are left out.
     """
 
-    def __init__(
-        self,
-        index: Path,
-        writer: IndexWriter | NewShards,
-        settings: IndexSettings,
-        encoder: EncoderSource,
-        thresholds: Thresholds,
-        skip_invalid: bool,
-    ) -> None:
-        self._index = index
-        self._writer = writer
-        self._settings = settings
-        self._encoder = encoder
-        self._thresholds = thresholds
-        self._skip_invalid = skip_invalid
-        self._staging: Path | None = None
+    index: Path
+    writer: IndexWriter | NewShards
+    settings: IndexSettings
+    encoder: EncoderSource
+    thresholds: Thresholds
+    skip_invalid: bool
+    _staging: Path | None = field(default=None, init=False)
 
     def start(self) -> BuildJob:
         """Make a folder for the files of this attempt, and describe the work.
@@ -70,18 +63,18 @@ class BuildAttempt:
             InvalidSetting: the encoder cannot be sent to other processes.
             AccessFailed: the operating system refuses the folder.
         """
-        encoder, identity = packed_encoder(self._encoder), open_encoder(self._encoder).identity
-        self._staging = make_staging(self._index)
-        writer = self._writer
+        encoder, identity = packed_encoder(self.encoder), open_encoder(self.encoder).identity
+        self._staging = make_staging(self.index)
+        writer = self.writer
         return BuildJob(
-            index=self._index,
+            index=self.index,
             staging=self._staging,
-            settings=self._settings,
+            settings=self.settings,
             encoder=encoder,
             encoder_identity=identity,
-            thresholds=self._thresholds,
+            thresholds=self.thresholds,
             n_shards=len(writer.writers) if isinstance(writer, NewShards) else None,
-            skip_invalid=self._skip_invalid,
+            skip_invalid=self.skip_invalid,
         )
 
     def commit(self, written: Iterable[WrittenBatch]) -> tuple[int, int]:
@@ -97,7 +90,7 @@ class BuildAttempt:
             QuarryError: nothing was committed, unless it is DurabilityUnknown.
         """
         batches = sorted(written, key=lambda batch: batch.order)
-        writer = self._writer
+        writer = self.writer
         n_tokens = sum(batch.n_tokens for batch in batches)
         if isinstance(writer, NewShards):
             writer.adopt([batch.segments for batch in batches], n_tokens)

@@ -28,10 +28,6 @@ class BatchWriter:
     """Encodes batches of documents, and writes each as one segment, or one for each shard.
 
     Names of files are random, so that no two attempts to write a batch have one in common.
-
-    Args:
-        job: of the build.
-        threads: for encoding.
     """
 
     def __init__(self, job: BuildJob, threads: int = 1) -> None:

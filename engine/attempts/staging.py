@@ -22,9 +22,6 @@ _SUFFIX = re.compile(r"[0-9a-f]{32}")
 def make_staging(index: Path) -> Path:
     """Make a folder for the files of one attempt, on the file system of the index, under a name of its own.
 
-    Args:
-        index: folder of the index.
-
     Raises:
         AccessFailed: the operating system refuses.
     """

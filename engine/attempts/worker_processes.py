@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Self
 
 from quarry.engine.attempts.batch_writer import BatchWriter
@@ -33,10 +32,6 @@ class WorkerProcesses:
     The processes are started by "spawn", so each imports the main module of this one: a program has to begin its
     work under ``if __name__ == "__main__":``. They end with this process, however it ends, and ignore Ctrl-C: this
     process receives it too.
-
-    Args:
-        job: of the build.
-        n_workers: number of processes.
     """
 
     def __init__(self, job: BuildJob, n_workers: int) -> None:
@@ -47,9 +42,7 @@ class WorkerProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all processes, whatever they are doing."""
         for worker in self._workers:
             worker.kill()
@@ -138,22 +131,17 @@ class _Worker:
         self.batch: DocumentBatch | None = None
         self.has_started = False
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
+        self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, job), name="quarry-worker", daemon=True)
         try:
             self._process.start()
         except BaseException:  # such as an interrupt, after which it may run nevertheless
             if self._process.pid is not None:
                 self._process.kill()
-            self._connection.close()
+            self.connection.close()
             raise
         finally:
             theirs.close()
-
-    @property
-    def connection(self) -> Connection:
-        """Readable when there is an answer, or the process has ended."""
-        return self._connection
 
     @property
     def exit_code(self) -> int | None:
@@ -164,15 +152,15 @@ class _Worker:
         """Let the process write a batch; if it has ended, `answer` says so."""
         self.batch = batch
         with contextlib.suppress(OSError):
-            self._connection.send(batch)
+            self.connection.send(batch)
 
     def answer(self) -> _Answer | None:
         """Wait for what the process has to say about its batch; None: it has ended."""
         try:
-            found = self._connection.recv()
+            found = self.connection.recv()
             while found == _READY:
                 self.has_started = True
-                found = self._connection.recv()
+                found = self.connection.recv()
         except (EOFError, OSError):
             return None
         self.batch = None
@@ -185,7 +173,7 @@ class _Worker:
     def join(self) -> None:
         """Wait for the end of the process."""
         self._process.join()
-        self._connection.close()
+        self.connection.close()
 
 
 def _with_answers(workers: list[_Worker]) -> list[_Worker]:

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.backends.faiss_lists import build_faiss_lists, lists_bytes
 from quarry.engine.backends.probing import Probe, ProbingPolicy
@@ -22,6 +21,7 @@ from quarry.engine.backends.protocol import Resources, RowCandidates, SearchPara
 from quarry.engine.backends.row_ids import RowIds
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["FaissBackend"]
@@ -60,14 +60,14 @@ class FaissBackend:
         lists, quantizer = segment.reader.lists, segment.quantizer
         return _held_bytes(np.diff(lists.offsets), segment) if lists is not None and quantizer is not None else 0
 
-    def _live_ids(self) -> npt.NDArray[np.int64]:
+    def _live_ids(self) -> Int64Array:
         """Return the id of each centroid, -1 if its document is deleted: (n_rows,) int64."""
         ids = self._ids.all(self._table.n_rows)
         if self._deleted is not None:
             ids[self._table.row_keep(self._deleted)] = -1
         return ids
 
-    def candidates(self, queries: npt.NDArray[np.float32], parameters: SearchParameters) -> list[Found]:
+    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Found]:
         """See `quarry.engine.backends.protocol.Backend`.
 
         If a filter allows only few documents, or no more than `parameters.n` exist, all of them are candidates. If
@@ -89,15 +89,13 @@ class FaissBackend:
             found += [self._complete(query, each, probe, parameters) for query, each in pairs]
         return found
 
-    def _allowed(self, parameters: SearchParameters) -> npt.NDArray[np.bool_]:
+    def _allowed(self, parameters: SearchParameters) -> BoolArray:
         """Return the documents that may be found: (n_docs,) bool."""
         if parameters.allowed is not None:
             return parameters.allowed
         return np.ones(self._policy.n_docs, bool) if self._deleted is None else ~self._deleted
 
-    def _complete(
-        self, query: npt.NDArray[np.float32], found: Found, probe: Probe, parameters: SearchParameters
-    ) -> Found:
+    def _complete(self, query: Float32Array, found: Found, probe: Probe, parameters: SearchParameters) -> Found:
         """Return what was found for a query if it has k documents; otherwise search with larger extents."""
         while len(found.docs) < parameters.k:
             if self._policy.is_exhaustive(probe):
@@ -106,13 +104,13 @@ class FaissBackend:
             found = self._search(query[None], probe, parameters)[0]
         return found
 
-    def _fill(self, docs: npt.NDArray[np.int64], parameters: SearchParameters) -> npt.NDArray[np.int64]:
+    def _fill(self, docs: Int64Array, parameters: SearchParameters) -> Int64Array:
         """Append the first allowed documents that FAISS did not return, up to k."""
         missing = self._allowed(parameters).copy()
         missing[docs] = False
         return np.concatenate([docs, np.flatnonzero(missing)[: parameters.k - len(docs)]])
 
-    def _search(self, queries: npt.NDArray[np.float32], probe: Probe, parameters: SearchParameters) -> list[Found]:
+    def _search(self, queries: Float32Array, probe: Probe, parameters: SearchParameters) -> list[Found]:
         """Find for each query the best `probe.n_rows` centroids, and the allowed documents that they belong to."""
         set_faiss_threads(parameters.threads if len(queries) > 1 else 1)
         faiss_parameters = self._faiss_parameters(probe.nprobe, parameters.allowed)
@@ -121,7 +119,7 @@ class FaissBackend:
         is_filtered = parameters.allowed is not None
         return [self._owners(query, ids, probe, is_filtered) for query, ids in zip(queries, found, strict=True)]
 
-    def _faiss_parameters(self, nprobe: int, allowed: npt.NDArray[np.bool_] | None) -> Any:  # noqa: ANN401
+    def _faiss_parameters(self, nprobe: int, allowed: BoolArray | None) -> Any:  # noqa: ANN401
         """Return FAISS's parameters of a search; those of the last search are reused if they are the same."""
         last = self._last_parameters
         if last.nprobe != nprobe or last.allowed is not allowed:
@@ -129,9 +127,7 @@ class FaissBackend:
             self._last_parameters = last = _FaissParameters(nprobe, allowed, bitmap)
         return last.faiss
 
-    def _owners(
-        self, query: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], probe: Probe, is_filtered: bool
-    ) -> Found:
+    def _owners(self, query: Float32Array, ids: Int64Array, probe: Probe, is_filtered: bool) -> Found:
         """Return the documents of ascending ids of centroids; ids are -1 if FAISS found too few."""
         found = ids[np.searchsorted(ids, 0) :]
         docs = _distinct(self._ids.docs(found))
@@ -140,25 +136,25 @@ class FaissBackend:
             return UnscoredCandidates(docs, Exactness.PROBED_LISTS)
         return RowCandidates(docs, self._ids.rows(found))
 
-    def _n_probed_rows(self, query: npt.NDArray[np.float32], nprobe: int) -> int:
+    def _n_probed_rows(self, query: Float32Array, nprobe: int) -> int:
         """Return the number of centroids in the lists that are read for a query."""
         lists = self._index.quantizer.search(query[None], nprobe)[1][0]
         return int(self._list_sizes[lists].sum())
 
     @cached_property
-    def _list_sizes(self) -> npt.NDArray[np.int64]:
+    def _list_sizes(self) -> Int64Array:
         """Number of centroids in each list of the FAISS index: (nlist,) int64."""
         lists = self._index.invlists
         return np.array([lists.list_size(number) for number in range(self._policy.nlist)], np.int64)
 
 
-def _held_bytes(sizes: npt.NDArray[np.int64], segment: OpenSegment) -> int:
+def _held_bytes(sizes: Int64Array, segment: OpenSegment) -> int:
     """Return the memory for (nlist,) lists of these sizes."""
     assert segment.quantizer is not None
     return lists_bytes(sizes, segment.quantizer) + RowIds.needed_bytes(segment.reader.centroids.offsets)
 
 
-def _distinct(docs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _distinct(docs: Int64Array) -> Int64Array:
     """Return each of the ascending ordinals once."""
     first = np.ones(len(docs), bool)
     np.not_equal(docs[1:], docs[:-1], out=first[1:])
@@ -177,8 +173,8 @@ class _FaissParameters:
     def __init__(
         self,
         nprobe: int,
-        allowed: npt.NDArray[np.bool_] | None,
-        bitmap: npt.NDArray[np.uint8] | None,
+        allowed: BoolArray | None,
+        bitmap: UInt8Array | None,
     ) -> None:
         import faiss
 
@@ -187,7 +183,7 @@ class _FaissParameters:
         self.faiss: Any = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
 
 
-def _selector(bitmap: npt.NDArray[np.uint8]) -> Any:  # noqa: ANN401
+def _selector(bitmap: UInt8Array) -> Any:  # noqa: ANN401
     """Return FAISS's selector of the centroids in a bitmap."""
     import faiss
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.backends.protocol import BoundedCandidates, Resources, SearchParameters
 from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.arrays import Float32Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ExactBackend"]
@@ -30,9 +30,7 @@ class ExactBackend:
         """Return 0: everything is read from the mapped file."""
         return 0
 
-    def candidates(
-        self, queries: npt.NDArray[np.float32], parameters: SearchParameters
-    ) -> list[BoundedCandidates]:
+    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
         """See `quarry.engine.backends.protocol.Backend`; the best `parameters.n` by final score are among them."""
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
         found: list[BoundedCandidates] = []
@@ -40,9 +38,7 @@ class ExactBackend:
             found += self._search_batch(queries[low : low + batch], parameters)
         return found
 
-    def _search_batch(
-        self, queries: npt.NDArray[np.float32], parameters: SearchParameters
-    ) -> list[BoundedCandidates]:
+    def _search_batch(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
         best = np.maximum.reduceat(self._scores(queries), self._table.offsets[:-1], axis=1)
         excluded = self._deleted if parameters.allowed is None else ~parameters.allowed
         if excluded is not None:
@@ -51,7 +47,7 @@ class ExactBackend:
         pairs = zip(best, rounding.tolist(), strict=True)
         return [BoundedCandidates.of_best(scores, parameters.n, slack, 2 * slack) for scores, slack in pairs]
 
-    def _scores(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def _scores(self, queries: Float32Array) -> Float32Array:
         """Return the scores of all centroids: (n_queries, n_rows) float32."""
         scores = np.empty((len(queries), self._table.n_rows), np.float32)
         for low in range(0, self._table.n_rows, _BATCH_ROWS):

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Int64Array, UInt8Array
 from quarry.formats.vectors.inverted_lists import InvertedLists
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -21,7 +21,7 @@ _PAGE_BYTES = 4096
 _MIN_TABLE_BYTES = 256  # that FAISS reserves for the codes of a list
 
 
-def lists_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
+def lists_bytes(sizes: Int64Array, quantizer: Quantizer) -> int:
     """Return the memory of (nlist,) lists of these sizes: codes, ids of rows, copies of the quantizer's tables.
 
     FAISS allocates a power of two of bytes for the codes of a list. What lies behind the codes is never touched,
@@ -36,7 +36,7 @@ def lists_bytes(sizes: npt.NDArray[np.int64], quantizer: Quantizer) -> int:
     return int(codes.sum()) + 8 * int(sizes.sum()) + copied
 
 
-def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> Any:  # noqa: ANN401
+def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: Int64Array) -> Any:  # noqa: ANN401
     """Build the FAISS index of inverted lists.
 
     Args:
@@ -69,15 +69,15 @@ def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: npt.NDArr
 class _KeptRows:
     """Lists without the rows that are left out, a few lists at a time."""
 
-    def __init__(self, lists: InvertedLists, ids: npt.NDArray[np.int64]) -> None:
+    def __init__(self, lists: InvertedLists, ids: Int64Array) -> None:
         self._rows, self._codes, self._offsets = lists.rows(), lists.codes(), lists.offsets
         self._ids = ids
         self._is_whole = bool(ids.min(initial=0) >= 0)
 
     @cached_property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Int64Array:
         """Number of codes in each list: (nlist,) int64."""
-        sizes: npt.NDArray[np.int64] = np.diff(self._offsets)
+        sizes: Int64Array = np.diff(self._offsets)
         if not self._is_whole:
             for first, stop in _steps(len(sizes)):
                 sizes[first:stop] = np.diff(self._between(first, stop)[2])
@@ -100,9 +100,7 @@ class _KeptRows:
                     number, high - low, faiss.swig_ptr(ids[low:high]), faiss.swig_ptr(codes[low:high])
                 )
 
-    def _between(
-        self, first: int, stop: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    def _between(self, first: int, stop: int) -> tuple[Int64Array, UInt8Array, Int64Array]:
         """Return ids and codes of the rows of the lists first to stop - 1, and the offset of each list."""
         low, high = self._offsets[[first, stop]].tolist()
         bounds = self._offsets[first : stop + 1] - low

@@ -12,12 +12,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
 from quarry.engine.backends.protocol import Resources, RowCandidates, SearchParameters, UnscoredCandidates
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
@@ -31,8 +31,6 @@ _BATCH_RESULTS = 1 << 22  # centroids collected at a time, over all queries
 _ROW_BYTES = 4 + 8 + 4  # level, offset, document
 
 _log = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 Found = UnscoredCandidates | RowCandidates
 
 
@@ -60,7 +58,7 @@ class HnswBackend:
         row_bytes = 2 * segment.reader.centroids.dim + neighbors + _ROW_BYTES
         return int(segment.reader.n_rows * row_bytes) + 8 * segment.record.n_docs
 
-    def candidates(self, queries: npt.NDArray[np.float32], parameters: SearchParameters) -> list[Found]:
+    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Found]:
         """See `quarry.engine.backends.protocol.Backend`."""
         allowed = parameters.allowed
         if allowed is None and self._deleted is not None:
@@ -83,7 +81,7 @@ class HnswBackend:
         return min(math.ceil(parameters.n * rows_per_candidate * self._n_rows / n_rows), self._n_rows)
 
     def _search_batch(
-        self, queries: npt.NDArray[np.float32], parameters: SearchParameters, ef: int, n_rows: int
+        self, queries: Float32Array, parameters: SearchParameters, ef: int, n_rows: int
     ) -> list[Found]:
         if ef * _ROWS_PER_STEP >= n_rows:
             return [UnscoredCandidates(self._all(parameters.allowed), Exactness.EXACT)] * len(queries)
@@ -96,17 +94,17 @@ class HnswBackend:
                 found += self._search_batch(query[None], parameters, ef * _WIDENING, n_rows)
         return found
 
-    def _search(self, queries: npt.NDArray[np.float32], ef: int, threads: int) -> Ints:
+    def _search(self, queries: Float32Array, ef: int, threads: int) -> Int64Array:
         """Return the best rows found: (n_queries, ef) int64, -1 if there are fewer."""
         import faiss
 
         set_faiss_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersHNSW(efSearch=ef)
         _, rows = self._index.search(np.ascontiguousarray(queries), ef, params=parameters)
-        found: Ints = rows
+        found: Int64Array = rows
         return found
 
-    def _candidates_of(self, rows: Ints, allowed: Flags | None) -> RowCandidates:
+    def _candidates_of(self, rows: Int64Array, allowed: BoolArray | None) -> RowCandidates:
         """Return the allowed documents of some rows."""
         rows = np.sort(rows[rows >= 0])
         owners = self._owners[rows]
@@ -115,7 +113,7 @@ class HnswBackend:
             rows, owners = rows[keep], owners[keep]
         return RowCandidates(np.unique(owners).astype(np.int64), rows)
 
-    def _all(self, allowed: Flags | None) -> Ints:
+    def _all(self, allowed: BoolArray | None) -> Int64Array:
         return np.arange(self._n_docs) if allowed is None else np.flatnonzero(allowed)
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.formats.arrays import Float32Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import HnswGraph
 
@@ -23,8 +23,6 @@ __all__ = ["GRAPH_M", "build_graph", "index_of"]
 GRAPH_M = 16
 _EF_CONSTRUCTION = 100  # candidates for the neighbors of a new row
 _BATCH_ROWS = 16384
-
-Floats = npt.NDArray[np.float32]
 
 
 def build_graph(segment: OpenSegment, threads: int) -> HnswGraph:
@@ -95,7 +93,7 @@ def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
     storage.ntotal = n_rows
 
 
-def _scaled_batches(segment: OpenSegment) -> Iterator[Floats]:
+def _scaled_batches(segment: OpenSegment) -> Iterator[Float32Array]:
     """Yield all stored vectors, divided by the largest norm so that float16 can hold them."""
     table, vectors = segment.reader.centroids, StoredVectors(segment)
     scale = np.float32(1 / table.largest_norm if table.largest_norm else 1)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness
+from quarry.formats.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = [
@@ -40,7 +40,7 @@ class UnscoredCandidates:
             in the inverted lists that were read, otherwise APPROXIMATE.
     """
 
-    docs: npt.NDArray[np.int64]
+    docs: Int64Array
     exactness: Exactness
 
     @property
@@ -62,8 +62,8 @@ class RowCandidates:
 
     upper_bound: ClassVar[float] = math.inf
     exactness: ClassVar[Exactness] = Exactness.APPROXIMATE
-    docs: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
+    docs: Int64Array
+    rows: Int64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +77,12 @@ class BoundedCandidates:
     """
 
     exactness: ClassVar[Exactness] = Exactness.EXACT
-    docs: npt.NDArray[np.int64]
-    bounds: npt.NDArray[np.float64]
+    docs: Int64Array
+    bounds: Float64Array
     upper_bound: float
 
     @classmethod
-    def of_best(
-        cls, scores: npt.NDArray[np.float32], n: int, slack: float = 0.0, margin: float = 0.0
-    ) -> BoundedCandidates:
+    def of_best(cls, scores: Float32Array, n: int, slack: float = 0.0, margin: float = 0.0) -> BoundedCandidates:
         """Return the n documents with the largest scores, and all that tie with the last of them.
 
         Args:
@@ -114,8 +112,8 @@ class ScoredCandidates:
             unknown.
     """
 
-    docs: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float32]
+    docs: Int64Array
+    scores: Float32Array
     upper_bound: float
 
     @property
@@ -151,7 +149,7 @@ class SearchParameters:
     n: int
     nprobe: int | None
     threads: int
-    allowed: npt.NDArray[np.bool_] | None = None
+    allowed: BoolArray | None = None
     beta: float | None = None
 
 
@@ -175,7 +173,7 @@ class Backend(Protocol):
     memory is freed with the last reference to it, and a search in progress keeps one.
     """
 
-    def candidates(self, queries: npt.NDArray[np.float32], parameters: SearchParameters) -> Sequence[Candidates]:
+    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> Sequence[Candidates]:
         """Find candidates for each of (n_queries, dim) float32 queries, all finite.
 
         There are about `parameters.n` for each query, and at least the smaller of `parameters.k` and the number

@@ -10,15 +10,14 @@ from __future__ import annotations
 import mmap
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array
 
 __all__ = ["RowIds"]
 
 _ROWS = 8  # rows in a byte of the bitmap
 _BATCH = 1 << 12  # bytes of the bitmap
 _BYTE_BYTES = 4 + 4  # memory for a byte of the bitmap: its document, its first row
-
-Ints = npt.NDArray[np.int64]
 
 
 class RowIds:
@@ -28,7 +27,7 @@ class RowIds:
         offsets: (n_docs + 1,) int64, the first row of each document, ascending.
     """
 
-    def __init__(self, offsets: Ints) -> None:
+    def __init__(self, offsets: Int64Array) -> None:
         n_bytes = -(-np.diff(offsets) // _ROWS)
         firsts = np.cumsum(n_bytes) - n_bytes
         self._docs = np.repeat(np.arange(len(n_bytes), dtype=np.uint32), n_bytes)
@@ -36,16 +35,16 @@ class RowIds:
         self._rows = (offsets[self._docs] + _ROWS * inside).astype(np.uint32)
 
     @staticmethod
-    def needed_bytes(offsets: Ints) -> int:
+    def needed_bytes(offsets: Int64Array) -> int:
         """Return the memory of an instance in bytes."""
         return int((-(-np.diff(offsets) // _ROWS)).sum()) * _BYTE_BYTES
 
-    def all(self, n_rows: int) -> Ints:
+    def all(self, n_rows: int) -> Int64Array:
         """Return the id of each row: (n_rows,) int64.
 
         The array is a mapping of its own, so that its memory is returned to the system at once.
         """
-        ids: Ints = np.frombuffer(mmap.mmap(-1, 8 * n_rows), np.int64)
+        ids: Int64Array = np.frombuffer(mmap.mmap(-1, 8 * n_rows), np.int64)
         bounds = np.append(self._rows, np.uint32(n_rows)).astype(np.int64)
         for low in range(0, len(self._rows), _BATCH):
             high = min(low + _BATCH, len(self._rows))
@@ -54,16 +53,16 @@ class RowIds:
             ids[part[0] : part[-1]] = np.arange(part[0], part[-1]) + first
         return ids
 
-    def rows(self, ids: Ints) -> Ints:
+    def rows(self, ids: Int64Array) -> Int64Array:
         """Return the rows of ids: (n,) int64."""
-        rows: Ints = self._rows[ids >> 3] + (ids & 7)
+        rows: Int64Array = self._rows[ids >> 3] + (ids & 7)
         return rows
 
-    def docs(self, ids: Ints) -> Ints:
+    def docs(self, ids: Int64Array) -> Int64Array:
         """Return the documents of ids: (n,) int64."""
-        docs: Ints = self._docs[ids >> 3].astype(np.int64)
+        docs: Int64Array = self._docs[ids >> 3].astype(np.int64)
         return docs
 
-    def bitmap(self, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    def bitmap(self, allowed: BoolArray) -> UInt8Array:
         """Return the bitmap of the ids of (n_docs,) `allowed` documents: uint8, least significant bit first."""
         return np.take(allowed, self._docs).view(np.uint8) * np.uint8(255)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.backends.protocol import (
     BoundedCandidates,
@@ -21,6 +20,7 @@ from quarry.engine.backends.protocol import (
 from quarry.engine.scoring.float16_query import Float16Query
 from quarry.engine.scoring.int8_query import Int8Query
 from quarry.engine.scoring.ranking import Exactness
+from quarry.formats.arrays import BoolArray, Float32Array, Int8Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ScanBackend"]
@@ -44,7 +44,7 @@ class ScanBackend:
         return 0
 
     def candidates(
-        self, queries: npt.NDArray[np.float32], parameters: SearchParameters
+        self, queries: Float32Array, parameters: SearchParameters
     ) -> list[BoundedCandidates] | list[UnscoredCandidates]:
         """See `quarry.engine.backends.protocol.Backend`; returns `parameters.n`, or all if there are fewer.
 
@@ -56,9 +56,7 @@ class ScanBackend:
         excluded = self._deleted if allowed is None else ~allowed
         return [self._scan(query, parameters.n, excluded) for query in queries]
 
-    def _scan(
-        self, query: npt.NDArray[np.float32], n: int, excluded: npt.NDArray[np.bool_] | None
-    ) -> BoundedCandidates:
+    def _scan(self, query: Float32Array, n: int, excluded: BoolArray | None) -> BoundedCandidates:
         is_int8 = self._table.kind == "int8"
         scores, rounding = self._int8_scores(query) if is_int8 else self._float16_scores(query)
         best = np.maximum.reduceat(scores, self._table.offsets[:-1])
@@ -66,15 +64,15 @@ class ScanBackend:
             best[excluded] = -np.inf
         return BoundedCandidates.of_best(best, n, slack=rounding * self._table.largest_norm)
 
-    def _int8_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
+    def _int8_scores(self, query: Float32Array) -> tuple[Float32Array, float]:
         """Return (n_rows,) float32 approximate scores, and their maximum error for a centroid of length 1."""
         rounded, scores = Int8Query(query), np.empty(self._table.n_rows, np.float32)
         for low, high in self._batches():
             values, scales = self._table.stored_slice(low, high)
-            scores[low:high] = rounded.approximate_scores(cast(npt.NDArray[np.int8], values), scales)
+            scores[low:high] = rounded.approximate_scores(cast(Int8Array, values), scales)
         return scores, rounded.rounding + _FLOAT_ROUNDING * float(np.linalg.norm(query))
 
-    def _float16_scores(self, query: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], float]:
+    def _float16_scores(self, query: Float32Array) -> tuple[Float32Array, float]:
         """Return the same for float16 centroids."""
         rounded, scores = Float16Query(query), np.empty(self._table.n_rows, np.float32)
         for low, high in self._batches():

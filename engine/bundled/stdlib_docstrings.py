@@ -32,41 +32,10 @@ _SKIPPED_FOLDERS = frozenset(
         "distutils",
     }
 )
-_MODULES_WITH_C = (
-    "array",
-    "atexit",
-    "binascii",
-    "builtins",
-    "cmath",
-    "codecs",
-    "collections",
-    "csv",
-    "datetime",
-    "decimal",
-    "errno",
-    "functools",
-    "gc",
-    "io",
-    "itertools",
-    "json",
-    "marshal",
-    "math",
-    "mmap",
-    "operator",
-    "os",
-    "pickle",
-    "random",
-    "select",
-    "signal",
-    "socket",
-    "struct",
-    "sys",
-    "threading",
-    "time",
-    "unicodedata",
-    "weakref",
-    "zlib",
-)
+_MODULES_WITH_C = """
+array atexit binascii builtins cmath codecs collections csv datetime decimal errno functools gc io itertools json
+marshal math mmap operator os pickle random select signal socket struct sys threading time unicodedata weakref zlib
+"""
 _HOMES_OF_OS = frozenset({"posix", "nt"})
 _MIN_CHARACTERS = 20
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -107,7 +76,7 @@ def _all_documents(modules: Collection[str] | None) -> Iterator[StdlibDocument]:
         name = _module_name(path.relative_to(stdlib))
         if modules is None or name in modules:
             yield from _documents_of_source(path, name)
-    for name in _MODULES_WITH_C:
+    for name in _MODULES_WITH_C.split():
         if modules is None or name in modules:
             yield from _documents_of_module(importlib.import_module(name))
 

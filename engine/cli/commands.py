@@ -333,31 +333,15 @@ def _run_search(args: argparse.Namespace) -> int:
     if bool(args.query) == (args.like is not None):
         args.fail("one of QUERY and --like is required")
     only = parse_filter_option(args.filter)
-    from quarry.engine.options import SearchOptions
+    from quarry.engine.options import SearchKeywords, SearchOptions
 
+    options = {name: value for name, value in vars(args).items() if name in SearchKeywords.__annotations__}
+    options["filter"] = only
     with engine.Engine.open(
         args.index, encoder=args.encoder, threads=args.threads, reranker=args.reranker
     ) as index:
         for query in [None] if args.like is not None else _read_queries(args.query):
-            hits = index.search(
-                query,
-                like=args.like,
-                operators=args.operators,
-                k=args.k,
-                offset=args.offset,
-                explain=args.explain,
-                mode=args.mode,
-                filter=only,
-                partial=args.partial,
-                timeout=args.timeout,
-                min_relevance=args.min_relevance,
-                typos=args.typos,
-                fusion=args.fusion,
-                dense_weight=args.dense_weight,
-                candidates=args.candidates,
-                nprobe=args.nprobe,
-                rerank=args.rerank,
-            )
+            hits = index.search(query, k=args.k, **options)
             has_operators = SearchOptions(mode=args.mode, operators=args.operators).operators
             facets = [
                 index.facets(field, query=query, filter=only, operators=bool(has_operators))
@@ -426,8 +410,8 @@ def _run_add(args: argparse.Namespace) -> int:
         args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
     ) as index:
         n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
-        generation, n_replaced = index._commit()
-        _print_fields({"n_added": n_added - n_replaced, "generation": generation}, args.json)
+        generation = index.commit()
+        _print_fields({"n_added": n_added - generation.n_replaced, "generation": generation}, args.json)
     return 0
 
 

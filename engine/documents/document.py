@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from quarry.engine.documents.given_vectors import read_spans, read_vectors
 from quarry.engine.documents.metadata import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, freeze_metadata
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.documents.place import Place, kind_of, shown, surrogate_in
+from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
 
 __all__ = [
@@ -60,7 +58,7 @@ class Document:
     title: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict)
     origin: str = field(default="", repr=False, compare=False)
-    vectors: npt.NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    vectors: Float32Array | None = field(default=None, repr=False, compare=False)
     spans: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
     stored_as: str = field(default="", repr=False, compare=False)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.inflated import InflatedFile
+from quarry.engine.documents.lines import LineReader
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["Entries", "Entry", "LeftOutEntry", "ReadyEntry", "RefusedEntry"]
+__all__ = ["Entries", "Entry", "FileEntries", "LeftOutEntry", "ReadyEntry", "RefusedEntry"]
+
+
+File = TypeVar("File", InflatedFile, LineReader)
 
 
 class Entry(Protocol):
@@ -23,17 +29,33 @@ class Entry(Protocol):
         """
 
 
-class Entries(Protocol):
+class Entries(ABC):
     """The entries of a source, read once, in order."""
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries; raises what nothing after it can be read for."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most sources have nothing to close
         """Close what is open; to be called when reading ends early."""
 
+    @abstractmethod
     def fraction_read(self) -> float | None:
         """How much of the source has been read, 0 to 1; None when its size is not known."""
+
+
+class FileEntries(Entries, Generic[File]):
+    """The entries of a file that is read from its beginning to its end."""
+
+    _file: File
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        self._file.close()
+
+    def fraction_read(self) -> float:
+        """How much of the file, compressed as it is, has been read, 0 to 1."""
+        return self._file.fraction_read()
 
 
 @dataclass(frozen=True, slots=True)

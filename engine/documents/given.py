@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 
 from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.document import Document, document_from
-from quarry.engine.documents.entries import Entry
+from quarry.engine.documents.entries import Entries, Entry
 from quarry.engine.documents.mistaken_sources import is_path, rows_of_table
 from quarry.engine.documents.place import kind_of, shown
 from quarry.engine.documents.tables.columns import Columns, RowEntry
@@ -16,7 +16,7 @@ from quarry.formats.errors import InvalidDocument, InvalidSetting
 __all__ = ["GivenDocuments", "checked_id", "id_list"]
 
 
-class GivenDocuments:
+class GivenDocuments(Entries):
     """The items of an iterable, numbered from 1.
 
     Args:
@@ -47,9 +47,6 @@ class GivenDocuments:
                 yield RowEntry(item, self._columns, f"document {self._n_given}")
             else:
                 self._columns.refuse(f"document {self._n_given} is no mapping but {kind_of(item)}")
-
-    def close(self) -> None:
-        """Do nothing: the items are the caller's."""
 
     def fraction_read(self) -> float | None:
         """How many of the items were taken, if their number is known."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from quarry.engine.arguments import is_masked
 from quarry.engine.documents.place import Place, kind_of
+from quarry.formats.arrays import Float32Array, Float64Array
 
 __all__ = ["MAX_VECTORS", "read_spans", "read_vectors"]
 
@@ -19,7 +20,7 @@ MAX_VECTORS = 1 << 16
 _NUMBERS = "numbers, of shape (dim,) or (n, dim)"
 
 
-def read_vectors(value: object, place: Place) -> npt.NDArray[np.float32]:
+def read_vectors(value: object, place: Place) -> Float32Array:
     """Return the vectors of a document as a new (n, dim) float32 array in row-major order.
 
     Args:
@@ -55,12 +56,12 @@ def read_vectors(value: object, place: Place) -> npt.NDArray[np.float32]:
     return vectors
 
 
-def _to_float32(rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _to_float32(rows: npt.NDArray[Any]) -> Float32Array:
     with np.errstate(over="ignore"):  # infinite numbers are found by the check
         return np.array(rows, np.float32, order="C")
 
 
-def _of_objects(given: npt.NDArray[np.object_], place: Place) -> npt.NDArray[np.float64]:
+def _of_objects(given: npt.NDArray[np.object_], place: Place) -> Float64Array:
     """Convert an array of objects, such as a column of lists in a table, if all of them are numbers."""
     try:
         rows = np.array(given.tolist())

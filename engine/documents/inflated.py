@@ -7,7 +7,6 @@ import io
 import os
 import zlib
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 import zstandard
@@ -65,12 +64,7 @@ class InflatedFile:
             self.stream = self._file
         return self.stream
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES
 """The longest line that is read to its end to reach the next one; few compressed bytes can inflate to many."""
 
 _BUFFER_BYTES = 1 << 18
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EMPTY_LINES = re.compile(rb"(?:\r*+\n++)++")
 _MIN_EMPTY_LINES = 16  # in a row, before the buffer is copied to find how many follow
 
@@ -41,7 +42,7 @@ class LineReader:
         self._n_empty = 0  # in a row, up to the last line
 
     def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
-        """Yield (line number from 1, its bytes without the line break); None when it is too long.
+        """Yield (line number from 1, its bytes without line break and byte order mark); None when it is too long.
 
         A line that is too long is yielded when that is known, and its rest is read before the next one.
         """
@@ -49,6 +50,8 @@ class LineReader:
             while line := self._read(stream, MAX_LINE_BYTES + 2):
                 self._n_lines += 1
                 content = line.rstrip(b"\r\n")
+                if self._n_lines == 1:
+                    content = content.removeprefix(_BYTE_ORDER_MARK)
                 self._n_empty = 0 if content else self._n_empty + 1
                 is_whole = len(content) <= MAX_LINE_BYTES
                 yield self._n_lines, content if is_whole else None

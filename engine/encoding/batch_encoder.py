@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.formats.arrays import Float32Array, Int64Array
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +110,7 @@ class BatchEncoder(Encoder, Protocol[P, Q]):
         """
         ...
 
-    def run_queries(self, prepared: Sequence[Q]) -> npt.NDArray[np.float32] | DeviceVectors:
+    def run_queries(self, prepared: Sequence[Q]) -> Float32Array | DeviceVectors:
         """Encode at least one query: (n, dim) float32, in main memory or on the encoder's device.
 
         Raises:
@@ -168,7 +166,7 @@ class DeviceTokens:
     """
 
     values: torch.Tensor
-    offsets: npt.NDArray[np.int64]
+    offsets: Int64Array
 
 
 @runtime_checkable

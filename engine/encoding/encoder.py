@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.arrays import Float32Array
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
@@ -64,7 +62,7 @@ class Encoder(Protocol):
         """
         ...
 
-    def encode_query(self, text: str) -> npt.NDArray[np.float32]:
+    def encode_query(self, text: str) -> Float32Array:
         """Encode a query: (dim,) float32, with L2 norm 1 if `normalize`.
 
         The vector of a query longer than the encoder's window is the mean over its windows, weighted by their

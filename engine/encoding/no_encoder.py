@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument, InvalidQuery
 from quarry.formats.manifest import EncoderRecord
 
@@ -41,7 +39,7 @@ class NoEncoder:
         del text
         return self._refuse_document()
 
-    def encode_query(self, text: str) -> npt.NDArray[np.float32]:
+    def encode_query(self, text: str) -> Float32Array:
         """Raise InvalidQuery."""
         del text
         raise InvalidQuery(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from quarry.engine.arguments import shown
+from quarry.engine.arguments import lone_surrogate, shown
 from quarry.engine.bundled import BUNDLED, bundled_path, default_bundle_path
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.process.libraries import loading
@@ -113,10 +113,7 @@ def _check_attributes(encoder: Encoder) -> None:
 
 
 def _is_text(value: object, most: int) -> bool:
-    try:
-        return isinstance(value, str) and len(value) <= most and bool(value.encode())
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
+    return isinstance(value, str) and 0 < len(value) <= most and lone_surrogate(value) is None
 
 
 def _encoder_of_functions(source: object) -> Encoder:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
@@ -16,6 +15,7 @@ from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.worker_pool import map_on_threads
+from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidQuery
 
 __all__ = ["encode_queries", "query_texts", "valid_queries"]
@@ -43,7 +43,7 @@ def query_texts(queries: object) -> list[str]:
     return texts
 
 
-def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> npt.NDArray[np.float32] | DeviceVectors:
+def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> Float32Array | DeviceVectors:
     """Encode each of `texts`: (n, dim) float32, on the device of an encoder that works in batches there.
 
     Raises:

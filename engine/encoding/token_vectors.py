@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["TokenVectors", "VectorKind"]
 
@@ -30,9 +29,9 @@ class TokenVectors:
             documents.
     """
 
-    values: npt.NDArray[np.float32]
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    text_mean: npt.NDArray[np.float32]
-    first: npt.NDArray[np.float32]
-    pooled: npt.NDArray[np.float32] | None = None
+    values: Float32Array
+    starts: Int64Array
+    ends: Int64Array
+    text_mean: Float32Array
+    first: Float32Array
+    pooled: Float32Array | None = None

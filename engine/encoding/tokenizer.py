@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.engine.arguments import lone_surrogate
 from quarry.engine.process.libraries import loading
+from quarry.formats.arrays import Int64Array
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import TOKENIZER_NAME
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
@@ -27,12 +28,11 @@ __all__ = [
     "Tokens",
     "check_document",
     "check_query",
-    "lone_surrogate",
     "token_frame",
 ]
 
 
-Ids = npt.NDArray[np.int64]
+Ids = Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,6 @@ class TextTokenizer:
     """The tokenizer of a tokenizer.json, without its padding and truncation.
 
     A call uses one core.
-
-    Args:
-        path: the file.
 
     Raises:
         CorruptFile: the file is not a valid tokenizer; methods raise it too, when the tokenizer fails on a text.
@@ -154,9 +151,6 @@ def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) 
 class BundleTokenizer:
     """The tokenizer of a bundle; its digest is verified.
 
-    Args:
-        bundle: the bundle.
-
     Attributes:
         document_frame: the tokens around a window of a document.
         query_frame: the tokens around a query.
@@ -190,12 +184,3 @@ def check_query(text: str) -> None:
     position = lone_surrogate(text)
     if position is not None:
         raise InvalidQuery("the query holds a lone surrogate", actual=f"one at character {position}")
-
-
-def lone_surrogate(text: str) -> int | None:
-    """Return the position of the first character that UTF-8 cannot encode, None if there is none."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return error.start
-    return None

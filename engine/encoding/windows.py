@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import BoolArray, Int64Array
 
 __all__ = ["WORD", "sentence_end_flags", "window_bounds"]
 
@@ -15,9 +16,7 @@ WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]{1,3}|[^\s\u0e00-\u
 """Words of texts in any script, with the punctuation attached to them."""
 
 
-def window_bounds(
-    text: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], max_tokens: int
-) -> Iterator[tuple[int, int]]:
+def window_bounds(text: str, starts: Int64Array, ends: Int64Array, max_tokens: int) -> Iterator[tuple[int, int]]:
     """Cut tokens into consecutive windows, without overlap and without dropping any.
 
     A window ends at the last sentence end in its last quarter, else at the last word boundary there (a gap between
@@ -47,7 +46,7 @@ def window_bounds(
         yield first, len(ends)
 
 
-def _cut(text: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], first: int, limit: int) -> int:
+def _cut(text: str, starts: Int64Array, ends: Int64Array, first: int, limit: int) -> int:
     """Return the position in ``(first, limit]`` to cut at; tokens exist beyond ``limit``."""
     quarter = limit - max(1, (limit - first) // 4)
     sentence_ends = np.flatnonzero(sentence_end_flags(text, starts[quarter:limit], ends[quarter:limit]))
@@ -75,9 +74,7 @@ _SENTENCE_END = re.compile(
 _LOOK_AHEAD = 16
 
 
-def sentence_end_flags(
-    text: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
+def sentence_end_flags(text: str, starts: Int64Array, ends: Int64Array) -> BoolArray:
     """Return after which tokens a sentence ends.
 
     A sentence ends at ``. ! ?`` and their equivalents in other scripts, with the quotes and brackets that close

@@ -6,13 +6,13 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.arguments import checked_integer
 from quarry.engine.engine import Engine
 from quarry.engine.evaluation.evaluation import rank_queries
 from quarry.engine.evaluation.judgments import JudgedQueries
 from quarry.engine.evaluation.measures import Interval, mean_interval, measure_ndcg
+from quarry.formats.arrays import Float64Array
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["MIN_QUERIES", "TunedWeight", "tune"]
@@ -23,8 +23,6 @@ MIN_QUERIES = 50
 _WEIGHTS = np.linspace(0, 1, 21)
 _N_FOLDS = 5
 _N_FIRST = 10
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +79,14 @@ def tune(index: Engine, queries: JudgedQueries, seed: int = 0) -> TunedWeight:
     return TunedWeight(round(float(_WEIGHTS[_best(quality, before)]), 2), before, gain, n)
 
 
-def _measure(index: Engine, queries: JudgedQueries, weight: float) -> Floats:
+def _measure(index: Engine, queries: JudgedQueries, weight: float) -> Float64Array:
     """Return nDCG@10 of each query with a weight, (n_queries,) float64."""
     rankings = rank_queries(index, queries, _N_FIRST, mode="hybrid", fusion="linear", dense_weight=weight)
     pairs = zip(rankings, queries.judged, strict=True)
     return np.array([measure_ndcg(ranking, judged, _N_FIRST) for ranking, judged in pairs])
 
 
-def _best(quality: Floats, before: float) -> int:
+def _best(quality: Float64Array, before: float) -> int:
     """Return the number of the best weight; of equal ones that nearest to the weight before.
 
     Args:

@@ -40,14 +40,14 @@ similar fields, once for each path while an index is open. ``$exists`` alone cau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import TypeAlias
 
 import numpy as np
 
-from quarry.engine.arguments import iterator_of, shown
+from quarry.engine.arguments import iterator_of, lone_surrogate, shown
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.values import Kind, Scalar, to_scalar
 
@@ -62,6 +62,7 @@ __all__ = [
     "Negation",
     "get_type_name",
     "iterate_comparisons",
+    "join_conditions",
     "parse_filter",
 ]
 
@@ -203,15 +204,16 @@ def parse_filter(raw: object, depth: int = 0) -> Condition:
         raise InvalidFilter(
             "a filter has an empty filter in it, which matches every document", expected="a condition"
         )
-    return _join_conditions([_parse_member(name, value, depth) for name, value in raw.items()])
+    return join_conditions([_parse_member(name, value, depth) for name, value in raw.items()])
 
 
-def _join_conditions(parts: list[Condition]) -> Condition:
+def join_conditions(parts: Sequence[Condition]) -> Condition:
+    """Return the conjunction of some conditions; without any it holds for every document."""
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
 
 def _parse_member(name: object, value: object, depth: int) -> Condition:
-    if not isinstance(name, str) or not _is_encodable(name):
+    if not isinstance(name, str) or lone_surrogate(name) is not None:
         raise InvalidFilter("a filter has a key that is not text", expected="a path", actual=shown(name))
     if name == "$not":
         return Negation(parse_filter(value, depth + 1))
@@ -230,7 +232,7 @@ def _parse_field(path: str, value: object, depth: int) -> Condition:
         return _parse_equal(path, value)
     if not value:
         raise _make_error(path, f"a value, or one of {_FIELD_OPERATORS}", value)
-    return _join_conditions([_parse_operator(path, name, operand, depth) for name, operand in value.items()])
+    return join_conditions([_parse_operator(path, name, operand, depth) for name, operand in value.items()])
 
 
 def _parse_operator(path: str, name: object, operand: object, depth: int) -> Condition:
@@ -298,20 +300,14 @@ def _parse_operand(path: str, value: object) -> Scalar:
     if isinstance(value, np.integer | np.bool_):  # a float32 differs from the number in the metadata
         value = value.item()
     plain = value is None or isinstance(value, str | int | float)
-    unusable = isnan(value) if isinstance(value, float) else isinstance(value, str) and not _is_encodable(value)
+    if isinstance(value, float):
+        unusable = isnan(value)
+    else:
+        unusable = isinstance(value, str) and lone_surrogate(value) is not None
     if not plain or unusable:
         hint = f"{_SCALARS}; $in takes several" if isinstance(value, list | tuple | set) else _SCALARS
         raise _make_error(path, hint, value)
     return to_scalar(value)
-
-
-def _is_encodable(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8, which a lone surrogate cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _make_error(where: str, expected: str, value: object) -> InvalidFilter:

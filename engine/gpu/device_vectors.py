@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+from quarry.formats.arrays import Float32Array
 
 if TYPE_CHECKING:
     import torch
@@ -38,9 +37,9 @@ class DeviceVectors:
         return DeviceVectors(self.values[rows])
 
     @cached_property
-    def host(self) -> npt.NDArray[np.float32]:
+    def host(self) -> Float32Array:
         """The vectors in main memory, (n, dim) float32; copied at the first access, which waits for them."""
         from quarry.engine.gpu.transfer import download
 
-        vectors: npt.NDArray[np.float32] = download(self.values)[0]
+        vectors: Float32Array = download(self.values)[0]
         return vectors

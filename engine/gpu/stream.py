@@ -15,9 +15,6 @@ __all__ = ["SideStream"]
 class SideStream:
     """The stream that a runtime queues its work on; none on the CPU device, which works synchronously.
 
-    Args:
-        place: the device.
-
     Raises:
         BackendUnavailable: torch cannot use the device.
     """

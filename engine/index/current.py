@@ -16,11 +16,7 @@ V = TypeVar("V")
 
 
 class Current(ABC, Generic[V]):
-    """The current view of an index; safe to use from several threads of one process.
-
-    Args:
-        directory: folder of the index.
-    """
+    """The current view of an index; safe to use from several threads of one process."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, path_by_identity
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
+from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.filtering.unknown_fields import UnknownFields
@@ -63,15 +63,6 @@ class ViewResources:
         if record.identity not in self._bundled:
             self._bundled[record.identity] = open_encoder(path_by_identity(record.identity))
         return self._bundled[record.identity]
-
-    def writing_encoder(self, record: EncoderRecord, dim: int) -> Encoder:
-        """Return the encoder of documents for an index with this encoder; one that refuses texts if it is another.
-
-        Args:
-            record: the encoder of the index.
-            dim: length of the stored vectors.
-        """
-        return self.encoder_for(record) if self.has_encoder_of(record) else NoEncoder(dim, record.normalize)
 
     def check_encoder(self, expected: EncoderRecord, path: Path) -> None:
         """Raise unless the encoder is the one that an index was built with.

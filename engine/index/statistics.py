@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from quarry.engine.backends.selection import Choice
+from quarry.engine.index.memory import MemoryPlan
 from quarry.engine.options import DEFAULT_DENSE_WEIGHT, OpenOptions
 from quarry.engine.quantization.drift import drift_statistics
 from quarry.engine.scoring.metric import Metric
+from quarry.engine.search.searcher import Searcher
 from quarry.formats.segment import SEGMENT_PARTS
 from quarry.formats.snapshot import Snapshot
 
@@ -56,18 +57,18 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
 def resource_statistics(
     snapshot: Snapshot,
     options: OpenOptions,
-    choices: Sequence[Choice],
-    resident_bytes: Mapping[str, int],
-    device_bytes: int,
+    searcher: Searcher,
+    plan: MemoryPlan,
+    held: Mapping[str, int],
 ) -> dict[str, object]:
     """Return the backends and the memory of an open snapshot.
 
     Args:
         snapshot: the snapshot.
         options: options that the index was opened with.
-        choices: the backend of each segment.
-        resident_bytes: main memory in bytes by part.
-        device_bytes: memory of accelerators in bytes.
+        searcher: has the backends.
+        plan: of the memory.
+        held: main memory in bytes of the parts that are neither planned nor backends.
 
     Returns:
         backend: the requested backend, and the chosen ones by name with n_segments, n_centroids and the reason.
@@ -77,7 +78,7 @@ def resource_statistics(
     """
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, dict[str, None]] = {}
-    for choice, segment in zip(choices, snapshot.segments, strict=True):
+    for choice, segment in zip(searcher.choices, snapshot.segments, strict=True):
         counts.setdefault(choice.backend, Counter()).update(n_segments=1, n_centroids=segment.reader.n_rows)
         reasons.setdefault(choice.backend, {})[choice.reason] = None
     chosen = {name: {**count, "reason": " / ".join(reasons[name])} for name, count in counts.items()}
@@ -86,8 +87,13 @@ def resource_statistics(
         "memory": {
             "limit_bytes": options.memory_bytes,
             "mapped_bytes": sum(segment.reader.n_bytes for segment in snapshot.segments),
-            "resident_bytes": dict(resident_bytes),
-            "device_bytes": device_bytes,
+            "resident_bytes": {
+                "backends": searcher.resident_bytes,
+                **held,
+                "documents": plan.document_bytes,
+                "quantizers": plan.quantizer_bytes,
+            },
+            "device_bytes": searcher.device_bytes,
         },
     }
 

@@ -10,7 +10,7 @@ from quarry.formats.errors import FormatError
 from quarry.formats.manifest import Manifest, use_newest
 from quarry.formats.snapshot import Snapshot, check_files
 
-__all__ = ["VerifyReport", "verify_index"]
+__all__ = ["VerifyReport", "combine_errors", "verify_index"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def verify_index(directory: Directory, manifest: Manifest | None = None) -> Veri
     while findings := _find_damage(directory, manifest, intact):
         newest = use_newest(directory, lambda newest: newest)
         if newest.commit_id == manifest.commit_id:
-            raise _combine_errors(findings, directory)
+            raise combine_errors(findings, directory)
         manifest = newest  # missing files may have been deleted by a commit
     names = manifest.file_names()
     n_bytes = sum(intact[name] for name in names)
@@ -64,7 +64,8 @@ def _find_damage(directory: Directory, manifest: Manifest, intact: dict[str, int
     return findings
 
 
-def _combine_errors(findings: list[FormatError], directory: Directory) -> FormatError:
+def combine_errors(findings: list[FormatError], directory: Directory) -> FormatError:
+    """Return one error whose message and `findings` are all that were found in a folder."""
     error = FormatError(f"{len(findings)} errors:\n" + "\n".join(map(str, findings)), path=directory.path)
     error.findings = tuple(findings)
     return error

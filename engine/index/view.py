@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
+from quarry.engine.index.base_view import BaseView
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.statistics import index_statistics, resource_statistics
-from quarry.engine.index.stored_documents import stored_document
+from quarry.engine.index.stored_documents import stored_documents
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
@@ -24,31 +24,22 @@ from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors
 from quarry.engine.search.hits.hit_builder import HitBuilder, set_metric_scores
 from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.quoted import search_quoted
-from quarry.engine.search.relevance import RelevanceEstimator, sample_background
-from quarry.engine.search.reranker import rerank
+from quarry.engine.search.relevance import sample_background
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import find_document
-from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["IndexView"]
 
 
-class IndexView:
+class IndexView(BaseView):
     """A snapshot with its searchers: from queries to hits. Safe to use from several threads.
 
     Args:
         snapshot: the snapshot; searches in progress continue when it is closed.
         resources: shared resources.
         before: searcher of another generation, whose backends are reused.
-
-    Attributes:
-        snapshot: the snapshot.
-        metric: of the index.
-        searcher: dense search.
-        filter: documents that pass filters.
     """
 
     def __init__(
@@ -57,10 +48,10 @@ class IndexView:
         resources: ViewResources,
         before: Searcher | None = None,
     ) -> None:
+        super().__init__(snapshot.manifest, snapshot.directory.path, resources)
         self.snapshot = snapshot
         self.metric = Metric.of(snapshot.manifest)
         self._segments = snapshot.segments
-        self._resources = resources
         self._plan = plan_memory(snapshot, resources.options.memory_bytes)
         self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
         self._lexical = LexicalSearcher(snapshot, self._plan.posting_bytes)
@@ -69,14 +60,7 @@ class IndexView:
         )
         self._retriever = Retriever(snapshot.segments, self.searcher, self._lexical)
         self._hits = HitBuilder(snapshot, self.searcher)
-        record = snapshot.manifest.encoder
-        if resources.has_encoder_of(record):
-            resources.encoder_for(record)  # a damaged bundle is an error here, not at the first query
-        self._relevance = RelevanceEstimator(
-            partial(resources.encoder_for, record),
-            resources.has_encoder_of(record),
-            partial(sample_background, snapshot.segments, self.searcher),
-        )
+        self._relevance = self._make_estimator(partial(sample_background, snapshot.segments, self.searcher))
 
     def next_view(self, snapshot: Snapshot, *, is_reusing: bool) -> IndexView:
         """Return the view of another generation.
@@ -90,29 +74,6 @@ class IndexView:
     def with_encoder(self, snapshot: Snapshot, encoder: Encoder) -> IndexView:
         """Return the view of a generation whose vectors are of another encoder."""
         return IndexView(snapshot, replace(self._resources, chosen_encoder=encoder))
-
-    @property
-    def encoder(self) -> Encoder:
-        """The encoder of queries."""
-        return self._resources.encoder_for(self.snapshot.manifest.encoder)
-
-    @property
-    def writing_encoder(self) -> Encoder:
-        """The encoder of documents that are added."""
-        return self._resources.writing_encoder(self.snapshot.manifest.encoder, self.settings.dim)
-
-    def check_encoder(self) -> None:
-        """Raise unless the encoder is the one that the index was built with.
-
-        Raises:
-            EncoderMismatch: it is another one.
-        """
-        self._resources.check_encoder(self.snapshot.manifest.encoder, self.snapshot.directory.path)
-
-    @property
-    def settings(self) -> IndexSettings:
-        """The settings of the index."""
-        return self.snapshot.manifest.settings
 
     @property
     def n_documents(self) -> int:
@@ -133,7 +94,7 @@ class IndexView:
 
     def stored(self, condition: Condition | None) -> StoredDocuments:
         """Return the documents that satisfy a condition, to be read one after another; None: all."""
-        return StoredDocuments(self._segments, self.filter.allowed(condition), self.snapshot.directory.path)
+        return StoredDocuments(self._segments, self.filter.allowed(condition), self._path)
 
     def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
         """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
@@ -150,29 +111,13 @@ class IndexView:
 
     def statistics(self) -> dict[str, object]:
         """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
-        return index_statistics(self.snapshot) | self.resources()
-
-    @cached_property
-    def has_encoder(self) -> bool:
-        """Whether texts have vectors: the index was built with an encoder."""
-        return has_encoder(self.snapshot.manifest.encoder)
-
-    def search(
-        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
-    ) -> list[Hits]:
-        """Return the hits of each query, see `quarry.engine.engine.Engine.search`.
-
-        Args:
-            texts: of the queries; None: `options.mode` is "dense", and there is no reranking.
-            options: of the search.
-            vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
-        """
-        options = options.for_index(self.snapshot.manifest.dense_weight)
-        return search_quoted(self._search, texts, options, vectors, self.settings)
+        options, plan = self._resources.options, self._plan
+        held = {"postings": self._lexical.resident_bytes, "filters": self.filter.resident_bytes}
+        return index_statistics(self.snapshot) | resource_statistics(
+            self.snapshot, options, self.searcher, plan, held
+        )
 
     def _search(self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None) -> list[Hits]:
-        """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
-        reranker = self._resources.find_reranker(options, self.snapshot.directory.path)
         queries: Queries | None = None
         if options.mode == "lexical":
             assert texts is not None
@@ -187,12 +132,7 @@ class IndexView:
                 answers = self._retriever.search_hybrid(texts, queries, options, allowed)
         found = self._build(answers, options)
         set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
-        if reranker is None or texts is None:
-            return found
-        return [
-            rerank(text, hits, reranker, options.k, options.offset)
-            for text, hits in zip(texts, found, strict=True)
-        ]
+        return found
 
     def _queries(self, texts: list[str] | None, vectors: Vectors | None, options: SearchOptions) -> Queries:
         if vectors is not None:
@@ -201,12 +141,12 @@ class IndexView:
         self.check_encoder()
         if options.mode == "hybrid" and options.typos:
             texts = [self._lexical.correct(text, options) for text in texts]
-        return self._resources.encode(texts, self.snapshot.manifest.encoder, self.metric)
+        return self._resources.encode(texts, self._encoder_record, self.metric)
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
-        options = replace(options.for_index(self.snapshot.manifest.dense_weight), typos=False, operators=False)
-        query = find_document(self.snapshot, str(options.like), self.snapshot.directory.path)
+        options = replace(options.for_index(self._dense_weight), typos=False, operators=False)
+        query = find_document(self.snapshot, str(options.like), self._path)
         queries = query.vector(self.metric)
         allowed = self.filter.allowed(options.condition)
         if options.mode == "dense":
@@ -233,26 +173,4 @@ class IndexView:
 
     def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
-        found = []
-        for doc_id in ids:
-            place = self.snapshot.find(doc_id)
-            if place:
-                found.append(stored_document(doc_id, *place, self.metric, with_vectors=with_vectors))
-        return found
-
-    def resources(self) -> dict[str, object]:
-        """Return backends and memory, see `quarry.engine.index.statistics.resource_statistics`."""
-        resident_bytes = {
-            "backends": self.searcher.resident_bytes,
-            "postings": self._lexical.resident_bytes,
-            "filters": self.filter.resident_bytes,
-            "documents": self._plan.document_bytes,
-            "quantizers": self._plan.quantizer_bytes,
-        }
-        return resource_statistics(
-            self.snapshot,
-            self._resources.options,
-            self.searcher.choices,
-            resident_bytes,
-            self.searcher.device_bytes,
-        )
+        return stored_documents(self.snapshot, ids, self.metric, with_vectors=with_vectors)

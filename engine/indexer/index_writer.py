@@ -71,6 +71,7 @@ class IndexWriter(BatchWriter):
         wait_s: seconds to wait for another writer to release the lock.
 
     Attributes:
+        lock: of the index, held until `close`.
         n_tokens: tokens encoded so far.
         n_rows: centroids made so far.
 
@@ -101,12 +102,12 @@ class IndexWriter(BatchWriter):
         self._pid = os.getpid()
         self._mutex = threading.RLock()
         self._owns_lock = lock is None
-        self._lock = lock or WriteLock(directory.path, wait_s)
+        self.lock = lock or WriteLock(directory.path, wait_s)
         self._state = WriterState(directory.path)
         self.n_tokens = self.n_rows = 0
         try:
             root = make_root(directory, fresh, encoder) if fresh else None
-            self._committer = Committer(directory, self._lock, root, self._state)
+            self._committer = Committer(directory, self.lock, root, self._state)
         except BaseException:
             self._release_lock()
             raise
@@ -131,11 +132,6 @@ class IndexWriter(BatchWriter):
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
         self._changes = CollectedChanges(self._directory, self._committer, plan, self._analyzer.terms)
-
-    @property
-    def lock(self) -> WriteLock:
-        """The lock of the index, held until `close`."""
-        return self._lock
 
     @property
     def metric(self) -> Metric:
@@ -271,11 +267,7 @@ class IndexWriter(BatchWriter):
             return self._changes.check_updates(doc_ids, changes, is_skipping=is_skipping)
 
     def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
-        """Change metadata at the next commit.
-
-        Args:
-            changes: returned by `check_updates`.
-        """
+        """Change metadata at the next commit."""
         with self._mutex:
             self.check_open()
             self._changes.update(changes)
@@ -442,7 +434,7 @@ class IndexWriter(BatchWriter):
         finally:
             self._merges.abandon()
             if self._state.has_orphan_files:
-                collect_garbage(self._directory, self._lock)
+                collect_garbage(self._directory, self.lock)
 
     def _release(self) -> None:
         try:
@@ -453,7 +445,7 @@ class IndexWriter(BatchWriter):
 
     def _release_lock(self) -> None:
         if self._owns_lock:
-            self._lock.release()
+            self.lock.release()
         self._state.close()
 
     def check_open(self) -> None:
@@ -469,7 +461,7 @@ class IndexWriter(BatchWriter):
                 self.close(abandon=True)
             self._state.check()
             try:
-                self._lock.check()
+                self.lock.check()
             except AccessFailed as error:
                 message = "nothing was changed, because the lock file cannot be looked up"
                 raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error

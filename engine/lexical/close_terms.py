@@ -16,10 +16,9 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.analysis.words import is_unspaced
-from quarry.formats.arrays import Int64Array, UInt8Array
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt64Array
 from quarry.formats.postings.postings import PostingsReader
 
 __all__ = [
@@ -216,15 +215,15 @@ _known: WeakKeyDictionary[PostingsReader, CloseTerms] = WeakKeyDictionary()  # s
 _lock = threading.Lock()
 
 
-def _is_candidate(rows: UInt8Array) -> npt.NDArray[np.bool_]:
+def _is_candidate(rows: UInt8Array) -> BoolArray:
     """Return which terms have a length that matters and no ASCII digit."""
     text = rows[:, :-1]
     has_digit = ((text >= ord("0")) & (text <= ord("9"))).any(axis=1)
-    found: npt.NDArray[np.bool_] = ~has_digit & (rows[:, -1] >= _MIN_CHARACTERS - 2)
+    found: BoolArray = ~has_digit & (rows[:, -1] >= _MIN_CHARACTERS - 2)
     return found
 
 
-def _character_sets(rows: UInt8Array) -> npt.NDArray[np.uint64]:
+def _character_sets(rows: UInt8Array) -> UInt64Array:
     """Return the set of the bytes of each row, modulo 64, as bits; zeros, which fill the rows, are in no set."""
     found = np.zeros(len(rows), np.uint64)
     for column in rows.T:
@@ -246,7 +245,7 @@ def _distances(term: str, names: Sequence[str], most: int) -> Int64Array:
     columns = np.ascontiguousarray(codes.T)
     own = [ord(character) for character in term]
     far = np.full(len(names), most + 1, np.int64)
-    above2: list[npt.NDArray[np.int64]] = []
+    above2: list[Int64Array] = []
     above = [np.full(len(names), column, np.int64) for column in range(width + 1)]
     for row in range(1, len(own) + 1):
         current = [np.full(len(names), row, np.int64) if row <= most else far] + [far] * width

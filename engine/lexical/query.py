@@ -43,9 +43,6 @@ class Bm25Query:
         information: sum of the inverse document frequencies of all terms of the query, also of those that do not
             occur.
         expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
-
-    Attributes:
-        expansions: as given.
     """
 
     def __init__(
@@ -58,10 +55,10 @@ class Bm25Query:
         self._terms = terms
         self._information = information
         self.expansions: Mapping[str, Sequence[Expansion]] = expansions or {}
-        self._mistyped: dict[str, str] = {}
+        self.mistyped: dict[str, str] = {}
         for mistyped, several in self.expansions.items():
             for each in several:
-                self._mistyped.setdefault(each.name, mistyped)
+                self.mistyped.setdefault(each.name, mistyped)
         self._scorers = scorers
         self._parts = [
             [term.parts[segment].multiply(term.frequency) for term in terms] for segment in range(len(scorers))
@@ -71,11 +68,6 @@ class Bm25Query:
     def idf(self) -> dict[str, float]:
         """The inverse document frequency of each term."""
         return {term.name: term.idf for term in self._terms}
-
-    @property
-    def mistyped(self) -> Mapping[str, str]:
-        """The mistyped term of the query that a term stands for, by the latter; most queries have none."""
-        return self._mistyped
 
     def scores(self) -> list[Scored]:
         """Return for each segment the live documents with a term of the query, ascending, and their scores."""

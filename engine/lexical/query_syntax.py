@@ -51,12 +51,7 @@ def find_phrases(text: str) -> tuple[str, ...]:
 
 
 def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
-    """Parse a query text.
-
-    Args:
-        text: the text.
-        analyzer: of the index.
-    """
+    """Parse a query text."""
     phrases = find_phrases(text)
     if phrases:
         text = _QUOTED.sub(" ", text)
@@ -67,12 +62,7 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
 
 
 def parse_words(text: str, analyzer: Analyzer) -> ParsedQuery:
-    """Parse a query text without operators.
-
-    Args:
-        text: the text.
-        analyzer: of the index.
-    """
+    """Parse a query text without operators."""
     characters, text = _find_characters(text)
     return ParsedQuery((*analyzer.terms(text), *characters))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.analysis.words import split_words
 from quarry.engine.lexical.query_syntax import PREFIX_SIGN
@@ -52,7 +51,7 @@ class QueryWords:
         found: list[MatchedWord] = []
         if not self.weights:
             return ()
-        analyzer = _analyzer(self.language, self.rules)
+        analyzer = cached_analyzer(self.language, self.rules)
         places = self._find_phrases(text)
         prefixes = [term for term in self.weights if term.endswith(PREFIX_SIGN)]
         wanted = None if prefixes else self.weights.keys()
@@ -90,9 +89,3 @@ def _find_prefixes(word: str, prefixes: Sequence[str], analyzer: Analyzer) -> tu
         for prefix in prefixes
         if any(analyzer.begins_with(each, prefix.removesuffix(PREFIX_SIGN)) for each in words)
     )
-
-
-@lru_cache(maxsize=16)
-def _analyzer(language: str, rules: int) -> Analyzer:
-    """Return the analyzer of an index, one for all queries, since it remembers the terms of words."""
-    return Analyzer.from_settings(language, rules)

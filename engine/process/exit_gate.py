@@ -17,7 +17,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 __all__ = ["ExitGate", "finishes_before_exit", "in_progress"]
@@ -49,9 +48,7 @@ class ExitGate:
             del self._depths[thread]
             _wait_for_ever()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         thread = threading.get_ident()
         depth = self._depths.get(thread, 0)
         if depth > 1:

@@ -19,9 +19,6 @@ _REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EIO)
 def loading(name: str) -> Iterator[None]:
     """Import a library within the block.
 
-    Args:
-        name: of the library.
-
     Raises:
         AccessFailed: it is installed, but the operating system refuses one of its files.
         ImportError: it is missing.

@@ -23,19 +23,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.held_out import ROUNDING, has_enough_queries
 from quarry.engine.quantization.nprobe import list_ranks
 from quarry.engine.scoring.stored_vectors import decode_vectors
+from quarry.formats.arrays import Float32Array, Float64Array, Int64Array
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting
 
 __all__ = ["calibrated"]
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _TARGETS = {10: 0.991, 100: 0.981}  # hits -> recall; a margin of .001 over .99 and .98 for other kinds of queries
 _MAX_ROWS = 1 << 14  # most rows kept for each query; if the target needs more, the codes are too coarse for it
@@ -48,8 +46,8 @@ _CODES_PER_ROW = 100  # codes scanned in the time of one more rescored row
 
 def calibrated(
     quantizer: Quantizer,
-    batches: Iterable[tuple[Floats, Ints]],
-    queries: Floats,
+    batches: Iterable[tuple[Float32Array, Int64Array]],
+    queries: Float32Array,
     threads: int,
     *,
     codes_only: bool = False,
@@ -84,7 +82,7 @@ def calibrated(
     if codes_only:
         references.append((best.documents_by_codes, np.full(len(queries), -1, np.float32)))
     settings: list[SearchSetting] = []
-    probe_recall: Floats | None = None
+    probe_recall: Float32Array | None = None
     for k, target in _TARGETS.items():
         found = [wanted for each in references if (wanted := _find_wanted(best, *each, k)) is not None]
         if found:
@@ -115,7 +113,7 @@ class _TopScores:
         self._scores = [np.empty(0, np.float32) for _ in range(n_queries)]
         self._first, self._second = ([np.empty(0, np.int64) for _ in range(n_queries)] for _ in range(2))
 
-    def add(self, scores: Floats, first: Ints, second: Ints) -> None:
+    def add(self, scores: Float32Array, first: Int64Array, second: Int64Array) -> None:
         """Add (n_queries, b) float32 scores, whose columns have two (b,) int64 labels."""
         larger = scores > self._least[:, None]
         for query in np.flatnonzero(larger.any(axis=1)).tolist():
@@ -131,7 +129,7 @@ class _TopScores:
                 self._least[query] = columns[0].min()
             self._scores[query], self._first[query], self._second[query] = columns
 
-    def of(self, query: int) -> tuple[Floats, Ints, Ints]:
+    def of(self, query: int) -> tuple[Float32Array, Int64Array, Int64Array]:
         """Return the scores of a query, descending, and their labels."""
         order = np.argsort(-self._scores[query], kind="stable")
         return self._scores[query][order], self._first[query][order], self._second[query][order]
@@ -156,7 +154,7 @@ class _BestOfCollection:
         list_ranks: (n_queries, nlist) int64, see `quarry.engine.quantization.nprobe.list_ranks`.
     """
 
-    def __init__(self, quantizer: Quantizer, queries: Floats, threads: int) -> None:
+    def __init__(self, quantizer: Quantizer, queries: Float32Array, threads: int) -> None:
         estimated = _ROWS_FACTOR * (quantizer.candidate_rows or _MAX_ROWS)
         self.documents, self.documents_by_codes = (_TopScores(len(queries), max(_TARGETS) + 1) for _ in range(2))
         self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), _MAX_ROWS))
@@ -168,7 +166,7 @@ class _BestOfCollection:
         self._open_scores = np.full((2, len(queries), 1), -np.inf, np.float32)
         self._lengths: list[float] = []
 
-    def add(self, vectors: Floats, docs: Ints) -> None:
+    def add(self, vectors: Float32Array, docs: Int64Array) -> None:
         """Add the next (n, dim) float32 rows, n >= 1, and the (n,) int64 documents that own them."""
         self._lengths.append(float(np.median(np.linalg.norm(vectors, axis=1))))
         lists, codes = self._coder.code(vectors)
@@ -177,7 +175,7 @@ class _BestOfCollection:
         self.by_codes.add(by_codes, docs, lists)
         self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
 
-    def _add_documents(self, scores: Floats, docs: Ints) -> None:
+    def _add_documents(self, scores: Float32Array, docs: Int64Array) -> None:
         """Add (2, n_queries, n) float32 scores of the next rows: exact ones, and those of the codes."""
         starts = np.flatnonzero(np.concatenate([[True], docs[1:] != docs[:-1]]))
         best, numbers = np.maximum.reduceat(scores, starts, axis=2), docs[starts]
@@ -197,15 +195,15 @@ class _BestOfCollection:
             self.documents_by_codes.add(self._open_scores[1], number, number)
             self._open_doc = -1
 
-    def roundings(self) -> Floats:
+    def roundings(self) -> Float32Array:
         """Return for each query the difference of scores that rounding explains: (n_queries,) float32."""
-        lengths: Floats = np.linalg.norm(self._queries, axis=1)
+        lengths: Float32Array = np.linalg.norm(self._queries, axis=1)
         return lengths * np.float32(ROUNDING * np.median(self._lengths))
 
-    def rows_read(self) -> npt.NDArray[np.float64]:
+    def rows_read(self) -> Float64Array:
         """Return the mean number of rows in the first i + 1 lists of a query: (nlist,) float64."""
         order = np.argsort(self.list_ranks, axis=1)
-        read: npt.NDArray[np.float64] = np.cumsum(self._list_sizes[order], axis=1).mean(axis=0)
+        read: Float64Array = np.cumsum(self._list_sizes[order], axis=1).mean(axis=0)
         return read
 
 
@@ -222,24 +220,24 @@ class _Wanted(NamedTuple):
         nlist: number of lists.
     """
 
-    ranks: Ints
-    queries: Ints
-    places: Ints
-    own: Ints
-    before: Ints
+    ranks: Int64Array
+    queries: Int64Array
+    places: Int64Array
+    own: Int64Array
+    before: Int64Array
     nlist: int
 
-    def list_recall(self, k: int) -> Floats:
+    def list_recall(self, k: int) -> Float32Array:
         """Return the share of the wanted documents with a kept row in the first i + 1 lists: (nlist,) float32."""
         nlist = self.nlist
         first = np.full((len(self.ranks), k), nlist)
         np.minimum.at(first, (self.queries, self.places), self.own)
-        shares: Floats = (np.cumsum(np.bincount(first.ravel(), minlength=nlist + 1)) / first.size).astype(
+        shares: Float32Array = (np.cumsum(np.bincount(first.ravel(), minlength=nlist + 1)) / first.size).astype(
             np.float32
         )
         return shares[:nlist]
 
-    def needed(self, k: int, nprobe: int) -> npt.NDArray[np.float64]:
+    def needed(self, k: int, nprobe: int) -> Float64Array:
         """Return how many rows must be rescored to find each wanted document.
 
         Returns:
@@ -253,7 +251,9 @@ class _Wanted(NamedTuple):
         return np.sort(found.ravel())
 
 
-def _find_wanted(best: _BestOfCollection, documents: _TopScores, separations: Floats, k: int) -> _Wanted | None:
+def _find_wanted(
+    best: _BestOfCollection, documents: _TopScores, separations: Float32Array, k: int
+) -> _Wanted | None:
     """Return the rows of the best k documents of each query that counts; None if too few queries count.
 
     Args:
@@ -264,8 +264,8 @@ def _find_wanted(best: _BestOfCollection, documents: _TopScores, separations: Fl
     """
     roundings, nlist = best.roundings(), best.list_ranks.shape[1]
     separated: list[bool] = []
-    ranks: list[Ints] = []
-    columns: list[Ints] = []
+    ranks: list[Int64Array] = []
+    columns: list[Int64Array] = []
     for query, rounding in enumerate(roundings.tolist()):
         scores, docs, _ = documents.of(query)
         separated.append(len(scores) > k and bool(scores[k - 1] - scores[k] > separations[query]))

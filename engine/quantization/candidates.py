@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
 from quarry.engine.scoring.stored_vectors import decode_vectors
+from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting
@@ -22,10 +22,6 @@ __all__ = [
     "rows_per_candidate",
 ]
 
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.uint8]
 
 _SHARE = 0.995  # with most of the lists, .99 of both together takes more
 _DENSER = 2  # as many more rows rank between in the collection, see `measure_candidate_rows`
@@ -69,7 +65,11 @@ def _interpolate(low: int, high: int, share: float) -> int:
 
 
 def measure_candidate_rows(
-    quantizer: Quantizer, sample: Floats, lists: Ints, codes: Codes, queries: Floats | None = None
+    quantizer: Quantizer,
+    sample: Float32Array,
+    lists: Int64Array,
+    codes: UInt8Array,
+    queries: Float32Array | None = None,
 ) -> int | None:
     """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
 
@@ -155,8 +155,13 @@ def rows_per_candidate(segment: OpenSegment) -> float:
 
 
 def _count_before(
-    quantizer: Quantizer, rows: Floats, lists: Ints, codes: Codes, places: Ints, nearest: Ints
-) -> npt.NDArray[np.int64]:
+    quantizer: Quantizer,
+    rows: Float32Array,
+    lists: Int64Array,
+    codes: UInt8Array,
+    places: Int64Array,
+    nearest: Int64Array,
+) -> Int64Array:
     """Return how many rows may be ranked before each nearest row of each query by their codes: like `nearest`."""
     queries = quantizer.rotate(rows[places])
     scores, lengths = np.empty((len(places), len(rows)), np.float32), np.empty(len(rows), np.float32)

@@ -8,22 +8,20 @@ about as far from two centroids may be counted for either. Otherwise FAISS does 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.list_assigner import RoundedCentroids
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["train_coarse_centroids"]
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _ITERATIONS = 8
 _ROWS_AT_ONCE = 8192
 
 
-def train_coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) -> Floats:
+def train_coarse_centroids(sample: Float32Array, nlist: int, seed: int, threads: int) -> Float32Array:
     """Return (nlist, dim) float32 centroids, the means of clusters of (n, dim) float32 rows, n >= nlist."""
     if RoundedCentroids.pays(nlist, sample.shape[1]):
         return _cluster_rounded(sample, nlist, seed, threads)
@@ -43,7 +41,7 @@ def train_coarse_centroids(sample: Floats, nlist: int, seed: int, threads: int) 
     return np.ascontiguousarray(kmeans.centroids, np.float32)
 
 
-def _cluster_rounded(sample: Floats, nlist: int, seed: int, threads: int) -> Floats:
+def _cluster_rounded(sample: Float32Array, nlist: int, seed: int, threads: int) -> Float32Array:
     """Cluster rows with rounded centroids, from rows drawn at random; like `train_coarse_centroids`."""
     generator = np.random.default_rng(seed)
     centroids = sample[np.sort(generator.choice(len(sample), nlist, replace=False))]
@@ -54,7 +52,9 @@ def _cluster_rounded(sample: Floats, nlist: int, seed: int, threads: int) -> Flo
     return centroids
 
 
-def _compute_means(sample: Floats, lists: Ints, nlist: int, generator: np.random.Generator) -> Floats:
+def _compute_means(
+    sample: Float32Array, lists: Int64Array, nlist: int, generator: np.random.Generator
+) -> Float32Array:
     """Return the (nlist, dim) float32 means of the rows of each list.
 
     An empty list gets a row of the largest list, drawn at random; of the next largest, if several are empty.

@@ -6,20 +6,19 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
+from quarry.formats.arrays import Float32Array
 
 __all__ = ["extract_codebook", "train_codes"]
 
-Floats = npt.NDArray[np.float32]
 
 _ITERATIONS = 15
 _ROWS = 4096  # 256 for each of 16 sub-vectors, the maximum that k-means in FAISS uses
 
 
-def train_codes(sample: Floats, n_sub: int, seed: int, threads: int = 1) -> Any:  # noqa: ANN401
+def train_codes(sample: Float32Array, n_sub: int, seed: int, threads: int = 1) -> Any:  # noqa: ANN401
     """Train a product quantizer of FAISS with 4-bit codes.
 
     Each sub-quantizer is trained on its own, so the result does not depend on the number of threads.
@@ -36,7 +35,7 @@ def train_codes(sample: Floats, n_sub: int, seed: int, threads: int = 1) -> Any:
     dsub = sample.shape[1] // n_sub
     bounds = np.linspace(0, n_sub, min(threads, n_sub) + 1).astype(np.int64).tolist()
 
-    def train_some(part: tuple[int, int]) -> Floats:
+    def train_some(part: tuple[int, int]) -> Float32Array:
         low, high = part
         return _train_on_thread(np.ascontiguousarray(rows[:, low * dsub : high * dsub]), high - low, seed)
 
@@ -46,7 +45,7 @@ def train_codes(sample: Floats, n_sub: int, seed: int, threads: int = 1) -> Any:
     return quantizer
 
 
-def _train_on_thread(rows: Floats, n_sub: int, seed: int) -> Floats:
+def _train_on_thread(rows: Float32Array, n_sub: int, seed: int) -> Float32Array:
     """Train sub-quantizers on the calling thread; return their sub-vectors as `extract_codebook` does."""
     import faiss
 
@@ -59,9 +58,11 @@ def _train_on_thread(rows: Floats, n_sub: int, seed: int) -> Floats:
     return extract_codebook(quantizer)
 
 
-def extract_codebook(quantizer: Any) -> Floats:  # noqa: ANN401
+def extract_codebook(quantizer: Any) -> Float32Array:  # noqa: ANN401
     """Return the (n_sub, 16, dsub) float32 sub-vectors of a product quantizer of FAISS."""
     import faiss
 
-    codebook: Floats = faiss.vector_to_array(quantizer.centroids).reshape(quantizer.M, 16, -1).astype(np.float32)
+    codebook: Float32Array = (
+        faiss.vector_to_array(quantizer.centroids).reshape(quantizer.M, 16, -1).astype(np.float32)
+    )
     return codebook

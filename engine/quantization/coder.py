@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, map_on_threads, result_of
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.product_encoder import ProductEncoder
+from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from quarry.formats.vectors.quantization_error import QuantizationError, list_imbalance
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["VectorCoder"]
 
-Floats = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.uint8]
 
 _PART_ROWS = 1024  # that a thread encodes at least; a multiple of the stride below
 _ERROR_STRIDE = 8  # one in so many vectors is decoded, to measure the quantization error
@@ -36,19 +34,14 @@ class _Coded(NamedTuple):
         n_measured: how many these are.
     """
 
-    lists: npt.NDArray[np.int64]
-    codes: Codes
-    squares: npt.NDArray[np.float64]
+    lists: Int64Array
+    codes: UInt8Array
+    squares: Float64Array
     n_measured: int
 
 
 class VectorCoder:
-    """Assigns vectors to lists and encodes them with one quantizer, and measures the quantization error.
-
-    Args:
-        quantizer: what to encode with.
-        threads: how many to use.
-    """
+    """Assigns vectors to lists and encodes them with one quantizer, and measures the quantization error."""
 
     def __init__(self, quantizer: Quantizer, threads: int) -> None:
         import faiss
@@ -63,7 +56,7 @@ class VectorCoder:
         faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.encode_codebook).ravel(), self._pq.centroids)
         self._product = ProductEncoder(quantizer.encode_codebook) if quantizer.nbits == _PACKED_BITS else None
 
-    def code(self, vectors: Floats) -> tuple[npt.NDArray[np.int64], Codes]:
+    def code(self, vectors: Float32Array) -> tuple[Int64Array, UInt8Array]:
         """Return (n,) int64 list numbers and (n, code_bytes) uint8 codes of (n, dim) float32 vectors."""
         n_each = max(_PART_ROWS, math.ceil(len(vectors) / self._threads / _ERROR_STRIDE) * _ERROR_STRIDE)
         parts = [vectors[low : low + n_each] for low in range(0, len(vectors), n_each)]
@@ -73,7 +66,7 @@ class VectorCoder:
         lists, codes = zip(*map(self._count, coded), strict=True)
         return np.concatenate(lists), np.concatenate(codes)
 
-    def code_all(self, batches: Iterable[Floats], take: Callable[[npt.NDArray[np.int64], Codes], object]) -> None:
+    def code_all(self, batches: Iterable[Float32Array], take: Callable[[Int64Array, UInt8Array], object]) -> None:
         """Encode batches on several threads, each batch on one, and pass on lists and codes in their order.
 
         Args:
@@ -91,7 +84,7 @@ class VectorCoder:
             for future in futures:
                 take(*self._count(result_of(future)))
 
-    def fit(self, sizes: npt.NDArray[np.int64]) -> QuantizationError:
+    def fit(self, sizes: Int64Array) -> QuantizationError:
         """Return the error of the vectors encoded so far, whose lists have (nlist,) these sizes."""
         coarse_error, code_error = self._squares / max(1, self._n_measured)
         return QuantizationError(
@@ -101,12 +94,12 @@ class VectorCoder:
             imbalance=list_imbalance(sizes),
         )
 
-    def _count(self, coded: _Coded) -> tuple[npt.NDArray[np.int64], Codes]:
+    def _count(self, coded: _Coded) -> tuple[Int64Array, UInt8Array]:
         self._squares += coded.squares
         self._n_measured += coded.n_measured
         return coded.lists, coded.codes
 
-    def _code(self, vectors: Floats, threads: int) -> _Coded:
+    def _code(self, vectors: Float32Array, threads: int) -> _Coded:
         set_faiss_threads(threads)
         rotated = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
         lists = self._assigner.assign(rotated, threads)

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["ROUNDING", "HeldOut", "find_nearest_rows", "has_enough_queries", "mask_neighbors"]
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 ROUNDING = 1e-5
 """Scores count as equal if they differ by no more than this, times the lengths of both vectors.
@@ -37,13 +36,15 @@ class HeldOut(NamedTuple):
             vectors they never are.
     """
 
-    places: Ints
-    nearest: Ints
-    scores: Floats
-    is_separated: npt.NDArray[np.bool_]
+    places: Int64Array
+    nearest: Int64Array
+    scores: Float32Array
+    is_separated: BoolArray
 
 
-def find_nearest_rows(sample: Floats, queries: Floats, n_held_out: int, n_nearest: int) -> Iterator[HeldOut]:
+def find_nearest_rows(
+    sample: Float32Array, queries: Float32Array, n_held_out: int, n_nearest: int
+) -> Iterator[HeldOut]:
     """Find the rows with the largest inner products with each held-out row, except its neighbors.
 
     Args:
@@ -69,7 +70,7 @@ def find_nearest_rows(sample: Floats, queries: Floats, n_held_out: int, n_neares
         yield HeldOut(places, nearest, found, is_separated)
 
 
-def _find_largest(scores: Floats, n: int) -> tuple[Ints, Floats, Floats]:
+def _find_largest(scores: Float32Array, n: int) -> tuple[Int64Array, Float32Array, Float32Array]:
     """Find the n largest scores in each row, in any order, and the largest of the others.
 
     The n + 1 blocks of columns with the largest maxima have a column each that is at least as large as the
@@ -99,7 +100,7 @@ def _find_largest(scores: Floats, n: int) -> tuple[Ints, Floats, Floats]:
     return columns, found, following
 
 
-def mask_neighbors(scores: Floats, places: Ints) -> None:
+def mask_neighbors(scores: Float32Array, places: Int64Array) -> None:
     """Set the scores of rows that may be of the same document to -inf, in place.
 
     Args:
@@ -110,7 +111,7 @@ def mask_neighbors(scores: Floats, places: Ints) -> None:
         row[max(0, place - _NEIGHBORS) : place + _NEIGHBORS + 1] = -np.inf
 
 
-def has_enough_queries(is_separated: npt.NDArray[np.bool_]) -> bool:
+def has_enough_queries(is_separated: BoolArray) -> bool:
     """Return whether enough of (n,) queries have nearest rows that are separated from the others.
 
     Measurements on a collection of mostly equal vectors hold neither for other collections nor for documents that

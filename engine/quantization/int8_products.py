@@ -14,15 +14,14 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.runtimes.onnx_session import open_graph
 from quarry.engine.scoring.simd import simsimd
+from quarry.formats.arrays import Int8Array, Int32Array, UInt8Array
 from quarry.formats.bundle.protobuf import pack_bytes_field, pack_number_field
 
 __all__ = ["Int8Products", "has_fast_int8"]
 
-Int8 = npt.NDArray[np.int8]
 
 _ZERO = 128  # of a row, as uint8
 _IR_VERSION, _OPSET = 8, 13
@@ -42,10 +41,10 @@ class Int8Products:
         vectors: (n, dim) int8, dim at most 65,536.
     """
 
-    def __init__(self, vectors: Int8) -> None:
+    def __init__(self, vectors: Int8Array) -> None:
         self._session = open_graph(_make_graph(np.ascontiguousarray(vectors.T)))
 
-    def write(self, rows: Int8, products: npt.NDArray[np.int32]) -> None:
+    def write(self, rows: Int8Array, products: Int32Array) -> None:
         """Write the inner products of rows with all vectors to an array.
 
         The array is the caller's, because memory that the library allocates anew in each call and each thread
@@ -62,7 +61,7 @@ class Int8Products:
         self._session.run_with_iobinding(bound)
 
 
-def _make_graph(matrix: Int8) -> bytes:
+def _make_graph(matrix: Int8Array) -> bytes:
     """Return an ONNX model that multiplies (b, dim) uint8 rows with a constant (dim, n) int8 matrix."""
     inputs = ("rows", "matrix", "zero")
     node = b"".join(pack_bytes_field(1, name.encode()) for name in inputs)
@@ -77,7 +76,7 @@ def _make_graph(matrix: Int8) -> bytes:
     return pack_number_field(1, _IR_VERSION) + pack_bytes_field(7, graph) + pack_bytes_field(8, opset)
 
 
-def _make_tensor(name: str, array: npt.NDArray[np.int8] | npt.NDArray[np.uint8], kind: int) -> bytes:
+def _make_tensor(name: str, array: Int8Array | UInt8Array, kind: int) -> bytes:
     """Return a TensorProto."""
     dims = b"".join(pack_number_field(1, size) for size in array.shape)
     return (

@@ -16,16 +16,14 @@ from __future__ import annotations
 import threading
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.int8_products import Int8Products, has_fast_int8
+from quarry.formats.arrays import BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 from quarry.formats.vectors.centroids import quantize_int8
 
 __all__ = ["ListAssigner", "RoundedCentroids"]
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _DEVIATIONS = 5.0
 _MIN_CENTROIDS = 256  # of fewer, rounding a vector takes as long as the products that it saves
@@ -45,7 +43,7 @@ class ListAssigner:
         centroids: (nlist, dim) float32.
     """
 
-    def __init__(self, centroids: Floats) -> None:
+    def __init__(self, centroids: Float32Array) -> None:
         import faiss
 
         self._centroids = centroids
@@ -55,7 +53,7 @@ class ListAssigner:
         self._rounded: RoundedCentroids | None = None
         self._mutex = threading.Lock()
 
-    def assign(self, vectors: Floats, threads: int) -> Ints:
+    def assign(self, vectors: Float32Array, threads: int) -> Int64Array:
         """Return the (n,) int64 numbers of the centroids with the largest inner products.
 
         Args:
@@ -72,9 +70,9 @@ class ListAssigner:
             self._is_rounding = False
         return lists
 
-    def _assign_exactly(self, vectors: Floats, threads: int) -> Ints:
+    def _assign_exactly(self, vectors: Float32Array, threads: int) -> Int64Array:
         set_faiss_threads(threads)
-        lists: Ints = self._exact.search(vectors, 1)[1][:, 0].astype(np.int64)
+        lists: Int64Array = self._exact.search(vectors, 1)[1][:, 0].astype(np.int64)
         return lists
 
     def _get_rounded(self, n_rows: int) -> RoundedCentroids | None:
@@ -94,7 +92,7 @@ class RoundedCentroids:
         centroids: (n, dim) float32, finite, n at least 2.
     """
 
-    def __init__(self, centroids: Floats) -> None:
+    def __init__(self, centroids: Float32Array) -> None:
         self._centroids = centroids
         self._scale = max(float(np.abs(centroids).max()) / 127, _LEAST_SCALE)
         values = np.rint(centroids / np.float32(self._scale))
@@ -111,7 +109,7 @@ class RoundedCentroids:
         """Return whether products with so many rounded centroids take less time than float32 products here."""
         return n_centroids >= _MIN_CENTROIDS and dim >= _MIN_DIM and has_fast_int8()
 
-    def find_best(self, vectors: Floats) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def find_best(self, vectors: Float32Array) -> tuple[Int64Array, BoolArray]:
         """Find the centroids with the largest inner products.
 
         Args:
@@ -141,23 +139,23 @@ class RoundedCentroids:
             best[low : low + len(block)] = found
         return best, is_open
 
-    def _margins(self, rows: Floats, scales: Floats) -> npt.NDArray[np.float64]:
+    def _margins(self, rows: Float32Array, scales: Float32Array) -> Float64Array:
         """Return by how much rounding may change a difference of two scores: (n,) float64, in units of scores."""
         squares = np.einsum("ij,ij->i", rows, rows).astype(np.float64)
         of_row = scales.astype(np.float64)
         deviations = np.sqrt(self._of_length * squares + self._of_scale * of_row**2)
-        margins: npt.NDArray[np.float64] = _DEVIATIONS * deviations / np.maximum(of_row * self._scale, _TINY)
+        margins: Float64Array = _DEVIATIONS * deviations / np.maximum(of_row * self._scale, _TINY)
         return margins
 
-    def _compare(self, rows: Floats, is_candidate: npt.NDArray[np.bool_]) -> Ints:
+    def _compare(self, rows: Float32Array, is_candidate: BoolArray) -> Int64Array:
         """Return the best of the candidates of each of (n, dim) rows by float32 products, (n,) int64."""
         lines, numbers = np.nonzero(is_candidate)
         scores = np.full(is_candidate.shape, -np.inf, np.float32)
         scores[lines, numbers] = np.einsum("ij,ij->i", rows[lines], self._centroids[numbers])
-        best: Ints = scores.argmax(axis=1)
+        best: Int64Array = scores.argmax(axis=1)
         return best
 
-    def find_nearest(self, vectors: Floats) -> Ints:
+    def find_nearest(self, vectors: Float32Array) -> Int64Array:
         """Return the (n,) int64 numbers of the centroids with about the smallest Euclidean distances."""
         nearest = np.empty(len(vectors), np.int64)
         all_scores = self._allocate_scores()
@@ -172,6 +170,6 @@ class RoundedCentroids:
             nearest[low : low + len(rows)] = lengths.argmax(axis=1)
         return nearest
 
-    def _allocate_scores(self) -> npt.NDArray[np.int32]:
+    def _allocate_scores(self) -> Int32Array:
         """Return memory for the scores of a block."""
         return np.empty((self._n_block, len(self._centroids)), np.int32)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.candidates import find_setting
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["default_nprobe", "list_ranks", "probe_recall"]
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 _RECALL = 0.993  # of the lists; codes miss a few more rows, and .99 are found
 _N_HELD_OUT = 1024
 _N_NEAREST = 20
 
 
-def probe_recall(sample: Floats, quantizer: Quantizer, queries: Floats | None = None) -> Floats | None:
+def probe_recall(
+    sample: Float32Array, quantizer: Quantizer, queries: Float32Array | None = None
+) -> Float32Array | None:
     """Measure the share of the nearest rows in the best lists, for each number of lists.
 
     Held-out rows of the sample are the queries, with their twenty nearest rows in the sample. A sample is sparser
@@ -57,7 +57,7 @@ def probe_recall(sample: Floats, quantizer: Quantizer, queries: Floats | None = 
     order = np.argsort(-np.concatenate(best), kind="stable")
     counted = np.concatenate(ranks)[order[: -(-len(order) // 2)]]
     n_of_rank = np.bincount(counted.ravel(), minlength=quantizer.nlist)
-    shares: Floats = (np.cumsum(n_of_rank) / n_of_rank.sum()).astype(np.float32)
+    shares: Float32Array = (np.cumsum(n_of_rank) / n_of_rank.sum()).astype(np.float32)
     return shares
 
 
@@ -76,17 +76,17 @@ def default_nprobe(quantizer: Quantizer, k: int) -> int:
 
 
 def _rank_lists_of_rows(
-    sample: Floats, queries: Floats, places: Ints, nearest: Ints, quantizer: Quantizer
-) -> Ints:
+    sample: Float32Array, queries: Float32Array, places: Int64Array, nearest: Int64Array, quantizer: Quantizer
+) -> Int64Array:
     """Return how many lists may be read before the list of each nearest row of each query: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    ranks: Ints = np.take_along_axis(list_ranks(quantizer.rotate(queries[places]), coarse), lists, axis=1)
+    ranks: Int64Array = np.take_along_axis(list_ranks(quantizer.rotate(queries[places]), coarse), lists, axis=1)
     return ranks
 
 
-def list_ranks(queries: Floats, coarse: Floats) -> Ints:
+def list_ranks(queries: Float32Array, coarse: Float32Array) -> Int64Array:
     """Return how many lists may be read before each list: (n_queries, nlist) int64.
 
     Ties count against a list: lists whose scores are equal to its own, up to rounding, are read before it.

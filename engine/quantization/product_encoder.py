@@ -10,12 +10,11 @@ scores differ by less than 2^-19 of themselves either may be chosen. It takes tw
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import Float32Array, UInt8Array
 
 __all__ = ["ProductEncoder"]
 
-Floats = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.uint8]
 
 _WORDS = 16  # sub-vectors of a sub-quantizer
 _SCORES = 1 << 19  # of a block; more do not stay in the cache of a core
@@ -29,14 +28,14 @@ class ProductEncoder:
         codebook: (n_sub, 16, dsub) float32 sub-vectors, n_sub even.
     """
 
-    def __init__(self, codebook: Floats) -> None:
+    def __init__(self, codebook: Float32Array) -> None:
         self._n_sub, _, self._dsub = codebook.shape
         halves = np.einsum("mkd,mkd->mk", codebook, codebook)[..., None] / np.float32(2)
         self._codebook = np.concatenate([codebook, -halves], axis=2)  # for vectors with a last 1
         n_block = _SCORES // (_WORDS * self._n_sub)
         self._n_block = min(max(n_block, _BLOCK[0]), _BLOCK[1])
 
-    def encode(self, vectors: Floats) -> Codes:
+    def encode(self, vectors: Float32Array) -> UInt8Array:
         """Return (n, n_sub / 2) uint8 codes of (n, n_sub * dsub) float32 vectors, two numbers to a byte."""
         n_block, dsub = self._n_block, self._dsub
         parts = np.ones((self._n_sub, dsub + 1, n_block), np.float32)

@@ -14,18 +14,17 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.batch_encoder import as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.queries import encode_queries, valid_queries
 from quarry.engine.encoding.windows import WORD, sentence_end_flags
 from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, to_host_vectors
+from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidQuery
 
 __all__ = ["MAX_TEXTS", "QuerySample", "sample_vectors"]
 
-Floats = npt.NDArray[np.float32]
 
 MAX_TEXTS = 512
 _MIN_QUERIES = 32  # fewer distinct texts do not represent other queries
@@ -76,7 +75,7 @@ class QuerySample:
             self.texts[place] = _query_like(title, text, self._random)
 
 
-def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> Floats:
+def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> Float32Array:
     """Encode distinct texts as queries; texts without a usable vector are left out.
 
     Calibration is optional, so that a failing encoder is logged and does not fail the build.
@@ -95,7 +94,7 @@ def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> F
     return usable if len(usable) >= _MIN_QUERIES else usable[:0]
 
 
-def _encode(encoder: Encoder, texts: list[str], threads: int) -> Floats:
+def _encode(encoder: Encoder, texts: list[str], threads: int) -> Float32Array:
     try:
         return to_host_vectors(encode_queries(encoder, texts, threads))
     except InvalidQuery:  # of at least one text
@@ -105,7 +104,7 @@ def _encode(encoder: Encoder, texts: list[str], threads: int) -> Floats:
         return _encode_one_by_one(encoder, texts)
 
 
-def _encode_one_by_one(encoder: Encoder, texts: list[str]) -> Floats:
+def _encode_one_by_one(encoder: Encoder, texts: list[str]) -> Float32Array:
     vectors = [np.empty((0, encoder.dim), np.float32)]
     for text in texts:
         try:

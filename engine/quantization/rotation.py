@@ -27,13 +27,12 @@ sub-quantizers by their variances (eigenvalue allocation, its parametric form) f
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.codebook import train_codes
+from quarry.formats.arrays import Float32Array
 
 __all__ = ["train_rotation"]
 
-Floats = npt.NDArray[np.float32]
 
 _MAX_DIM = 2048  # principal components of more take too long, and too much memory
 _MIN_ROWS = 1024  # fewer are too small a sample for principal components
@@ -42,7 +41,7 @@ _TRIAL_ROWS = 4096
 _ENOUGH = 1.1  # times the least error: among similar errors, more dimensions found more by codes alone
 
 
-def train_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
+def train_rotation(sample: Float32Array, n_sub: int, seed: int) -> Float32Array | None:
     """Train the rotation with the least quantization error; None if the error without one is hardly larger.
 
     Half of the rows are used for training and the others for the error, at up to two dimensions per doubling.
@@ -60,7 +59,7 @@ def train_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
         return None
     rows, held_out = _sample_rows(sample[::2], _TRIAL_ROWS), _sample_rows(sample[1::2], _TRIAL_ROWS)
     axes = _principal_axes(_sample_rows(sample[::2], _AXES_ROWS))
-    tried: list[Floats | None] = [None]
+    tried: list[Float32Array | None] = [None]
     errors = [_error(rows, held_out, None, n_sub, seed)]
     for dsub in _widths(dim // n_sub):
         rotation = _random_rotation(n_sub * dsub, seed) @ axes[: n_sub * dsub]
@@ -72,20 +71,20 @@ def train_rotation(sample: Floats, n_sub: int, seed: int) -> Floats | None:
     return next(rotation for rotation, error in zip(tried, errors, strict=True) if error <= enough)
 
 
-def _principal_axes(rows: Floats) -> Floats:
+def _principal_axes(rows: Float32Array) -> Float32Array:
     """Return (dim, dim) float32, the principal axes of (n, dim) rows as orthonormal rows, largest variance first.
 
     The mean is not subtracted, because the error of a dropped direction is measured from zero.
     """
     moments = (rows.T @ rows).astype(np.float64)
-    axes: Floats = np.linalg.eigh(moments)[1][:, ::-1].T.astype(np.float32)
+    axes: Float32Array = np.linalg.eigh(moments)[1][:, ::-1].T.astype(np.float32)
     return axes
 
 
-def _random_rotation(dim: int, seed: int) -> Floats:
+def _random_rotation(dim: int, seed: int) -> Float32Array:
     """Return a (dim, dim) float32 orthonormal matrix, uniformly distributed."""
     axes, triangle = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))
-    rotation: Floats = (axes * np.sign(np.diag(triangle))).astype(np.float32)
+    rotation: Float32Array = (axes * np.sign(np.diag(triangle))).astype(np.float32)
     return rotation
 
 
@@ -95,7 +94,9 @@ def _widths(limit: int) -> list[int]:
     return sorted({width for power in powers for width in (power, 3 * power) if width < limit}, reverse=True)
 
 
-def _error(rows: Floats, held_out: Floats, rotation: Floats | None, n_sub: int, seed: int) -> float:
+def _error(
+    rows: Float32Array, held_out: Float32Array, rotation: Float32Array | None, n_sub: int, seed: int
+) -> float:
     """Return the mean squared error of codes on (n, dim) held-out rows, trained on other rows."""
     lost = 0.0
     if rotation is not None:
@@ -106,15 +107,15 @@ def _error(rows: Floats, held_out: Floats, rotation: Floats | None, n_sub: int, 
     return lost + _mean_square(rest)
 
 
-def _dropped(rows: Floats, rotation: Floats) -> float:
+def _dropped(rows: Float32Array, rotation: Float32Array) -> float:
     """Return the mean squared length of the parts of (n, dim) rows that a rotation drops."""
     return _mean_square(rows) - _mean_square(rows @ rotation.T)
 
 
-def _mean_square(rows: Floats) -> float:
+def _mean_square(rows: Float32Array) -> float:
     return float(np.einsum("ij,ij", rows, rows)) / len(rows)
 
 
-def _sample_rows(rows: Floats, n: int) -> Floats:
+def _sample_rows(rows: Float32Array, n: int) -> Float32Array:
     """Return at most n of the rows, evenly spaced."""
     return np.ascontiguousarray(rows[:: -(-len(rows) // n)])

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.quantization.candidates import measure_candidate_rows
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
@@ -17,6 +16,7 @@ from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
+from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
@@ -31,8 +31,7 @@ __all__ = [
     "train_quantizer",
 ]
 
-Floats = npt.NDArray[np.float32]
-Rows = Floats | StoredBatch
+Rows = Float32Array | StoredBatch
 """(n, dim) float32 rows, or rows from which some can be taken as float32."""
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
@@ -50,7 +49,7 @@ def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
     return min(n_rows, _ROWS_PER_LIST * nlist, _TRAINING_BYTES // (4 * dim))
 
 
-def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
+def train_quantizer(sample: Float32Array, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
     """Train coarse centroids and a PQ codebook of 4-bit codes.
 
     Codes of less than one bit per dimension are of rotated vectors; for longer ones a rotation finds hardly more.
@@ -71,7 +70,7 @@ def train_quantizer(sample: Floats, nlist: int, code_bytes: int, seed: int, thre
 
 
 def measured(
-    quantizer: Quantizer, sample: Floats, n_rows: int, threads: int, queries: Floats | None = None
+    quantizer: Quantizer, sample: Float32Array, n_rows: int, threads: int, queries: Float32Array | None = None
 ) -> Quantizer:
     """Return the quantizer with its quantization error and its calibrated defaults of a search.
 
@@ -85,7 +84,7 @@ def measured(
         queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
     """
     coder = VectorCoder(quantizer, threads)
-    coded: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]] = []
+    coded: list[tuple[Int64Array, UInt8Array]] = []
     batches = (sample[low : low + _CODED_AT_ONCE] for low in range(0, len(sample), _CODED_AT_ONCE))
     coder.code_all(batches, lambda lists, codes: coded.append((lists, codes)))
     lists, codes = (np.concatenate(part) for part in zip(*coded, strict=True))
@@ -147,11 +146,11 @@ def train_lists(
     return measured(replace(codes, coarse=coarse, search_settings=()), sample, n_rows, threads)
 
 
-def _as_queries(sample: Floats, settings: IndexSettings) -> Floats:
+def _as_queries(sample: Float32Array, settings: IndexSettings) -> Float32Array:
     return sample if settings.metric is None else Metric.of_settings(settings).queries_of_rows(sample)
 
 
-def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> Floats:
+def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> Float32Array:
     """Draw the rows that a quantizer with `nlist` lists is trained on: (n, dim) float32, in their order."""
     n_sample = count_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)

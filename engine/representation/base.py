@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.arguments import shown
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = [
@@ -39,7 +39,7 @@ class DocumentVectors:
         spans: for each centroid the parts of the document's text whose tokens it was computed from.
     """
 
-    values: npt.NDArray[np.float32]
+    values: Float32Array
     spans: tuple[Spans, ...]
 
 
@@ -106,7 +106,7 @@ def drop_empty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors
         raise InvalidDocument("the document has no token, so it has no vector")
 
 
-def scale_rows(values: npt.NDArray[np.float32], normalize: bool) -> npt.NDArray[np.float32]:
+def scale_rows(values: Float32Array, normalize: bool) -> Float32Array:
     """Return rows scaled to length 1 if `normalize`; a row of zeros stays zero."""
     if not normalize:
         return values
@@ -116,7 +116,7 @@ def scale_rows(values: npt.NDArray[np.float32], normalize: bool) -> npt.NDArray[
         wide = values.astype(np.float64)
         wide /= np.maximum(np.abs(wide).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         return scale_rows(wide.astype(np.float32), normalize)
-    scaled: npt.NDArray[np.float32] = values / np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
+    scaled: Float32Array = values / np.maximum(lengths, np.finfo(np.float32).tiny)[:, np.newaxis]
     return scaled
 
 
@@ -126,9 +126,9 @@ def window_extent(window: TokenVectors) -> tuple[int, int]:
 
 
 def cluster_spans(
-    labels: npt.NDArray[np.int64],
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
+    labels: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
     n_clusters: int,
 ) -> tuple[Spans, ...]:
     """Collect for each cluster its runs of consecutive tokens, as spans of the text.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.representation.base import (
@@ -17,6 +16,7 @@ from quarry.engine.representation.base import (
     scale_rows,
     window_extent,
 )
+from quarry.formats.arrays import Float32Array
 
 __all__ = ["Cls", "FirstM"]
 
@@ -38,7 +38,7 @@ class FirstM(IntegerSettings):
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Compute the centroids of a document; see ``Representation.represent``."""
         del text
-        values: list[npt.NDArray[np.float32]] = []
+        values: list[Float32Array] = []
         spans: list[tuple[int, int]] = []
         for window in drop_empty_windows(windows):
             if not values:

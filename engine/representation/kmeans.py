@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.representation.base import (
@@ -18,6 +17,7 @@ from quarry.engine.representation.base import (
     scale_rows,
 )
 from quarry.engine.representation.pieces import piece_sums
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["MAX_ITERATIONS", "KMeans", "kmeans"]
 
@@ -49,9 +49,7 @@ class KMeans(IntegerSettings):
         return DocumentVectors(scale_rows(values, normalize), cluster_spans(labels, starts, ends, len(values)))
 
 
-def kmeans(
-    values: npt.NDArray[np.float32], n_clusters: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def kmeans(values: Float32Array, n_clusters: int) -> tuple[Float32Array, Int64Array]:
     """Cluster token vectors by k-means from equal-interval initial centroids; deterministic.
 
     Assignment is Eq. 1 of "Improving Document Representations by Generating Pseudo Query Embeddings for Dense
@@ -83,20 +81,18 @@ def kmeans(
     return centroids[kept], labels
 
 
-def _assign(values: npt.NDArray[np.float32], centroids: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+def _assign(values: Float32Array, centroids: Float32Array) -> Int64Array:
     """Return the nearest centroid of each token (Eq. 1, without |d|^2, which is the same for all centroids).
 
     This is no matrix product, because the threads of BLAS compete with those that encode (a document took up to
     20 ms instead of 0.5 ms), and because its last bits depend on the number of rows.
     """
     squared = np.einsum("ij,ij->i", centroids, centroids)
-    nearest: npt.NDArray[np.int64] = (squared - 2 * np.einsum("ij,kj->ik", values, centroids)).argmin(axis=1)
+    nearest: Int64Array = (squared - 2 * np.einsum("ij,kj->ik", values, centroids)).argmin(axis=1)
     return nearest
 
 
-def _update_centroids(
-    values: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], centroids: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
+def _update_centroids(values: Float32Array, labels: Int64Array, centroids: Float32Array) -> Float32Array:
     """Return the means of the clusters (Eq. 2); the centroid of an empty cluster is unchanged."""
     counts = np.bincount(labels, minlength=len(centroids))
     present = np.flatnonzero(counts)

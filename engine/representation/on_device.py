@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from quarry.engine.encoding.batch_encoder import DeviceTokens, PreparedText
@@ -15,6 +14,7 @@ from quarry.engine.gpu.transfer import download, send
 from quarry.engine.representation.base import DocumentVectors, Representation, cluster_spans
 from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans
 from quarry.engine.representation.pieces import Pieces, TextPieces, text_pieces
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["Clusters", "DeviceRepresentation", "device_representation", "kmeans_of_documents"]
 
@@ -79,9 +79,7 @@ class _DevicePieces:
         return [_with_whole(*each) for each in zip(pieces, parts, of_documents, strict=True)]
 
 
-def _with_whole(
-    pieces: TextPieces, values: npt.NDArray[np.float32], whole: npt.NDArray[np.float32]
-) -> DocumentVectors:
+def _with_whole(pieces: TextPieces, values: Float32Array, whole: Float32Array) -> DocumentVectors:
     """Append the mean of the whole document if there is more than one piece."""
     if len(values) > 1:
         values = np.concatenate([values, whole[None]])
@@ -129,7 +127,7 @@ def _collect_clusters(
         yield DocumentVectors(centroids[kept], spans)
 
 
-def _group_by_length(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+def _group_by_length(lengths: Int64Array) -> Iterator[Int64Array]:
     """Yield numbers of documents, longest first, with a bounded number of tokens at a time, padding included."""
     order = np.argsort(-lengths, kind="stable")
     low = 0
@@ -163,7 +161,7 @@ class Clusters(NamedTuple):
 
 
 def kmeans_of_documents(
-    values: torch.Tensor, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], n_clusters: int
+    values: torch.Tensor, starts: Int64Array, lengths: Int64Array, n_clusters: int
 ) -> Clusters:
     """Cluster the token vectors of each document as `quarry.engine.representation.kmeans.kmeans` does.
 

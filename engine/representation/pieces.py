@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.windows import sentence_end_flags
 from quarry.engine.representation.base import DocumentVectors, IntegerSettings, drop_empty_windows, scale_rows
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["Pieces", "TextPieces", "piece_starts", "piece_sums", "text_pieces"]
 
@@ -37,8 +37,8 @@ class Pieces(IntegerSettings):
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Compute the centroids of a document; see ``Representation.represent``."""
-        sums: list[npt.NDArray[np.float32]] = []
-        sizes: list[npt.NDArray[np.int64]] = []
+        sums: list[Float32Array] = []
+        sizes: list[Int64Array] = []
         spans: list[tuple[int, int]] = []
         for window in drop_empty_windows(windows):
             whole = [(0, len(window.values))]
@@ -64,7 +64,7 @@ class TextPieces:
         spans: (start, end) characters that each covers.
     """
 
-    sizes: npt.NDArray[np.int64]
+    sizes: Int64Array
     spans: list[tuple[int, int]]
 
     def spans_with_whole(self) -> list[tuple[int, int]]:
@@ -74,8 +74,8 @@ class TextPieces:
 
 def text_pieces(
     text: str,
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
+    starts: Int64Array,
+    ends: Int64Array,
     windows: Iterable[tuple[int, int]],
     tokens_per_piece: int,
 ) -> TextPieces:
@@ -88,7 +88,7 @@ def text_pieces(
         windows: (first, stop) tokens of each window, none empty.
         tokens_per_piece: see `piece_starts`.
     """
-    sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    sizes: list[Int64Array] = [np.empty(0, np.int64)]
     spans: list[tuple[int, int]] = []
     for first, stop in windows:
         if _n_pieces(stop - first, tokens_per_piece) == 1:
@@ -107,7 +107,7 @@ def _n_pieces(n_tokens: int, tokens_per_piece: int) -> int:
     return max(1, round(n_tokens / tokens_per_piece))
 
 
-def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) -> npt.NDArray[np.int64]:
+def piece_starts(sentence_ends: BoolArray, tokens_per_piece: int) -> Int64Array:
     """Cut a window's tokens into max(1, round(n_tokens / tokens_per_piece)) contiguous pieces.
 
     The ideal cuts divide the tokens equally. Each is moved to the nearest sentence end (the earlier of two at the
@@ -134,7 +134,7 @@ def piece_starts(sentence_ends: npt.NDArray[np.bool_], tokens_per_piece: int) ->
     return starts
 
 
-def piece_sums(values: npt.NDArray[np.float32], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+def piece_sums(values: Float32Array, starts: Int64Array) -> Float32Array:
     """Add up the token vectors of each piece.
 
     Args:

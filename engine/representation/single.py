@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.representation.base import (
@@ -17,6 +16,7 @@ from quarry.engine.representation.base import (
     scale_rows,
     window_extent,
 )
+from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
 
 __all__ = ["Mean", "Pooled"]
@@ -58,14 +58,14 @@ class Pooled(IntegerSettings):
         return _average(windows, _pooled_vector, normalize)
 
 
-def _pooled_vector(window: TokenVectors) -> npt.NDArray[np.float32]:
+def _pooled_vector(window: TokenVectors) -> Float32Array:
     if window.pooled is None:
         raise InvalidDocument("the encoder gave no pooled vector")
     return window.pooled
 
 
 def _average(
-    windows: Iterable[TokenVectors], vector_of: Callable[[TokenVectors], npt.NDArray[np.float32]], normalize: bool
+    windows: Iterable[TokenVectors], vector_of: Callable[[TokenVectors], Float32Array], normalize: bool
 ) -> DocumentVectors:
     """Return the mean of the windows' vectors, weighted by their tokens, with the span of all windows."""
     total = np.zeros(1)

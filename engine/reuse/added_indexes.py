@@ -52,13 +52,7 @@ class AddIndexesReport:
 def add_indexes(
     writer: IndexWriter, directory: Directory, paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]
 ) -> AddIndexesReport:
-    """Take the segments of other indexes into an index; see `quarry.engine.engine.Engine.add_indexes`.
-
-    Args:
-        writer: of the index.
-        directory: of the index.
-        paths: folders of the others.
-    """
+    """Take the segments of other indexes into an index; see `quarry.engine.engine.Engine.add_indexes`."""
     with ExitStack() as stack:
         sources = [
             source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from quarry.engine.shards.shard_folders import shard_directory
@@ -108,9 +107,7 @@ class GenerationFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self, manifest: Manifest) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.documents.ids import DocIds
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["LiveDocuments"]
 
-Flags = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 _BATCH_IDS = 1 << 16
 
@@ -26,7 +24,7 @@ class LiveDocuments:
     def __init__(self) -> None:
         self.n_replaced = 0
         self._segments: dict[bytes, OpenSegment] = {}
-        self._live: dict[bytes, Flags] = {}
+        self._live: dict[bytes, BoolArray] = {}
 
     def add(self, segments: tuple[OpenSegment, ...]) -> int:
         """Add the segments of one generation; its live documents replace earlier ones. Return how many there are.
@@ -52,11 +50,11 @@ class LiveDocuments:
                 self._segments[key], self._live[key] = segment, live.copy()
         return sum(int(np.count_nonzero(live)) for live in flags)
 
-    def deleted(self, segment: OpenSegment) -> Flags:
+    def deleted(self, segment: OpenSegment) -> BoolArray:
         """Return (n_docs,) bool, the documents of an added segment that are not live."""
         return ~self._live[segment.reader.segment_id]
 
-    def _replace(self, earlier: OpenSegment, later: OpenSegment, live: Flags) -> None:
+    def _replace(self, earlier: OpenSegment, later: OpenSegment, live: BoolArray) -> None:
         """Delete the documents of one segment whose ids live documents of the other one have."""
         flags = self._live[earlier.reader.segment_id]
         old, new = _equal_hashes(earlier.reader.ids, flags, later.reader.ids, live)
@@ -68,7 +66,9 @@ class LiveDocuments:
             flags[places[equal]] = False
 
 
-def _equal_hashes(first: DocIds, first_live: Flags, second: DocIds, second_live: Flags) -> tuple[Ints, Ints]:
+def _equal_hashes(
+    first: DocIds, first_live: BoolArray, second: DocIds, second_live: BoolArray
+) -> tuple[Int64Array, Int64Array]:
     """Return the ordinals of all pairs of live documents whose ids have equal hashes: (n,) int64 for each side."""
     hashes, ordinals = first.sorted_hashes()
     wanted, wanted_ordinals = second.sorted_hashes()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["aggregate", "compute_centroid_weights"]
 
 
-def aggregate(
-    scores: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], beta: float | None
-) -> npt.NDArray[np.float32]:
+def aggregate(scores: Float32Array, offsets: Int64Array, beta: float | None) -> Float32Array:
     """Aggregate the scores of every document's centroids.
 
     With ``beta`` None a document's score is the largest of its centroids' scores (Luan et al. 2021, section
@@ -37,13 +36,13 @@ def aggregate(
     if len(offsets) == 1:
         return np.empty(0, np.float32)
     first_rows = offsets[:-1]
-    best: npt.NDArray[np.float32] = np.maximum.reduceat(scores, first_rows)
+    best: Float32Array = np.maximum.reduceat(scores, first_rows)
     if beta is not None:
         best -= _softmax_gaps(scores, best, offsets, beta)
     return best
 
 
-def compute_centroid_weights(scores: npt.NDArray[np.float32], beta: float | None) -> npt.NDArray[np.float32]:
+def compute_centroid_weights(scores: Float32Array, beta: float | None) -> Float32Array:
     """Return the weight of each centroid of one document in its aggregated score.
 
     Args:
@@ -62,17 +61,17 @@ def compute_centroid_weights(scores: npt.NDArray[np.float32], beta: float | None
         alone = np.zeros(len(scores), np.float32)
         alone[scores.argmax()] = 1
         return alone
-    weights: npt.NDArray[np.float32] = np.exp((scores - scores.max()) * np.float32(beta))
+    weights: Float32Array = np.exp((scores - scores.max()) * np.float32(beta))
     weights /= weights.sum()
     return weights
 
 
 def _softmax_gaps(
-    scores: npt.NDArray[np.float32],
-    best: npt.NDArray[np.float32],
-    offsets: npt.NDArray[np.int64],
+    scores: Float32Array,
+    best: Float32Array,
+    offsets: Int64Array,
     beta: float,
-) -> npt.NDArray[np.float32]:
+) -> Float32Array:
     """Return the difference between the maximum of each document's scores and its softmax score.
 
     Every exponent is at most 0, and each document has one that is 0, so nothing overflows and no sum of weights is
@@ -81,12 +80,12 @@ def _softmax_gaps(
     first_rows = offsets[:-1]
     below = np.repeat(best, np.diff(offsets)) - scores
     weights = np.exp(below * np.float32(-beta))
-    gaps: npt.NDArray[np.float32] = np.add.reduceat(weights * below, first_rows)
+    gaps: Float32Array = np.add.reduceat(weights * below, first_rows)
     gaps /= np.add.reduceat(weights, first_rows)
     return gaps
 
 
-def _check(n_rows: int, offsets: npt.NDArray[np.int64], beta: float | None) -> None:
+def _check(n_rows: int, offsets: Int64Array, beta: float | None) -> None:
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != n_rows:
         raise ValueError(f"offsets must run from 0 to the number of scores, {n_rows}; found {offsets!r}")
     if (np.diff(offsets) <= 0).any():

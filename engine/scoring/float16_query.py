@@ -10,14 +10,12 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.scoring.simd import simsimd
+from quarry.formats.arrays import Float16Array, Float32Array
 
 __all__ = ["Float16Query", "has_float32_sums"]
 
-Halves = npt.NDArray[np.float16]
-Floats = npt.NDArray[np.float32]
 
 _UNIT = 2.0**-24  # unit roundoff of float32
 _OTHER_ROUNDINGS = 8  # besides those of the products: of the scale, of the result
@@ -39,7 +37,7 @@ class Float16Query:
             to underflow (equation 2.8).
     """
 
-    def __init__(self, query: Floats) -> None:
+    def __init__(self, query: Float32Array) -> None:
         self._scale = float(np.abs(query).max(initial=0.0)) or 1.0
         self._query = query
         self._rounded = (query / np.float64(self._scale)).astype(np.float16)
@@ -47,12 +45,12 @@ class Float16Query:
         sums = 2 * (len(query) + _OTHER_ROUNDINGS) * _UNIT * float(np.linalg.norm(query.astype(np.float64)))
         self.rounding = float(np.linalg.norm(error)) + sums + (len(query) + _OTHER_ROUNDINGS) * _UNDERFLOW
 
-    def approximate_scores(self, rows: Halves) -> Floats:
+    def approximate_scores(self, rows: Float16Array) -> Float32Array:
         """Return approximate scores of (n, dim) float16 rows: (n,) float32."""
         if not has_float32_sums():
             return rows.astype(np.float32) @ self._query
         products = np.asarray(simsimd().cdist(rows, self._rounded[None], "dot")).reshape(len(rows))
-        scaled: Floats = (products * self._scale).astype(np.float32)
+        scaled: Float32Array = (products * self._scale).astype(np.float32)
         return scaled
 
 

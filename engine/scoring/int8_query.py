@@ -9,9 +9,9 @@ digit alone gives approximate scores of known error (`rounding`).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.scoring.simd import simsimd
+from quarry.formats.arrays import Float32Array, Float64Array, Int8Array
 
 __all__ = ["BASE", "Int8Query"]
 
@@ -31,7 +31,7 @@ class Int8Query:
         rounding: Euclidean norm of the difference between the query and its first digit.
     """
 
-    def __init__(self, query: npt.NDArray[np.float32]) -> None:
+    def __init__(self, query: Float32Array) -> None:
         largest = float(np.abs(query).max(initial=0.0))
         self.scale = largest / 127 or 1.0
         rest = query.astype(np.float64) / self.scale
@@ -44,23 +44,21 @@ class Int8Query:
                 self.rounding = float(np.linalg.norm(rest)) / BASE * self.scale
         self.digits = digits
 
-    def scores(self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def scores(self, rows: Int8Array, scales: Float32Array) -> Float32Array:
         """Return the scores of (n, dim) int8 rows with (n,) scales: (n,) float32."""
         products = _products(self.digits, rows)
         exact = products[0] + (products[1] + products[2] / BASE) / BASE
-        scaled: npt.NDArray[np.float32] = (exact * (scales * np.float64(self.scale))).astype(np.float32)
+        scaled: Float32Array = (exact * (scales * np.float64(self.scale))).astype(np.float32)
         return scaled
 
-    def approximate_scores(
-        self, rows: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def approximate_scores(self, rows: Int8Array, scales: Float32Array) -> Float32Array:
         """Return scores by the first digit alone, with an error of at most `rounding` times a centroid's norm."""
         products = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
-        scaled: npt.NDArray[np.float32] = products.astype(np.float32)
+        scaled: Float32Array = products.astype(np.float32)
         return scaled
 
 
-def _products(digits: npt.NDArray[np.int8], rows: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
+def _products(digits: Int8Array, rows: Int8Array) -> Float64Array:
     """Return (n_digits, n_rows) inner products, exact integers."""
     if not len(rows):
         return np.empty((len(digits), 0))

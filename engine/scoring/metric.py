@@ -22,15 +22,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
+from quarry.formats.arrays import Float32Array, Float64Array
 from quarry.formats.manifest import IndexSettings, Manifest, MetricRecord
 from quarry.formats.vectors.centroids import quantize_int8
 
 __all__ = ["Metric", "metric_queries", "stored_dim", "typical_norm"]
 
-Floats = npt.NDArray[np.float32]
 
 _UNIT = 1e-6  # norms that differ from 1 by no more are left as they are, such as those of an encoder's vectors
 _ALIGNED = 8
@@ -69,7 +68,7 @@ class Metric:
             record = MetricRecord(name="cosine" if is_normalized else "ip", dim=settings.dim)
         return cls(record.name, record.dim, settings.dim, settings.centroids, record.norm)
 
-    def rows(self, vectors: Floats) -> Floats:
+    def rows(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 rows that are stored for (n, dim) float32 vectors; `norm` is not 0.
 
         A vector of zeros has no direction; for "cosine" it stays zero. Numbers may become infinite for "l2".
@@ -86,12 +85,12 @@ class Metric:
                 self._add_rest(rows)
         return rows
 
-    def _added(self, vectors: Floats) -> npt.NDArray[np.float64]:
+    def _added(self, vectors: Float32Array) -> Float64Array:
         wide = vectors.astype(np.float64)
-        added: npt.NDArray[np.float64] = (self.norm**2 - np.einsum("ij,ij->i", wide, wide)) / (2 * self.norm)
+        added: Float64Array = (self.norm**2 - np.einsum("ij,ij->i", wide, wide)) / (2 * self.norm)
         return added
 
-    def _add_rest(self, rows: Floats) -> None:
+    def _add_rest(self, rows: Float32Array) -> None:
         """Fill in what the first added dimension lacks, for the vectors as they will be stored."""
         unit = quantize_int8(rows)[1] if self.stored_as == "int8" else None
         largest = np.abs(rows).max(axis=1)
@@ -102,7 +101,7 @@ class Metric:
             rows[:, place] = np.clip(rest, -largest, largest)
             rest -= _stored(rows[:, place : place + 1], unit)[:, 0]
 
-    def queries(self, vectors: Floats) -> Floats:
+    def queries(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 queries whose inner products with stored rows rank documents."""
         if self.name == "cosine":
             return unit_rows(vectors)
@@ -113,15 +112,15 @@ class Metric:
         queries[:, self.dim : self.dim + _ADDED] = self.norm / _FINER ** np.arange(_ADDED)
         return queries
 
-    def queries_of_rows(self, rows: Floats) -> Floats:
+    def queries_of_rows(self, rows: Float32Array) -> Float32Array:
         """Return the queries for the vectors of (n, stored_dim) stored rows."""
         return self.queries(self.vectors(rows)) if self.name == "l2" else rows
 
-    def vectors(self, rows: Floats) -> Floats:
+    def vectors(self, rows: Float32Array) -> Float32Array:
         """Return the (n, dim) vectors that (n, stored_dim) rows were stored for."""
         return rows[:, : self.dim]
 
-    def scores(self, query: Floats, products: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def scores(self, query: Float32Array, products: Float32Array) -> Float32Array:
         """Return scores as users see them: for "l2" minus the squared Euclidean distance, otherwise unchanged.
 
         Args:
@@ -135,7 +134,7 @@ class Metric:
         return np.minimum(shifted, 0).astype(np.float32)
 
 
-def _stored(values: Floats, unit: Floats | None) -> Floats:
+def _stored(values: Float32Array, unit: Float32Array | None) -> Float32Array:
     """Return (n, m) values as they are read back: multiples of the (n,) units of int8 rows; None: float16."""
     if unit is None:
         return values.astype(np.float16).astype(np.float32)
@@ -143,7 +142,7 @@ def _stored(values: Floats, unit: Floats | None) -> Floats:
     return np.rint(values / safe) * unit[:, None]
 
 
-def unit_rows(vectors: Floats) -> Floats:
+def unit_rows(vectors: Float32Array) -> Float32Array:
     """Scale (n, dim) float32 rows to norm 1; rows of zeros, and rows of norm 1 but for rounding, stay as they are.
 
     Norms are computed in float64, in which no square of a float32 number overflows or underflows.
@@ -159,7 +158,7 @@ def unit_rows(vectors: Floats) -> Floats:
     return rows
 
 
-def typical_norm(vectors: Iterable[Floats]) -> float:
+def typical_norm(vectors: Iterable[Float32Array]) -> float:
     """Return the root mean square of the norms of (n, dim) arrays; 1 if there is none but zero."""
     n_rows, squares = 0, 0.0
     for each in vectors:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from quarry.engine.arguments import is_masked
 from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidQuery
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
     "to_host_vectors",
 ]
 
-Vectors = npt.NDArray[np.float32]
+Vectors = Float32Array
 Queries = Vectors | DeviceVectors
 """(n, dim) float32 query vectors, in main memory or on a device."""
 
@@ -82,7 +83,7 @@ def check_vectors(vectors: Vectors) -> None:
         check_numbers(np.all(np.abs(vectors) <= MAX_MAGNITUDE, axis=1))
 
 
-def check_numbers(usable: npt.NDArray[np.bool_], first: int = 0) -> None:
+def check_numbers(usable: BoolArray, first: int = 0) -> None:
     """Raise unless all queries are valid.
 
     Args:

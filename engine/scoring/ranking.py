@@ -7,13 +7,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from quarry.formats.arrays import Float32Array, Int64Array
 
 __all__ = ["Exactness", "Ranking", "merge_rankings"]
-
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 
 
 class Exactness(StrEnum):
@@ -51,14 +48,14 @@ class Ranking(NamedTuple):
         exactness: what is known about the documents that are not in it.
     """
 
-    segments: Ints
-    docs: Ints
-    scores: Floats
-    dense: Floats | None = None
-    lexical: Floats | None = None
+    segments: Int64Array
+    docs: Int64Array
+    scores: Float32Array
+    dense: Float32Array | None = None
+    lexical: Float32Array | None = None
     exactness: Exactness = Exactness.APPROXIMATE
 
-    def take(self, places: Ints | slice) -> Ranking:
+    def take(self, places: Int64Array | slice) -> Ranking:
         """Return the documents at these places, in their order."""
         dense = None if self.dense is None else self.dense[places]
         lexical = None if self.lexical is None else self.lexical[places]
@@ -71,7 +68,7 @@ class Ranking(NamedTuple):
         return self.take(slice(n, None))
 
 
-def merge_rankings(answers: Sequence[tuple[Ints, Floats]], n: int, keep_ties: bool = False) -> Ranking:
+def merge_rankings(answers: Sequence[tuple[Int64Array, Float32Array]], n: int, keep_ties: bool = False) -> Ranking:
     """Merge the documents found in each segment, given with their scores, into the n best, best first.
 
     Equal scores are in the order of segment and ordinal; see `quarry.engine.search.id_order` for that of hits.

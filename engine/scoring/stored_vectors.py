@@ -7,17 +7,15 @@ from functools import cached_property, partial
 from typing import TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.scoring.int8_query import Int8Query
+from quarry.formats.arrays import Float32Array, Int8Array, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["Scorer", "StoredVectors", "decode_vectors", "unpack_codes"]
 
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-Scorer: TypeAlias = Callable[[Rows], Floats]
+Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
 
 
@@ -29,14 +27,14 @@ class StoredVectors:
         self._lists = segment.reader.lists
         self._quantizer = segment.quantizer
 
-    def scores(self, query: Floats, rows: Rows) -> Floats:
+    def scores(self, query: Float32Array, rows: Int64Array) -> Float32Array:
         """Return inner products of a (dim,) float32 query and the stored centroids `rows`: (n,) float32.
 
         These are final scores: the query in full precision against the vectors as stored.
         """
         return self.scorer(query)(rows)
 
-    def scorer(self, query: Floats) -> Scorer:
+    def scorer(self, query: Float32Array) -> Scorer:
         """Return a function that computes `scores` for one query, which is prepared once."""
         if self._table.kind == "none":
             return self._code_scorer(query)
@@ -44,16 +42,16 @@ class StoredVectors:
             return partial(self._float16_scores, query)
         return partial(self._int8_scores, Int8Query(query))
 
-    def _int8_scores(self, query: Int8Query, rows: Rows) -> Floats:
+    def _int8_scores(self, query: Int8Query, rows: Int64Array) -> Float32Array:
         values, scales = self._table.stored(rows)
-        return query.scores(cast(npt.NDArray[np.int8], values), scales)
+        return query.scores(cast(Int8Array, values), scales)
 
-    def _float16_scores(self, query: Floats, rows: Rows) -> Floats:
+    def _float16_scores(self, query: Float32Array, rows: Int64Array) -> Float32Array:
         """Score rows without a matrix product, whose last bits would depend on the number of rows."""
-        scores: Floats = np.einsum("ij,j->i", self._table.stored(rows)[0].astype(np.float32), query)
+        scores: Float32Array = np.einsum("ij,j->i", self._table.stored(rows)[0].astype(np.float32), query)
         return scores
 
-    def vectors(self, rows: Rows) -> Floats:
+    def vectors(self, rows: Int64Array) -> Float32Array:
         """Return the stored centroids `rows` as (n, dim) float32; codes are decoded and rotated back."""
         if self._table.kind != "none":
             values, scales = self._table.stored(rows)
@@ -63,28 +61,30 @@ class StoredVectors:
         vectors = decode_vectors(quantizer, self._list_numbers(rows), codes)
         return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
 
-    def _code_scorer(self, query: Floats) -> Scorer:
+    def _code_scorer(self, query: Float32Array) -> Scorer:
         """Prepare scores of codes by asymmetric distance computation: a table lookup for each sub-quantizer."""
         quantizer = self._required_quantizer()
         rotated = query if quantizer.rotation is None else quantizer.rotation @ query
         n_sub, _, dsub = quantizer.score_codebook.shape
         table = np.einsum("mkd,md->mk", quantizer.score_codebook, rotated.reshape(n_sub, dsub))
-        list_scores: Floats | None = (
+        list_scores: Float32Array | None = (
             (quantizer.coarse @ rotated).astype(np.float32) if quantizer.by_residual else None
         )
         return partial(self._code_scores, table, list_scores)
 
-    def _code_scores(self, table: Floats, list_scores: Floats | None, rows: Rows) -> Floats:
-        scores: Floats = table[np.arange(len(table)), self._codes(rows)].sum(axis=1, dtype=np.float32)
+    def _code_scores(
+        self, table: Float32Array, list_scores: Float32Array | None, rows: Int64Array
+    ) -> Float32Array:
+        scores: Float32Array = table[np.arange(len(table)), self._codes(rows)].sum(axis=1, dtype=np.float32)
         if list_scores is not None:
             scores += list_scores[self._list_numbers(rows)]
         return scores
 
-    def _codes(self, rows: Rows) -> npt.NDArray[np.uint8]:
+    def _codes(self, rows: Int64Array) -> UInt8Array:
         assert self._lists is not None
         return unpack_codes(self._lists.codes()[self._places[rows]], self._required_quantizer().nbits)
 
-    def _list_numbers(self, rows: Rows) -> Rows:
+    def _list_numbers(self, rows: Int64Array) -> Int64Array:
         assert self._lists is not None
         return np.searchsorted(self._lists.offsets, self._places[rows], side="right") - 1
 
@@ -93,13 +93,13 @@ class StoredVectors:
         return self._quantizer
 
     @cached_property
-    def _places(self) -> npt.NDArray[np.uint32]:
+    def _places(self) -> UInt32Array:
         """The place of each row in the inverted lists: (n_rows,) uint32."""
         assert self._lists is not None
         return self._lists.places()
 
 
-def decode_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uint8]) -> Floats:
+def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:
     """Decode codes to (n, dim) float32 vectors, in the rotated space if the quantizer has a rotation.
 
     Args:
@@ -109,11 +109,11 @@ def decode_vectors(quantizer: Quantizer, lists: Rows, codes: npt.NDArray[np.uint
     """
     book = quantizer.score_codebook
     parts = book[np.arange(len(book)), unpack_codes(codes, quantizer.nbits)]
-    vectors: Floats = parts.reshape(len(codes), quantizer.coarse.shape[1])
+    vectors: Float32Array = parts.reshape(len(codes), quantizer.coarse.shape[1])
     return vectors + quantizer.coarse[lists] if quantizer.by_residual else vectors
 
 
-def unpack_codes(codes: npt.NDArray[np.uint8], nbits: int) -> npt.NDArray[np.uint8]:
+def unpack_codes(codes: UInt8Array, nbits: int) -> UInt8Array:
     """Unpack (n, code_bytes) codes to (n, M) numbers of sub-vectors."""
     if nbits == 8:
         return codes

@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.engine.scoring.ranking import Floats, Ints, Ranking
+from quarry.engine.scoring.ranking import Ranking
+from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["IdOrder", "ReadIds", "best_places", "cut_places"]
@@ -16,11 +16,11 @@ __all__ = ["IdOrder", "ReadIds", "best_places", "cut_places"]
 _MANY = 256  # ids that are read rather than compared by eight bytes at a time
 _MAX_STEPS = 512  # of eight bytes, as many as an id may have
 
-ReadIds = Callable[[Ints], Sequence[str]]
+ReadIds = Callable[[Int64Array], Sequence[str]]
 """Returns the ids of the documents at some places."""
 
 
-def cut_places(scores: Floats, n: int, read_ids: ReadIds) -> Ints:
+def cut_places(scores: Float32Array, n: int, read_ids: ReadIds) -> Int64Array:
     """Return the places of the n best documents, ascending; of those that tie at the cut, the first ids are kept.
 
     Args:
@@ -39,7 +39,7 @@ def cut_places(scores: Floats, n: int, read_ids: ReadIds) -> Ints:
     return np.sort(np.concatenate([better, tied]))
 
 
-def best_places(scores: Floats, n: int, read_ids: ReadIds) -> Ints:
+def best_places(scores: Float32Array, n: int, read_ids: ReadIds) -> Int64Array:
     """Return the places of the n best documents, best first; equal scores are in the order of their ids.
 
     Args:
@@ -48,7 +48,7 @@ def best_places(scores: Floats, n: int, read_ids: ReadIds) -> Ints:
         read_ids: called if scores are equal, for the documents that have them.
     """
     kept = cut_places(scores, n, read_ids)
-    order: Ints = kept[np.argsort(-scores[kept], kind="stable")]
+    order: Int64Array = kept[np.argsort(-scores[kept], kind="stable")]
     is_same = np.zeros(len(order) + 1, bool)
     is_same[1:-1] = scores[order[1:]] == scores[order[:-1]]
     is_tied = is_same[1:] | is_same[:-1]
@@ -69,7 +69,7 @@ class IdOrder:
     def __init__(self, segments: Sequence[OpenSegment]) -> None:
         self._segments = segments
 
-    def read_ids(self, segments: Ints, docs: Ints) -> list[str]:
+    def read_ids(self, segments: Int64Array, docs: Int64Array) -> list[str]:
         """Return the ids of documents, in their order.
 
         Args:
@@ -84,7 +84,7 @@ class IdOrder:
                 found[place] = doc_id
         return found
 
-    def reader_of(self, segments: Ints, docs: Ints) -> ReadIds:
+    def reader_of(self, segments: Int64Array, docs: Int64Array) -> ReadIds:
         """Return what reads the ids of some of these documents, given their places."""
         return lambda places: self.read_ids(segments[places], docs[places])
 
@@ -111,9 +111,9 @@ class IdOrder:
         first = self._first_ids(ranking.segments[tied], ranking.docs[tied], n - len(better))
         return ranking.take(np.sort(np.concatenate([better, tied[first]])))
 
-    def _first_ids(self, segments: Ints, docs: Ints, n: int) -> Ints:
+    def _first_ids(self, segments: Int64Array, docs: Int64Array, n: int) -> Int64Array:
         """Return the places of documents among which are those with the n >= 1 first ids."""
-        found: list[Ints] = []
+        found: list[Int64Array] = []
         undecided = np.arange(len(docs))
         for step in range(_MAX_STEPS):
             if len(undecided) <= n + _MANY:
@@ -126,7 +126,7 @@ class IdOrder:
             undecided = undecided[keys == limit]
         return np.concatenate([*found, undecided])
 
-    def _keys(self, segments: Ints, docs: Ints, first: int) -> npt.NDArray[np.uint64]:
+    def _keys(self, segments: Int64Array, docs: Int64Array, first: int) -> UInt64Array:
         keys = np.empty(len(docs), np.uint64)
         for number in np.unique(segments).tolist():
             is_inside = segments == number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from quarry.engine.filtering.filter import AllOf, Condition, HasPhrase
+from quarry.engine.filtering.filter import Condition, HasPhrase, join_conditions
 from quarry.engine.lexical.query_syntax import find_phrases
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.query_vectors import Vectors
@@ -38,9 +38,7 @@ def phrase_condition(text: str, settings: IndexSettings) -> Condition | None:
         HasPhrase(phrase, settings.language, settings.analysis_rules)
         for phrase in dict.fromkeys(find_phrases(text))
     ]
-    if not each:
-        return None
-    return each[0] if len(each) == 1 else AllOf(tuple(each))
+    return join_conditions(each) if each else None
 
 
 def search_quoted(

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.search.searcher import Searcher
+from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
 from quarry.formats.bundle.relevance import LogisticModel, RelevanceModels
 from quarry.formats.errors import InvalidSetting, QuarryError
 from quarry.formats.snapshot import OpenSegment
@@ -32,8 +32,6 @@ __all__ = [
 
 _N_DOCUMENTS = 256
 
-Floats = npt.NDArray[np.float32]
-
 
 class BackgroundSample(NamedTuple):
     """The background of a collection: vectors of random documents, to see how a query scores with them.
@@ -46,15 +44,15 @@ class BackgroundSample(NamedTuple):
         vectors: (n, dim) float32.
     """
 
-    hashes: npt.NDArray[np.uint64]
-    vectors: Floats
+    hashes: UInt64Array
+    vectors: Float32Array
 
     @staticmethod
     def empty() -> BackgroundSample:
         """Return the sample of a collection without documents."""
         return BackgroundSample(np.empty(0, np.uint64), np.empty((0, 0), np.float32))
 
-    def spread(self, query: Floats) -> float:
+    def spread(self, query: Float32Array) -> float:
         """Return the standard deviation of the inner products with a (dim,) query; 0 without documents."""
         return float((self.vectors @ query).std(dtype=np.float64)) if len(self.vectors) else 0.0
 
@@ -86,7 +84,7 @@ def merge_samples(samples: Iterable[BackgroundSample]) -> BackgroundSample:
     return BackgroundSample(hashes[order], np.concatenate([sample.vectors for sample in filled])[order])
 
 
-def _first_live(segment: OpenSegment) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+def _first_live(segment: OpenSegment) -> tuple[UInt64Array, Int64Array]:
     """Return hashes and ordinals of the live documents of a segment with the smallest hashes."""
     ids = segment.reader.ids
     hashes, docs = np.empty(0, np.uint64), np.empty(0, np.int64)
@@ -124,7 +122,7 @@ class QueryRelevance(NamedTuple):
     model: LogisticModel
     spread: float
 
-    def estimate(self, dense: Floats | None, shares: Floats | None, n: int) -> Floats:
+    def estimate(self, dense: Float32Array | None, shares: Float32Array | None, n: int) -> Float32Array:
         """Return the relevance of n documents, from 0 to 1.
 
         Args:
@@ -139,7 +137,7 @@ class QueryRelevance(NamedTuple):
         if shares is not None:
             odds += weights.get("share", 0.0) * shares
         with np.errstate(over="ignore"):  # of exp, for odds near 0
-            estimated: Floats = (1 / (1 + np.exp(-odds))).astype(np.float32)
+            estimated: Float32Array = (1 / (1 + np.exp(-odds))).astype(np.float32)
         return estimated
 
 

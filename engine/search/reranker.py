@@ -9,26 +9,23 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.engine.arguments import shown
+from quarry.engine.arguments import lone_surrogate, shown
 from quarry.engine.documents.document import full_text
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
-from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, lone_surrogate
+from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
 from quarry.engine.encoding.windows import window_bounds
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hits import Hits
+from quarry.formats.arrays import Float32Array
 from quarry.formats.bundle.folder import MODEL_NAME, TOKENIZER_NAME
 from quarry.formats.bundle.reranker import RerankerBundle, load_reranker_bundle
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["OnnxReranker", "Reranker", "open_reranker", "rerank"]
-
-
-Scores = npt.NDArray[np.float32]
 
 
 @runtime_checkable
@@ -42,7 +39,7 @@ class Reranker(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102
 
-    def scores(self, query: str, texts: Sequence[str]) -> Scores:
+    def scores(self, query: str, texts: Sequence[str]) -> Float32Array:
         """Score texts: (n_texts,) float32 in their order, larger is better.
 
         A text's score depends on the query and that text only: not on the other texts, their order, or the number
@@ -115,7 +112,7 @@ class OnnxReranker:
     def __repr__(self) -> str:
         return f"OnnxReranker({self.name!r}, {self._bundle.settings.precision}, identity={self._bundle.identity})"
 
-    def scores(self, query: str, texts: Sequence[str]) -> Scores:
+    def scores(self, query: str, texts: Sequence[str]) -> Float32Array:
         """Score texts into (n_texts,) float32, see `Reranker.scores`.
 
         Raises:

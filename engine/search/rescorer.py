@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.stored_vectors import Scorer, StoredVectors
+from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Rescorer", "kth_largest"]
@@ -28,17 +28,17 @@ class Rescorer:
         self._vectors = StoredVectors(segment)
         self._beta = beta
 
-    def scores(self, query: npt.NDArray[np.float32], docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def scores(self, query: Float32Array, docs: Int64Array) -> Float32Array:
         """Return the aggregated scores of documents for a (dim,) float32 query: (len(docs),) float32."""
         return self._aggregate(self._vectors.scorer(query), docs)
 
-    def _aggregate(self, scorer: Scorer, docs: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def _aggregate(self, scorer: Scorer, docs: Int64Array) -> Float32Array:
         rows, bounds = self._table.rows_of(docs)
         return aggregate(scorer(rows), bounds, self._beta)
 
     def likely_scores(
-        self, query: npt.NDArray[np.float32], docs: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], n: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        self, query: Float32Array, docs: Int64Array, rows: Int64Array, n: int
+    ) -> tuple[Int64Array, Float32Array]:
         """Rescore the n documents whose given rows score best, or all of them if that takes about as long.
 
         With softmax aggregation, whose scores can be far below the maximum, twice as many are rescored.
@@ -60,18 +60,18 @@ class Rescorer:
         likely = docs[np.sort(np.argpartition(-best, n)[:n])]
         return likely, self._aggregate(scorer, likely)
 
-    def _saved_rows(self, docs: npt.NDArray[np.int64], n: int) -> float:
+    def _saved_rows(self, docs: Int64Array, n: int) -> float:
         """Estimate how many fewer rows are scored for n of the documents than for all of them."""
         n_rows = (self._table.offsets[docs + 1] - self._table.offsets[docs]).sum()
         return float(n_rows * (1 - n / len(docs)))
 
     def best_scores(
         self,
-        query: npt.NDArray[np.float32],
-        docs: npt.NDArray[np.int64],
-        bounds: npt.NDArray[np.float64],
+        query: Float32Array,
+        docs: Int64Array,
+        bounds: Float64Array,
         k: int,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    ) -> tuple[Int64Array, Float32Array]:
         """Rescore documents by descending upper bound until no other can be among the best k, or tie with them.
 
         Args:
@@ -93,23 +93,21 @@ class Rescorer:
             done, following = done + len(places), 2 * following
         return docs[:done], scores[:done]
 
-    def row_vectors(self, docs: npt.NDArray[np.int64], numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.float32]:
+    def row_vectors(self, docs: Int64Array, numbers: UInt64Array) -> Float32Array:
         """Return one centroid of each document, of number `numbers` modulo their count: (n, dim) float32."""
         first, n_rows = self._table.offsets[docs], self._table.offsets[docs + 1] - self._table.offsets[docs]
         return self._vectors.vectors(first + (numbers % n_rows.astype(np.uint64)).astype(np.int64))
 
-    def centroid_scores(
-        self, query: npt.NDArray[np.float32], docs: npt.NDArray[np.int64]
-    ) -> list[npt.NDArray[np.float32]]:
+    def centroid_scores(self, query: Float32Array, docs: Int64Array) -> list[Float32Array]:
         """Return the scores of the centroids of each document: (n_centroids,) float32."""
         scorer = self._vectors.scorer(query)
-        found: list[npt.NDArray[np.float32]] = []
+        found: list[Float32Array] = []
         for low in range(0, len(docs), _BATCH_DOCS):
             rows, bounds = self._table.rows_of(docs[low : low + _BATCH_DOCS])
             found += np.split(scorer(rows), bounds[1:-1])
         return found
 
 
-def kth_largest(scores: npt.NDArray[np.float32], k: int) -> float:
+def kth_largest(scores: Float32Array, k: int) -> float:
     """Return the k-th largest score, -inf if there are fewer."""
     return float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else -np.inf

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.lexical.query import Bm25Query
@@ -19,16 +18,13 @@ from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.id_order import IdOrder, best_places
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Answer", "Pool", "Retriever", "fuse", "pool_size"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
 _RANK_OFFSET = 60
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
 
 
 class Answer(NamedTuple):
@@ -61,12 +57,12 @@ class Pool(NamedTuple):
         by_terms: (n,) bool, whether it is among the best by BM25.
     """
 
-    segments: Ints
-    docs: Ints
-    dense: Floats
-    lexical: Floats
-    by_vector: Flags
-    by_terms: Flags
+    segments: Int64Array
+    docs: Int64Array
+    dense: Float32Array
+    lexical: Float32Array
+    by_vector: BoolArray
+    by_terms: BoolArray
 
 
 def pool_size(options: SearchOptions) -> int:
@@ -79,11 +75,6 @@ class Retriever:
 
     Documents with equal scores are in the order of their ids, and where candidates are cut, those with the first
     ids are kept: so answers are the same however the documents are divided among segments and shards.
-
-    Args:
-        segments: what is searched.
-        dense: search by vectors.
-        lexical: search by terms.
     """
 
     def __init__(self, segments: Sequence[OpenSegment], dense: Searcher, lexical: LexicalSearcher) -> None:
@@ -132,7 +123,7 @@ class Retriever:
         vectors: Queries,
         options: SearchOptions,
         allowed: AllowedDocs,
-    ) -> Iterator[tuple[Floats, Bm25Query, Pool]]:
+    ) -> Iterator[tuple[Float32Array, Bm25Query, Pool]]:
         """Yield the vector, the terms and the candidates of each query, given as a text and as its vector.
 
         Candidates are the best documents of both sides; those that only one side found are scored by the other, so
@@ -164,7 +155,7 @@ class Retriever:
     def _count_allowed(self, allowed: AllowedDocs) -> int:
         return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
 
-    def _pool(self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking) -> Pool:
+    def _pool(self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking) -> Pool:
         parts = [
             self._score_candidates(vector, terms, by_vector, by_terms, segment)
             for segment in range(len(self._n_docs))
@@ -172,7 +163,7 @@ class Retriever:
         return Pool(*(np.concatenate(column) for column in zip(_NO_CANDIDATES, *parts, strict=True)))
 
     def _score_candidates(
-        self, vector: Floats, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
+        self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
     ) -> Pool:
         """Return the candidates of one segment."""
         inside = by_vector.segments == segment
@@ -200,7 +191,7 @@ _NO_CANDIDATES = Pool(
 )
 
 
-def fuse(dense: Floats, lexical: Floats, fusion: str, dense_weight: float) -> Floats:
+def fuse(dense: Float32Array, lexical: Float32Array, fusion: str, dense_weight: float) -> Float32Array:
     """Combine the scores of one query's candidates.
 
     "linear" is the interpolation of Luan et al. 2021 (section 6, "hybrid") of scores that are min-max normalized
@@ -220,22 +211,22 @@ def fuse(dense: Floats, lexical: Floats, fusion: str, dense_weight: float) -> Fl
     if fusion == "rrf":
         return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
     weight = np.float32(dense_weight)
-    mixed: Floats = weight * _normalize_min_max(dense) + (1 - weight) * _normalize_min_max(lexical)
+    mixed: Float32Array = weight * _normalize_min_max(dense) + (1 - weight) * _normalize_min_max(lexical)
     return mixed
 
 
-def _normalize_min_max(scores: Floats) -> Floats:
+def _normalize_min_max(scores: Float32Array) -> Float32Array:
     """Scale scores to 0..1; equal scores become 1 if they are positive, else 0."""
     if not len(scores):
         return scores
     low, high = scores.min(), scores.max()
     if low == high:
         return (scores > 0).astype(np.float32)
-    normalized: Floats = (scores - low) / (high - low)
+    normalized: Float32Array = (scores - low) / (high - low)
     return normalized
 
 
-def _reciprocal_ranks(scores: Floats) -> Floats:
+def _reciprocal_ranks(scores: Float32Array) -> Float32Array:
     """Return 1 / (60 + rank), with rank 1 for the best document; equal scores share the better rank."""
     descending = np.sort(-scores)
     ranks = np.searchsorted(descending, -scores, side="left") + 1

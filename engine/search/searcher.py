@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.backends.protocol import (
     Backend,
@@ -32,6 +31,7 @@ from quarry.engine.quantization.candidates import default_candidates, get_uncali
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.engine.search.rescorer import Rescorer, kth_largest
+from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment, Snapshot
@@ -43,9 +43,6 @@ _LIKELY_DIVISOR = 2  # half of the candidates are rescored if their best rows ar
 _WIDENING = 4  # factor of the number of candidates if the first ones do not prove an exact answer
 
 _log = logging.getLogger(__name__)
-Query = npt.NDArray[np.float32]
-Docs = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float32]
 
 
 class Searcher:
@@ -149,15 +146,15 @@ class Searcher:
         """Memory of accelerators that the open backends hold."""
         return sum(backend.device_bytes for backend in self.backends if backend)
 
-    def scores(self, query: Query, segment: int, docs: Docs) -> Scores:
+    def scores(self, query: Float32Array, segment: int, docs: Int64Array) -> Float32Array:
         """Return exact aggregated scores of documents of one segment: (len(docs),) float32."""
         return self._segments[segment].rescorer.scores(query, docs)
 
-    def row_vectors(self, segment: int, docs: Docs, numbers: npt.NDArray[np.uint64]) -> Query:
+    def row_vectors(self, segment: int, docs: Int64Array, numbers: UInt64Array) -> Float32Array:
         """Return one centroid of each of some documents of one segment; see `Rescorer.row_vectors`."""
         return self._segments[segment].rescorer.row_vectors(docs, numbers)
 
-    def centroid_scores(self, query: Query, segment: int, docs: Docs) -> list[Scores]:
+    def centroid_scores(self, query: Float32Array, segment: int, docs: Int64Array) -> list[Float32Array]:
         """Return the scores of the centroids of each of some documents of one segment: (n_centroids,) float32."""
         return self._segments[segment].rescorer.centroid_scores(query, docs)
 
@@ -169,7 +166,7 @@ class _QueryBatch:
         self.values = values
 
     @cached_property
-    def host(self) -> Query:
+    def host(self) -> Float32Array:
         """(n, dim) float32 in main memory."""
         return to_host_vectors(self.values)
 
@@ -264,8 +261,8 @@ class _SegmentBackend:
 class _Scored(NamedTuple):
     """Documents of one segment with their final scores, in any order."""
 
-    docs: Docs
-    scores: Scores
+    docs: Int64Array
+    scores: Float32Array
     exactness: Exactness
 
 
@@ -309,7 +306,7 @@ class _SegmentSearcher:
 
     def _rescore(
         self, queries: _QueryBatch, number: int, found: Candidates, parameters: SearchParameters, n_kept: int
-    ) -> tuple[Docs, Scores]:
+    ) -> tuple[Int64Array, Float32Array]:
         """Return candidates with final scores, without those that cannot be among the best `n_kept`."""
         if isinstance(found, ScoredCandidates):
             return found.docs, found.scores

@@ -12,7 +12,7 @@ import numpy as np
 from quarry.engine.analysis.words import split_words
 from quarry.engine.arguments import shown
 from quarry.engine.documents.document import full_text
-from quarry.engine.lexical.bm25 import Collection
+from quarry.engine.lexical.bm25 import Collection, inverse_document_frequency
 from quarry.engine.options import DEFAULT_K1
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, Vectors
@@ -38,11 +38,7 @@ class SimilarQuery:
     mean: Vectors
 
     def vector(self, metric: Metric) -> Queries:
-        """Return the mean of the document's vectors as a query: (1, stored_dim) float32.
-
-        Args:
-            metric: of the index.
-        """
+        """Return the mean of the document's vectors as a query: (1, stored_dim) float32."""
         return metric_queries(metric, self.mean)
 
     def words(self, terms: Callable[[str], list[str]], collection: Collection) -> str:
@@ -58,9 +54,9 @@ class SimilarQuery:
         analyzed = {word: terms(word) for word in dict.fromkeys(split_words(self.text))}
         counts = Counter(terms(self.text))
         scores = {
-            term: tf / (tf + DEFAULT_K1) * _idf(collection, term)
+            term: tf / (tf + DEFAULT_K1) * inverse_document_frequency(collection.n_docs, n_docs)
             for term, tf in counts.items()
-            if collection.document_frequency(term)
+            if (n_docs := collection.document_frequency(term))
         }
         chosen: dict[str, float] = {}
         covered: set[str] = set()
@@ -94,8 +90,3 @@ def find_document(snapshot: Snapshot, doc_id: str, index: Path) -> SimilarQuery:
     return SimilarQuery(
         full_text(stored.title, stored.text), vectors.mean(axis=0, keepdims=True, dtype=np.float32)
     )
-
-
-def _idf(collection: Collection, term: str) -> float:
-    n_docs = collection.document_frequency(term)
-    return float(np.log1p((collection.n_docs - n_docs + 0.5) / (n_docs + 0.5)))

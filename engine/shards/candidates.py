@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quarry.engine.scoring.ranking import Exactness, Floats, Ints
-from quarry.formats.arrays import BoolArray
+from quarry.engine.scoring.ranking import Exactness
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["ShardCandidates"]
 
@@ -28,20 +28,20 @@ class ShardCandidates:
     """
 
     ids: Sequence[str]
-    segments: Ints
-    docs: Ints
-    dense: Floats | None
-    lexical: Floats | None
+    segments: Int64Array
+    docs: Int64Array
+    dense: Float32Array | None
+    lexical: Float32Array | None
     by_vector: BoolArray
     by_terms: BoolArray
     n_allowed: int
     exactness: Exactness
 
-    def read_ids(self, places: Ints) -> list[str]:
+    def read_ids(self, places: Int64Array) -> list[str]:
         """Return the ids of the candidates at these places."""
         return [self.ids[place] for place in places.tolist()]
 
-    def take(self, places: Ints) -> ShardCandidates:
+    def take(self, places: Int64Array) -> ShardCandidates:
         """Return the candidates at these places."""
         return ShardCandidates(
             ids=self.read_ids(places),

@@ -30,9 +30,6 @@ class ShardedCollection:
     Number of documents and lengths are added up as integers, so that the average is the same to the last bit.
     Document frequencies are learned once for each term, and hold as long as no shard is at another generation.
 
-    Args:
-        sizes: of the shards.
-
     Attributes:
         n_docs: live documents.
         average_length: mean number of terms of a live document.

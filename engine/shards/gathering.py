@@ -25,9 +25,6 @@ class ShardThreads:
     Args:
         n_shards: number of shards.
         threads: for all shards together; each has at least one.
-
-    Attributes:
-        n_shards: number of shards.
     """
 
     def __init__(self, n_shards: int, threads: int) -> None:

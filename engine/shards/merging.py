@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.ranking import Exactness, Floats, Ints
+from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.id_order import best_places, cut_places
 from quarry.engine.search.retriever import fuse, pool_size
 from quarry.engine.shards.candidates import ShardCandidates
-from quarry.formats.arrays import BoolArray
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["MergedRanking", "merge_candidates"]
 
@@ -31,13 +31,13 @@ class MergedRanking(NamedTuple):
         exactness: what is known about all other documents of these shards.
     """
 
-    shards: Ints
+    shards: Int64Array
     ids: Sequence[str]
-    segments: Ints
-    docs: Ints
-    scores: Floats
-    dense: Floats | None
-    lexical: Floats | None
+    segments: Int64Array
+    docs: Int64Array
+    scores: Float32Array
+    dense: Float32Array | None
+    lexical: Float32Array | None
     exactness: Exactness
 
 
@@ -72,7 +72,7 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
     )
 
 
-def _pool(joined: ShardCandidates, n: int) -> Ints:
+def _pool(joined: ShardCandidates, n: int) -> Int64Array:
     """Return the places of the n best candidates of each side, ascending."""
     assert joined.dense is not None
     assert joined.lexical is not None
@@ -81,7 +81,7 @@ def _pool(joined: ShardCandidates, n: int) -> Ints:
     return np.union1d(by_vector, by_terms)
 
 
-def _best_of(joined: ShardCandidates, scores: Floats, side: BoolArray, n: int) -> Ints:
+def _best_of(joined: ShardCandidates, scores: Float32Array, side: BoolArray, n: int) -> Int64Array:
     places = np.flatnonzero(side)
     return places[cut_places(scores[places], n, lambda cut: joined.read_ids(places[cut]))]
 

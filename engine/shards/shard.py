@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.allowed import AllowedDocs
@@ -19,7 +18,7 @@ from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
-from quarry.engine.index.stored_documents import stored_document
+from quarry.engine.index.stored_documents import stored_documents
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
@@ -38,6 +37,7 @@ from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.statistics import ShardStatistics
+from quarry.formats.arrays import Float32Array
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["HitRequest", "Shard", "ShardSearcher"]
@@ -54,7 +54,7 @@ class HitRequest(NamedTuple):
     """
 
     documents: Ranking
-    vector: npt.NDArray[np.float32] | None
+    vector: Float32Array | None
     text: str | None
     relevance: QueryRelevance | None
 
@@ -158,13 +158,8 @@ class Shard:
 
     def documents(self, ids: Iterable[str], with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
-        found = []
         metric = Metric.of(self.snapshot.manifest)
-        for doc_id in ids:
-            place = self.snapshot.find(doc_id)
-            if place:
-                found.append(stored_document(doc_id, *place, metric, with_vectors=with_vectors))
-        return found
+        return stored_documents(self.snapshot, ids, metric, with_vectors=with_vectors)
 
     def find_nearest(self, field: str) -> Iterable[str]:
         """Return the fields whose names are most like one that no document has."""
@@ -227,29 +222,13 @@ class Shard:
         Args:
             posting_bytes: of decoded postings that are held now.
         """
-        held = {
-            "backends": self.dense.resident_bytes,
-            "postings": posting_bytes,
-            "filters": self.filter.resident_bytes,
-            "documents": self._plan.document_bytes,
-            "quantizers": self._plan.quantizer_bytes,
-        }
-        resources = resource_statistics(
-            self.snapshot, self._options, self.dense.choices, held, self.dense.device_bytes
-        )
+        held = {"postings": posting_bytes, "filters": self.filter.resident_bytes}
+        resources = resource_statistics(self.snapshot, self._options, self.dense, self._plan, held)
         return ShardStatistics(self.name, index_statistics(self.snapshot), resources)
 
 
 class ShardSearcher:
-    """Searches one shard as a part of a collection; safe to use from several threads.
-
-    Args:
-        shard: the shard.
-        collection: statistics of all documents.
-
-    Attributes:
-        lexical: lexical search.
-    """
+    """Searches one shard as a part of a collection; safe to use from several threads."""
 
     def __init__(self, shard: Shard, collection: Collection) -> None:
         self._shard = shard

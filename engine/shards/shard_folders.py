@@ -35,11 +35,6 @@ def shard_folder_names(set_id: bytes, n_shards: int) -> tuple[str, ...]:
 def shard_directory(directory: Directory, name: str, n_shards: int) -> Directory:
     """Return the folder of a shard, whose writers have their share of the buffers of one index.
 
-    Args:
-        directory: of the index.
-        name: of the folder.
-        n_shards: number of shards.
-
     Raises:
         IndexNotFound: there is no such folder.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quarry.engine.index.verification import VerifyReport, verify_index
+from quarry.engine.index.verification import VerifyReport, combine_errors, verify_index
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, FormatError, IndexNotFound, ShardNotFound
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set, shard_of
@@ -44,10 +44,7 @@ def verify_shards(directory: Directory) -> VerifyReport:
         except FormatError as error:
             findings += error.findings or (error,)
     if findings:
-        message = f"{len(findings)} damages:\n" + "\n".join(map(str, findings))
-        damage = FormatError(message, path=directory.path)
-        damage.findings = tuple(findings)
-        raise damage
+        raise combine_errors(findings, directory)
     return VerifyReport(
         n_files=1 + sum(report.n_files for report in reports),
         n_bytes=directory.size_bytes(shard_set.name) + sum(report.n_bytes for report in reports),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.base_view import BaseView
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
@@ -27,9 +26,7 @@ from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vector
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.hits.hit_builder import set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hit, Hits
-from quarry.engine.search.quoted import search_quoted
 from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
-from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
@@ -37,7 +34,6 @@ from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.statistics import ShardStatistics, sharded_statistics
-from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, shard_of
 
 __all__ = ["ShardedView"]
@@ -50,7 +46,7 @@ Answers = Mapping[int, Sequence[ShardCandidates]]
 """For each shard that answered, by its number, its candidates for each query."""
 
 
-class ShardedView:
+class ShardedView(BaseView):
     """Shards with their searchers, from queries to hits; safe to use from several threads.
 
     Every shard returns its best candidates with both scores, computed with the statistics of all shards. They are
@@ -64,12 +60,6 @@ class ShardedView:
         resources: shared resources.
         failures: by their numbers, the errors of shards whose newest generation cannot be opened. They are not
             asked; their generation before has the number of their documents.
-
-    Attributes:
-        failures: as given.
-        shard_set: names the shards.
-        shards: at their generations.
-        metric: of the index.
     """
 
     def __init__(
@@ -81,30 +71,19 @@ class ShardedView:
         resources: ViewResources,
         failures: Mapping[int, Exception] = _NO_FAILURES,
     ) -> None:
+        super().__init__(shards[0].snapshot.manifest, path, resources)
         self.failures = failures
-        self._path = path
         self.shard_set = shard_set
         self.shards = tuple(shards)
         metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
         self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
         self._threads = threads
-        self._resources = resources
-        self._encoder_record = shards[0].snapshot.manifest.encoder
-        if resources.has_encoder_of(self._encoder_record):
-            resources.encoder_for(
-                self._encoder_record
-            )  # a damaged bundle is an error here, not at the first query
         self._names = [shard.name for shard in shards]
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
         self._lock = threading.Lock()
         self._collections: dict[frozenset[int], _SearchedCollection] = {}  # by the shards that are missing
         self._estimators: dict[frozenset[int], RelevanceEstimator] = {}  # likewise
         self._checked: set[Condition] = set()
-
-    @property
-    def settings(self) -> IndexSettings:
-        """The settings of the index, which all shards have."""
-        return self.shards[0].snapshot.manifest.settings
 
     @property
     def n_documents(self) -> int:
@@ -159,71 +138,30 @@ class ShardedView:
         found = self._gathering().run(describe)
         return sharded_statistics(list(found.values()))
 
-    @property
-    def encoder(self) -> Encoder:
-        """The encoder of queries."""
-        return self._resources.encoder_for(self._encoder_record)
-
-    @property
-    def writing_encoder(self) -> Encoder:
-        """The encoder of documents that are added."""
-        return self._resources.writing_encoder(self._encoder_record, self.settings.dim)
-
-    def check_encoder(self) -> None:
-        """Raise unless the encoder is the one that the index was built with.
-
-        Raises:
-            EncoderMismatch: it is another one.
-        """
-        self._resources.check_encoder(self._encoder_record, self._path)
-
-    @cached_property
-    def has_encoder(self) -> bool:
-        """Whether texts have vectors: the index was built with an encoder."""
-        return has_encoder(self._encoder_record)
-
-    def search(
-        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
-    ) -> list[Hits]:
-        """Return the hits of each query, see `quarry.engine.index.view.IndexView.search`."""
-        return search_quoted(self._search_alike, texts, options, vectors, self.settings)
-
-    def _search_alike(
-        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None
-    ) -> list[Hits]:
-        """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
-        reranker = self._resources.find_reranker(options, self._path)
+    def _search(self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None) -> list[Hits]:
         queries: Queries | None = None
         if vectors is not None:
             queries = metric_queries(self.metric, vectors)
         elif options.mode != "lexical":
             assert texts is not None
             self.check_encoder()
-            queries = (
-                self._resources.encode(texts, self._encoder_record, self.metric)
-                if options.mode == "dense"
-                else None
-            )
-        found = self._search(texts, queries, options)
-        if reranker is None or texts is None:
-            return found
-        return [
-            rerank(text, hits, reranker, options.k, options.offset)
-            for text, hits in zip(texts, found, strict=True)
-        ]
+            if options.mode == "dense":
+                queries = self._resources.encode(texts, self._encoder_record, self.metric)
+        return self._find(texts, queries, options)
 
     def search_like(self, options: SearchOptions) -> Hits:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
-        options = replace(options, typos=False, operators=False)  # every word of the query is in the index
+        # every word of the query is in the index
+        options = replace(options.for_index(self._dense_weight), typos=False, operators=False)
         doc_id = str(options.like)
         query = self._find_similar(doc_id, options.timeout)
         queries = query.vector(self.metric)
         if options.mode == "dense":
-            return self._search(None, queries, options)[0]
+            return self._find(None, queries, options)[0]
         gathering = self._gathering(options.partial, options.timeout)
         collection = self._collection([query.text], gathering, options)
         texts = [query.words(self._analysis.terms, collection.statistics)]
-        return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
+        return self._find(texts, None if options.mode == "lexical" else queries, options)[0]
 
     def _find_similar(self, doc_id: str, timeout: float | None) -> SimilarQuery:
         """Return a document as a query; without its shard there is none, also if answers may be partial."""
@@ -231,12 +169,11 @@ class ShardedView:
         gathering = Gathering(self._threads, self._names, timeout=timeout)
         return gathering.run(lambda number: self.shards[number].find_similar(doc_id, self._path), [owner])[owner]
 
-    def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
+    def _find(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
-        options = options.for_index(self.shards[0].snapshot.manifest.dense_weight)
         gathering = self._gathering(options.partial, options.timeout)
         if options.min_relevance is not None:
-            self._estimator(BackgroundSample.empty).require(options.mode)
+            self._make_estimator(BackgroundSample.empty).require(options.mode)
         self._check_filter(options.condition, gathering)
         if texts is None or options.mode == "dense":
             assert vectors is not None
@@ -335,8 +272,8 @@ class ShardedView:
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the shards that answer."""
-        if self._estimator(BackgroundSample.empty).model(mode) is None or mode == "lexical":
-            return self._estimator(BackgroundSample.empty)
+        if self._make_estimator(BackgroundSample.empty).model(mode) is None or mode == "lexical":
+            return self._make_estimator(BackgroundSample.empty)
         while True:
             missing = frozenset(gathering.missing)
             made = self._estimators.get(missing)
@@ -344,15 +281,10 @@ class ShardedView:
                 return made
             samples = gathering.run(lambda number: self.shards[number].background)
             if missing == gathering.missing.keys():
-                made = self._estimator(partial(merge_samples, list(samples.values())))
+                made = self._make_estimator(partial(merge_samples, list(samples.values())))
                 if len(self._estimators) < _MAX_COLLECTIONS:
                     self._estimators[missing] = made
                 return made
-
-    def _estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
-        record = self._encoder_record
-        is_of_index = self._resources.has_encoder_of(record)
-        return RelevanceEstimator(partial(self._resources.encoder_for, record), is_of_index, sample)
 
     def _keep(self, missing: frozenset[int], made: _SearchedCollection) -> _SearchedCollection:
         with self._lock:

@@ -289,7 +289,7 @@ class FolderSync:
                 self._keep(known)
                 return
             self._check_ids(documents, file)
-            self._check_texts(documents, file.path)
+            self._check_texts(documents)
         except (NotDocumentsError, InvalidDocument, AccessFailed) as error:
             if known is not None and is_same and file.kind == TABLE:  # read by other columns than before
                 self._keep(known)
@@ -371,7 +371,7 @@ class FolderSync:
                     expected="another name of the file, or that document deleted or under another id",
                 )
 
-    def _check_texts(self, documents: list[Document], path: Path) -> None:
+    def _check_texts(self, documents: list[Document]) -> None:
         """Check that texts without letters and digits have tokens; others are left to `_refuse`.
 
         Raises:

@@ -38,7 +38,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.tokenizer import lone_surrogate
+from quarry.engine.arguments import lone_surrogate
 from quarry.exporters.checkpoint.files import (
     optional_object,
     read_json,

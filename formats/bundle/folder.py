@@ -31,7 +31,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
 from quarry.formats.container.fields import Fields, read_json
-from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, InvalidSetting, TruncatedFile
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, InvalidSetting, TruncatedFile
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "file_sha256",
     "read_bundle_kind",
     "read_source",
+    "replace_file",
 ]
 
 BUNDLE_FORMAT: Final = 1
@@ -250,11 +251,7 @@ class BundleType(Generic[SettingsT, BundleT]):
         # Files are read later, perhaps from another working directory.
         folder = checked_path(path, "path").absolute()
         fields = _read_manifest_fields(folder, f"{self.kind} bundle")
-        version = fields.integer("format", 1, 2**31)
-        if version > BUNDLE_FORMAT:
-            raise FormatTooNew(
-                "a later version of Quarry wrote this bundle", path=folder, expected=BUNDLE_FORMAT, actual=version
-            )
+        fields.check_format(BUNDLE_FORMAT, "bundle")
         found = _take_kind(fields)
         if found != self.kind:
             raise InvalidSetting(
@@ -326,12 +323,17 @@ def add_bundle_file(path: Path, name: str, content: bytes) -> None:
     records[name] = FileDigest(hashlib.sha256(content).hexdigest(), len(content))
     members["files"] = {each: asdict(record) for each, record in sorted(records.items())}
     for target, data in ((name, content), (MANIFEST_NAME, _manifest_bytes(members))):
-        part = path / f".{target}.{secrets.token_hex(8)}.part"
-        try:
-            part.write_bytes(data)
-            part.replace(path / target)
-        finally:
-            part.unlink(missing_ok=True)
+        replace_file(path / target, data)
+
+
+def replace_file(path: Path, content: bytes | memoryview) -> None:
+    """Write a file of a bundle in one step, in the place of one that exists."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_source(fields: Fields) -> SourceRecord:

@@ -16,15 +16,14 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION, FileDigest
+from quarry.formats.bundle.folder import MAX_WINDOW, PRECISION, FileDigest, replace_file
 from quarry.formats.container.fields import Fields, read_json
-from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, TruncatedFile
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, TruncatedFile
 from quarry.formats.system_errors import mode_at, system_errors
 
 __all__ = ["LIBRARIES", "PlanProfile", "PlanRecord", "digest_plan", "read_plans", "write_plan"]
@@ -129,9 +128,9 @@ def write_plan(folder: Path, record: PlanRecord, plan: bytes | memoryview) -> No
 
     The plan is written first; until its record is written, the digest in the old record does not match it.
     """
-    _replace(folder / f"{record.stem}.plan", plan)
+    replace_file(folder / f"{record.stem}.plan", plan)
     text = json.dumps(_to_members(record), indent=2) + "\n"
-    _replace(folder / f"{record.stem}.json", text.encode("ascii"))
+    replace_file(folder / f"{record.stem}.json", text.encode("ascii"))
 
 
 def read_plans(folder: Path) -> list[PlanRecord]:
@@ -152,22 +151,9 @@ def digest_plan(plan: bytes | memoryview) -> FileDigest:
     return FileDigest(hashlib.sha256(plan).hexdigest(), memoryview(plan).nbytes)
 
 
-def _replace(path: Path, content: bytes | memoryview) -> None:
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _read_record(path: Path) -> PlanRecord:
     fields = Fields.from_json(read_json(path, _MAX_RECORD_BYTES), path)
-    version = fields.integer("format", 1, 2**31)
-    if version > _FORMAT:
-        raise FormatTooNew(
-            "a later version of Quarry wrote this plan", path=path, expected=_FORMAT, actual=version
-        )
+    fields.check_format(_FORMAT, "plan")
     record = PlanRecord(
         identity=fields.text("identity", pattern=_DIGITS),
         model_sha256=fields.text("model_sha256", pattern=_DIGITS),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from quarry.formats.container.fields import Fields, read_json
-from quarry.formats.errors import CorruptFile, FormatTooNew
+from quarry.formats.errors import CorruptFile
 
 __all__ = [
     "FEATURES",
@@ -72,11 +72,7 @@ def read_relevance(path: Path) -> RelevanceModels:
         CorruptFile: it is not valid.
     """
     fields = Fields.from_json(read_json(path, _MAX_BYTES), path)
-    version = fields.integer("format", 1, 2**31)
-    if version > _FORMAT:
-        raise FormatTooNew(
-            "a later version of Quarry wrote this calibration", path=path, expected=_FORMAT, actual=version
-        )
+    fields.check_format(_FORMAT, "calibration")
     searches = fields.child("models")
     models = {name: _read_model(searches.child(name)) for name in RELEVANCE_SEARCHES if searches.has(name)}
     searches.refuse_unknown()

@@ -26,9 +26,6 @@ class ByteStrings:
         name: section of the bytes.
         offsets_name: section of the (n + 1,) offsets.
         n: number of strings.
-
-    Attributes:
-        n: number of strings.
     """
 
     def __init__(self, container: ContainerReader, name: str, offsets_name: str, n: int) -> None:

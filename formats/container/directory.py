@@ -32,6 +32,7 @@ __all__ = [
     "is_folder",
     "is_safe_name",
     "open_to_read",
+    "read_all",
     "regular_size",
     "sync_folder",
 ]
@@ -139,7 +140,7 @@ class Directory:
                     raise CorruptFile(
                         "file too large", path=path, expected=f"at most {max_bytes} bytes", actual=size
                     )
-                return _read_all(descriptor, size, path)
+                return read_all(descriptor, size, path)
             finally:
                 os.close(descriptor)
 
@@ -253,7 +254,7 @@ class OutputFile:
         """Read what was written, while the file is open."""
         with system_errors("read", self.path):
             os.lseek(self._descriptor, offset, os.SEEK_SET)
-            return _read_all(self._descriptor, n_bytes, self.path)
+            return read_all(self._descriptor, n_bytes, self.path)
 
     def sync(self) -> None:
         """Make the content durable; after an error the file must be discarded."""
@@ -361,7 +362,12 @@ def regular_size(descriptor: int, path: Path) -> int:
     return status.st_size
 
 
-def _read_all(descriptor: int, n_bytes: int, path: Path) -> bytes:
+def read_all(descriptor: int, n_bytes: int, path: Path) -> bytes:
+    """Read so many bytes from the position of a file.
+
+    Raises:
+        TruncatedFile: the file ends before.
+    """
     parts: list[bytes] = []
     left = n_bytes
     while left:

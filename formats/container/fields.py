@@ -13,7 +13,7 @@ import reprlib
 from pathlib import Path
 from typing import NoReturn
 
-from quarry.formats.errors import CorruptFile
+from quarry.formats.errors import CorruptFile, FormatTooNew
 from quarry.formats.system_errors import system_errors
 
 __all__ = ["Fields", "read_json"]
@@ -49,9 +49,6 @@ class Fields:
         where: the part of the file, for error messages.
         prefix: names of the enclosing maps, each followed by a dot, for error messages.
         accepts_integers: whether an integer is a number too, as in JSON.
-
-    Attributes:
-        path: the file.
 
     Raises:
         CorruptFile: `values` is not a map.
@@ -91,6 +88,17 @@ class Fields:
     def optional_number(self, name: str, low: float, high: float) -> float | None:
         """Take a finite number, low <= value <= high, or None if the field is null."""
         return None if self._take_null(name) else self.number(name, low, high)
+
+    def check_format(self, newest: int, what: str) -> None:
+        """Read the version of a file in the field `format`.
+
+        Raises:
+            FormatTooNew: a later version of Quarry has written it.
+        """
+        version = self.integer("format", 1, 2**31)
+        if version > newest:
+            message = f"a later version of Quarry wrote this {what}"
+            raise FormatTooNew(message, path=self.path, expected=newest, actual=version)
 
     def boolean(self, name: str) -> bool:
         """Take a boolean."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from quarry.formats.container.directory import Directory, open_to_read, regular_size
-from quarry.formats.errors import TruncatedFile
+from quarry.formats.container.directory import Directory, open_to_read, read_all, regular_size
 from quarry.formats.system_errors import system_errors
 
 __all__ = ["SourceFile"]
@@ -23,14 +21,6 @@ _BATCH_BYTES = 1 << 20
 
 class SourceFile:
     """A file that is open to be taken over; a context manager.
-
-    Args:
-        directory: folder of the file.
-        name: of the file.
-
-    Attributes:
-        path: of the file.
-        n_bytes: its size.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,18 +81,9 @@ class SourceFile:
 
     def _read(self, offset: int) -> bytes:
         n_bytes = min(_BATCH_BYTES, self.n_bytes - offset)
-        parts: list[bytes] = []
         with system_errors("read", self.path):
             os.lseek(self._descriptor, offset, os.SEEK_SET)
-            while n_bytes:
-                part = os.read(self._descriptor, n_bytes)
-                if not part:
-                    raise TruncatedFile(
-                        "the file became shorter", path=self.path, expected=f"{self.n_bytes} bytes"
-                    )
-                parts.append(part)
-                n_bytes -= len(part)
-        return b"".join(parts)
+            return read_all(self._descriptor, n_bytes, self.path)
 
     def close(self) -> None:
         """Close the file; further calls do nothing."""
@@ -114,9 +95,7 @@ class SourceFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

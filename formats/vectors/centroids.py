@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.formats.arrays import AnyArray, BoolArray, Float32Array, Int64Array, offsets_from_sizes
+from quarry.formats.arrays import AnyArray, BoolArray, Float32Array, Int8Array, Int64Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.sections import BULK_ALIGNMENT
@@ -31,7 +30,7 @@ _TINY = np.finfo(np.float32).tiny
 
 def quantize_int8(
     vectors: Float32Array,
-) -> tuple[npt.NDArray[np.int8], Float32Array]:
+) -> tuple[Int8Array, Float32Array]:
     """Quantize each row symmetrically to -127..127.
 
     Args:

@@ -34,7 +34,7 @@ class QuantizationError:
 
     @classmethod
     def from_fields(cls, fields: Fields | None) -> QuantizationError | None:
-        """Read what `to_fields` returned; None if nothing was recorded."""
+        """Read the fields of an error; None if nothing was recorded."""
         if fields is None:
             return None
         fit = cls(
@@ -45,15 +45,6 @@ class QuantizationError:
         )
         fields.refuse_unknown()
         return fit
-
-    def to_fields(self) -> dict[str, object]:
-        """Return the fields of a file."""
-        return {
-            "n_rows": self.n_rows,
-            "coarse_error": self.coarse_error,
-            "code_error": self.code_error,
-            "imbalance": self.imbalance,
-        }
 
 
 def combine_errors(

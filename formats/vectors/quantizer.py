@@ -10,7 +10,7 @@ are encoded with one, scored with the other), ``rotation`` (dim, input_dim) floa
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -117,12 +117,7 @@ class Quantizer:
 
 
 class StoredQuantizer(NamedTuple):
-    """A quantizer with its file.
-
-    Attributes:
-        quantizer: the quantizer.
-        record: of its file.
-    """
+    """A quantizer with its file."""
 
     quantizer: Quantizer
     record: FileRecord
@@ -167,7 +162,7 @@ def _write_temporary(directory: Directory, quantizer: Quantizer, file_id: bytes)
             "input_dim": quantizer.input_dim,
             "M": n_sub,
             "nbits": int(ksub).bit_length() - 1,
-            "fit": quantizer.fit.to_fields() if quantizer.fit else None,
+            "fit": asdict(quantizer.fit) if quantizer.fit else None,
             **known,
         }
     )
@@ -181,7 +176,7 @@ def _optional_fields(quantizer: Quantizer) -> tuple[dict[str, object], int]:
         known["candidate_rows"] = quantizer.candidate_rows
         features |= CANDIDATE_ROWS_FEATURE
     if quantizer.search_settings:
-        known["search_settings"] = [setting.to_fields() for setting in quantizer.search_settings]
+        known["search_settings"] = [asdict(setting) for setting in quantizer.search_settings]
         features |= SEARCH_SETTINGS_FEATURE
     return known, features
 

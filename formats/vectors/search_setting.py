@@ -28,13 +28,9 @@ class SearchSetting:
     nprobe: int
     rows: int
 
-    def to_fields(self) -> dict[str, object]:
-        """Return the fields of a file."""
-        return {"k": self.k, "nprobe": self.nprobe, "rows": self.rows}
-
 
 def read_settings(fields: Fields, name: str, nlist: int) -> tuple[SearchSetting, ...]:
-    """Read a field with an array of what `SearchSetting.to_fields` returned.
+    """Read a field with an array of the fields of `SearchSetting`.
 
     Args:
         fields: the fields of the file.

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.backends.protocol import (
     Candidates,
@@ -26,6 +25,7 @@ from quarry.engine.backends.protocol import (
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.scoring.query_vectors import Queries, check_numbers
 from quarry.engine.scoring.ranking import Exactness
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 
@@ -39,8 +39,6 @@ __all__ = ["GpuBackend"]
 
 _HOST_DOC_BYTES = 13  # for a document: a flag, cumulated numbers of rows, its number in a group
 _BATCH_PAIRS = 1 << 20  # pairs of a query and a document whose scores are downloaded together
-
-Docs = npt.NDArray[np.int64]
 
 
 class GpuBackend:
@@ -197,7 +195,7 @@ class GpuBackend:
         check_numbers(usable, first)
         return [ScoredCandidates(doc, score, float(bound)) for doc, bound, score in zip(*columns, strict=True)]
 
-    def _all_allowed(self, parameters: SearchParameters) -> Docs:
+    def _all_allowed(self, parameters: SearchParameters) -> Int64Array:
         return np.flatnonzero(self._live if parameters.allowed is None else parameters.allowed)
 
     def _mask(self, parameters: SearchParameters) -> torch.Tensor | None:
@@ -235,7 +233,7 @@ class GpuBackend:
         return found
 
 
-def _first_found(n: int, docs: Docs, scores: npt.NDArray[np.float32] | None = None) -> Candidates:
+def _first_found(n: int, docs: Int64Array, scores: Float32Array | None = None) -> Candidates:
     """Return the first n documents, those in the lists that were read."""
     if scores is None:
         return UnscoredCandidates(docs[:n], Exactness.APPROXIMATE)

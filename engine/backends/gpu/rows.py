@@ -7,13 +7,13 @@ from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from quarry.engine.backends.gpu.queries import ExactQueries
 from quarry.engine.gpu.aggregation import aggregate_rows
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.transfer import upload
+from quarry.formats.arrays import Int64Array
 from quarry.formats.vectors.centroids import CentroidTable
 
 __all__ = ["DeviceRows", "DocumentRows", "DocumentScores", "RowScores", "most_rows"]
@@ -48,13 +48,13 @@ class DocumentRows:
         most_rows: number of rows of the largest document.
     """
 
-    def __init__(self, offsets: npt.NDArray[np.int64], place: torch.device) -> None:
+    def __init__(self, offsets: Int64Array, place: torch.device) -> None:
         self.offsets = offsets
         self.most_rows = int(np.diff(offsets).max())
         self.starts = torch.tensor(offsets, device=place)
 
     @cached_property
-    def _most_rows_of(self) -> npt.NDArray[np.int64]:
+    def _most_rows_of(self) -> Int64Array:
         return most_rows(self.offsets)
 
     def scores(
@@ -107,7 +107,7 @@ class DocumentRows:
         return aggregate_rows(scores[:, None], bounds, betas)[:-1, 0].view(docs.shape)
 
 
-def most_rows(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def most_rows(offsets: Int64Array) -> Int64Array:
     """Return how many rows 0, 1, 2, ... n of n documents, or lists, have at most: (n + 1,) int64."""
     longest_first = np.sort(np.diff(offsets))[::-1]
     return np.concatenate([[0], np.cumsum(longest_first)])

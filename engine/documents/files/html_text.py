@@ -17,61 +17,12 @@ MAX_TAGS: Final = 2_000_000
 _CHARSET = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,200}encoding)\s*=\s*["']?([\w-]{1,40})""", re.I)
 _CHARSET_BYTES = 2048  # of the beginning: the standard says 1024
 _HIDDEN = frozenset({"script", "style", "template", "svg", "math", "object", "iframe", "noscript", "noembed"})
-_APART = frozenset(
-    {
-        "article",
-        "aside",
-        "blockquote",
-        "dl",
-        "figure",
-        "footer",
-        "header",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "main",
-        "nav",
-        "ol",
-        "p",
-        "pre",
-        "section",
-        "table",
-        "ul",
-    }
-)
-_CLOSE = frozenset(
-    {
-        "address",
-        "body",
-        "br",
-        "dd",
-        "details",
-        "dialog",
-        "div",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "form",
-        "head",
-        "hr",
-        "html",
-        "li",
-        "option",
-        "select",
-        "summary",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "title",
-        "tr",
-    }
-)
-_BLOCKS = _APART | _CLOSE
+_BLOCKS = {  # elements by the number of line breaks between their text and what surrounds them
+    2: "article aside blockquote dl figure footer header h1 h2 h3 h4 h5 h6 main nav ol p pre section table ul",
+    1: "address body br dd details dialog div dt fieldset figcaption form head hr html li option select summary "
+    "tbody td tfoot th thead title tr",
+}
+_LINE_BREAKS = {name: number for number, names in _BLOCKS.items() for name in names.split()}
 _CELLS = frozenset({"td", "th"})
 _SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
 _HEADING = re.compile("h[1-6]")
@@ -156,7 +107,7 @@ class _Collected:
 
     def start(self, name: str) -> None:
         """Begin an element."""
-        if name in _BLOCKS:
+        if name in _LINE_BREAKS:
             self._end_block(name)
         if _HEADING.fullmatch(name):
             self._heading = (int(name[1]), -1)
@@ -166,7 +117,7 @@ class _Collected:
     def end(self, name: str) -> None:
         """End an element."""
         self._in_title = False
-        if name in _BLOCKS:
+        if name in _LINE_BREAKS:
             self._end_block(name)
         if name == "pre":
             self._pre = False
@@ -197,7 +148,7 @@ class _Collected:
         if name in _CELLS:
             self._space = "\t"
         else:
-            self._breaks = max(self._breaks, 2 if name in _APART else 1)
+            self._breaks = max(self._breaks, _LINE_BREAKS[name])
             self._space = ""
 
     def _end_heading(self) -> None:

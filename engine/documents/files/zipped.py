@@ -27,9 +27,6 @@ _ENCRYPTED = 0x1
 class Archive:
     """A zip archive in memory.
 
-    Args:
-        content: its bytes.
-
     Raises:
         UnreadableError: it is no zip archive, or has too many members.
     """

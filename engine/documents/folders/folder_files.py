@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from quarry.engine.arguments import lone_surrogate
 from quarry.engine.documents.files.kinds import kind_of_name
 from quarry.engine.documents.folders.ignore_rules import IgnoreRules
 from quarry.engine.documents.tables.table_files import is_plain_table
@@ -88,7 +89,7 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
                 continue
             if not is_folder and _kind_of(entry) is None:
                 continue
-            if not _is_text(entry):
+            if lone_surrogate(entry) is not None:
                 yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
                 continue
             here = f"{name}{entry}"
@@ -117,14 +118,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool | None:
     if entry.is_dir(follow_symlinks=False):
         return True
     return False if entry.is_file(follow_symlinks=False) else None
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _bad_name(path: Path) -> InvalidDocument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from quarry.engine.documents.entries import Entry, LeftOutEntry, ReadyEntry, RefusedEntry
+from quarry.engine.documents.entries import Entries, Entry, LeftOutEntry, ReadyEntry, RefusedEntry
 from quarry.engine.documents.files.file_documents import documents_of_file, read_content, resolved_name
 from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
 from quarry.engine.documents.folders.table_rows import NotDocumentsError, iterate_rows
@@ -16,7 +16,7 @@ from quarry.formats.errors import InvalidDocument, InvalidSetting
 __all__ = ["FileDocuments", "FolderDocuments"]
 
 
-class FileDocuments:
+class FileDocuments(Entries):
     """The documents of one file.
 
     Args:
@@ -43,15 +43,12 @@ class FileDocuments:
         yield from _entries(self._file, self._folder)
         self._is_read = True
 
-    def close(self) -> None:
-        """Do nothing: the file is read at once."""
-
     def fraction_read(self) -> float | None:
         """1 when it was read."""
         return float(self._is_read)
 
 
-class FolderDocuments:
+class FolderDocuments(Entries):
     """The documents of the files of a folder; see `folder_files`.
 
     A document with the id of another one before it, such as a second row of a table with the same id, is not
@@ -131,9 +128,6 @@ class FolderDocuments:
             f"{document.origin}: its id in the index is {shown(document.id)}, which a document of {owner} has too"
         )
         return RefusedEntry(InvalidDocument(problem, expected="another id, or another name of the file"))
-
-    def close(self) -> None:
-        """Do nothing: each file is read at once."""
 
     def fraction_read(self) -> float | None:
         """How many of the files have been read."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.documents.entries import Entry
+from quarry.engine.documents.entries import Entries, Entry
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import access_failed
@@ -120,7 +120,7 @@ def _import_arrow(problem: str, path: Path | None = None) -> Any:  # noqa: ANN40
     return pyarrow
 
 
-class ArrowRows:
+class ArrowRows(Entries):
     """The rows of a file or object, a few at a time.
 
     Args:

@@ -18,7 +18,7 @@ from quarry.engine.documents.place import kind_of
 from quarry.engine.documents.tables.arrow import arrow_vectors, exports_arrow, open_arrow_column
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["read_values", "read_vector_column"]
+__all__ = ["read_values", "read_vector_column", "row_error"]
 
 _COLUMN = "a column: an array, a list, a Series, or Arrow data"
 _VECTORS = "numbers of shape (n, dim) or (n, m, dim)"
@@ -86,12 +86,12 @@ def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
         raise InvalidSetting(f"{name} is not a column", expected=_COLUMN, actual=kind_of(column))
     if is_masked(column):
         row = next(number for number, row in enumerate(column) if is_masked(row))  # type: ignore[arg-type, var-annotated]
-        raise _row_error(name, row, "has a masked number", "numbers", "a mask")
+        raise row_error(name, row, "has a masked number", "numbers", "a mask")
     try:
         array: npt.NDArray[Any] = np.asarray(column)
         if array.dtype == object and array.ndim == 1 and is_masked(array):
             row = next(number for number, each in enumerate(array) if is_masked(each))
-            raise _row_error(name, row, "has a masked number", "numbers", "a mask")
+            raise row_error(name, row, "has a masked number", "numbers", "a mask")
         if array.dtype == object:
             array = np.array([np.asarray(row) for row in array.tolist()])
     except (ValueError, TypeError):
@@ -108,13 +108,16 @@ def _check_rows(rows: list[object], name: str) -> None:
         try:
             vector = np.asarray(row)
         except (ValueError, TypeError) as error:
-            raise _row_error(name, number, "is not a vector", "numbers", kind_of(row)) from error
+            raise row_error(name, number, "is not a vector", "numbers", kind_of(row)) from error
         if vector.dtype.kind not in "fiu" or vector.ndim not in (1, 2):
-            raise _row_error(name, number, "is not a vector", "numbers", kind_of(row))
+            raise row_error(name, number, "is not a vector", "numbers", kind_of(row))
         expected = expected or vector.shape
         if vector.shape != expected:
-            raise _row_error(name, number, "has another shape than the rows before", expected, vector.shape)
+            raise row_error(name, number, "has another shape than the rows before", expected, vector.shape)
 
 
-def _row_error(name: str, number: int, problem: str, expected: object, actual: object) -> InvalidDocument:
+def row_error(
+    name: str, number: int, problem: str, expected: object = None, actual: object = None
+) -> InvalidDocument:
+    """Return the error of a value of a column, in the row of a number from 0."""
     return InvalidDocument(f"column {name!r}, row {number}: {problem}", expected=expected, actual=actual)

@@ -13,21 +13,20 @@ from itertools import chain
 from pathlib import Path
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.entries import Entry, RefusedEntry
+from quarry.engine.documents.entries import Entry, FileEntries, RefusedEntry
 from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 from quarry.formats.errors import InvalidDocument
 
 __all__ = ["DelimitedRows"]
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMMAS = ",;\t|"  # that may separate the columns of a CSV file
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as an integer of 64 bits is written
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-9]{1,2})?")
 _NUMBERS = (int, float)
 
 
-class DelimitedRows:
+class DelimitedRows(FileEntries[LineReader]):
     """The rows of one file.
 
     Args:
@@ -38,7 +37,7 @@ class DelimitedRows:
     def __init__(self, path: Path, columns: Columns) -> None:
         self._path = path
         self._columns = columns
-        self._lines = LineReader(path)
+        self._file = LineReader(path)
         self._number = 0  # of the line that was read last
 
     def __iter__(self) -> Iterator[Entry]:
@@ -51,8 +50,8 @@ class DelimitedRows:
         kinds = self._kinds()
         if kinds is None:
             return
-        self._lines = LineReader(self._path)
-        rows = self._rows(self._lines)
+        self._file = LineReader(self._path)
+        rows = self._rows(self._file)
         names = _names(next(rows))
         n_required = self._columns.n_required(names)
         expected = n_required if n_required == len(names) else f"at least {n_required}, up to the id and the text"
@@ -68,14 +67,6 @@ class DelimitedRows:
                 continue
             values = [_converted(value, kind) for value, kind in zip(row, kinds, strict=False)]
             yield RowEntry(dict(zip(names, values, strict=False)), self._columns, where, self._path)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-
-    def fraction_read(self) -> float | None:
-        """How much of the file has been read as rows."""
-        return self._lines.fraction_read()
 
     def _kinds(self) -> list[type | None] | None:
         """Find what each column holds: int, float or, None, texts; None for a file without a header."""
@@ -129,9 +120,8 @@ class DelimitedRows:
             self._number = number
             if line is None:
                 raise self._error("is too long", f"at most {MAX_LINE_BYTES} bytes")
-            content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             try:
-                yield content.decode() + "\n"
+                yield line.decode() + "\n"
             except UnicodeDecodeError as error:
                 raise self._error(f"is not UTF-8 at byte {error.start}", "UTF-8") from error
 

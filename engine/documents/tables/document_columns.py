@@ -16,12 +16,12 @@ from quarry.engine.documents.given_vectors import MAX_VECTORS
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, kind_of, surrogate_in
 from quarry.engine.documents.tables.arrow import arrow_columns, exports_arrow
-from quarry.engine.documents.tables.column_values import read_values, read_vector_column
+from quarry.engine.documents.tables.column_values import read_values, read_vector_column, row_error
 from quarry.engine.documents.tables.columns import metadata_of_row
 from quarry.engine.documents.tables.frames import is_frame, is_series
 from quarry.engine.documents.tables.values import MISSING, id_from, text_from
 from quarry.formats.documents.packed_metadata import PackedMetadata
-from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["DocumentColumns", "table_columns"]
 
@@ -129,9 +129,9 @@ class DocumentColumns:
         for row, (title, text) in enumerate(zip(titles, texts, strict=True)):
             if len(title) + len(text) > MAX_TEXT_CHARACTERS:
                 expected = f"at most {MAX_TEXT_CHARACTERS} characters, title included"
-                raise _row_error("texts", row, "is too long", expected, len(title) + len(text))
+                raise row_error("texts", row, "is too long", expected, len(title) + len(text))
             if self.vectors is None and not text.strip() and not title.strip():
-                raise _row_error("texts", row, "is blank, and there are no vectors", "a text or a vector")
+                raise row_error("texts", row, "is blank, and there are no vectors", "a text or a vector")
 
 
 def table_columns(table: object, given: Mapping[str, object]) -> dict[str, object]:
@@ -209,7 +209,7 @@ def _check_vectors(vectors: npt.NDArray[Any], dim: int, is_cosine: bool) -> None
             _raise_unusable(part, low, is_cosine)
         if is_cosine and not part.any(axis=-1).all():
             row = low + int(np.argmin(part.any(axis=-1).reshape(len(part), -1).all(axis=1)))
-            raise _row_error("vectors", row, "has a vector of zeros", "a direction, for the metric cosine")
+            raise row_error("vectors", row, "has a vector of zeros", "a direction, for the metric cosine")
 
 
 def _raise_unusable(part: npt.NDArray[Any], low: int, is_cosine: bool) -> None:
@@ -220,21 +220,21 @@ def _raise_unusable(part: npt.NDArray[Any], low: int, is_cosine: bool) -> None:
     number = part.reshape(len(part), -1)[row, column]
     problem = f"number {column % part.shape[-1]} of a vector"
     if np.isfinite(number):
-        raise _row_error("vectors", low + row, f"{problem} is too large", f"at most {limit:g}", float(number))
-    raise _row_error("vectors", low + row, f"{problem} is not finite", "finite numbers", float(number))
+        raise row_error("vectors", low + row, f"{problem} is too large", f"at most {limit:g}", float(number))
+    raise row_error("vectors", low + row, f"{problem} is not finite", "finite numbers", float(number))
 
 
 def _ids(values: list[Any]) -> list[str]:
     ids = [value if type(value) is str else id_from(value) for value in values]
     for row, value in enumerate(ids):
         if value is MISSING or value == "":
-            raise _row_error("ids", row, "is missing", "a str or an int")
+            raise row_error("ids", row, "is missing", "a str or an int")
         if not isinstance(value, str):
-            raise _row_error("ids", row, "is not a str or an int", "a str or an int", kind_of(value))
+            raise row_error("ids", row, "is not a str or an int", "a str or an int", kind_of(value))
         if not value.isascii() or len(value) > MAX_ID_BYTES:
             n_bytes = _utf8_length(value, "ids", row)
             if n_bytes > MAX_ID_BYTES:
-                raise _row_error("ids", row, "is too long", f"at most {MAX_ID_BYTES} bytes", n_bytes)
+                raise row_error("ids", row, "is too long", f"at most {MAX_ID_BYTES} bytes", n_bytes)
     return [str.__str__(value) for value in ids if isinstance(value, str)]
 
 
@@ -243,7 +243,7 @@ def _texts(values: list[Any], name: str) -> list[str]:
     for row, value in enumerate(values):
         text = value if type(value) is str else text_from(value)
         if not isinstance(text, str):
-            raise _row_error(name, row, "is not a text", "a str, a number or None", kind_of(value))
+            raise row_error(name, row, "is not a text", "a str, a number or None", kind_of(value))
         text = str.__str__(text)
         if not text.isascii():
             _utf8_length(text, name, row)
@@ -256,7 +256,7 @@ def _utf8_length(text: str, name: str, row: int) -> int:
         return len(text.encode())
     except UnicodeEncodeError as error:
         problem, expected, actual = surrogate_in(error)
-        raise _row_error(name, row, problem, expected, actual) from None
+        raise row_error(name, row, problem, expected, actual) from None
 
 
 def _metadata(value: object) -> list[PackedMetadata]:
@@ -275,7 +275,7 @@ def _metadata(value: object) -> list[PackedMetadata]:
 def _of_mappings(rows: Sequence[object]) -> list[PackedMetadata]:
     for row, value in enumerate(rows):
         if value is not None and not isinstance(value, Mapping):
-            raise _row_error("metadata", row, "is not a mapping", "a mapping or None", kind_of(value))
+            raise row_error("metadata", row, "is not a mapping", "a mapping or None", kind_of(value))
     return _packed([value for value in rows if value is None or isinstance(value, Mapping)], lambda row, _: row)
 
 
@@ -288,9 +288,3 @@ def _packed(
         freeze_metadata(convert(row, place), place) if row else _NO_METADATA
         for row, place in zip(rows, places, strict=False)
     ]
-
-
-def _row_error(
-    name: str, row: int, problem: str, expected: object = None, actual: object = None
-) -> InvalidDocument:
-    return InvalidDocument(f"column {name!r}, row {row}: {problem}", expected=expected, actual=actual)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quarry.engine.documents.entries import Entry
+from quarry.engine.documents.entries import Entries, Entry
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 
 __all__ = ["FrameRows", "is_frame", "is_series"]
@@ -28,7 +28,7 @@ def is_series(value: object) -> bool:
     return any(name == "Series" for _, name in _names(value))
 
 
-class FrameRows:
+class FrameRows(Entries):
     """The rows of a table, numbered from 1.
 
     Args:
@@ -55,9 +55,6 @@ class FrameRows:
         for row in self._rows():
             self._n_read += 1
             yield RowEntry(row, self._columns, f"document {self._n_read}")
-
-    def close(self) -> None:
-        """Do nothing: the table is the caller's."""
 
     def fraction_read(self) -> float | None:
         """How many of the rows have been read."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quarry.engine.documents.document import Document, document_from
-from quarry.engine.documents.entries import Entry
+from quarry.engine.documents.entries import Entry, FileEntries
 from quarry.engine.documents.inflated import READ_ERRORS, InflatedFile
 from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
 from quarry.engine.documents.place import shown
@@ -20,7 +20,6 @@ from quarry.formats.errors import InvalidDocument
 
 __all__ = ["JsonArrayDocuments", "JsonLinesDocuments", "begins_with_array"]
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STEP_CHARACTERS = 1 << 16
 _MAX_ITEM_CHARACTERS = MAX_LINE_BYTES
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -42,7 +41,7 @@ def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_parse_object)
 
 
-class JsonLinesDocuments:
+class JsonLinesDocuments(FileEntries[LineReader]):
     """The lines of a file that are not blank.
 
     Args:
@@ -53,29 +52,18 @@ class JsonLinesDocuments:
     def __init__(self, path: Path, columns: Columns) -> None:
         self._path = path
         self._columns = columns
-        self._lines = LineReader(path)
+        self._file = LineReader(path)
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield them; see `LineReader` for what is raised."""
-        for number, line in self._lines:
-            content = line
-            if number == 1 and content is not None:
-                content = content.removeprefix(_BYTE_ORDER_MARK)
+        for number, content in self._file:
             if content is None or content.strip():
                 yield _Line(content, number, self._path, self._columns)
             else:
-                self._lines.skip_empty_lines()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-
-    def fraction_read(self) -> float | None:
-        """How much of the file has been read."""
-        return self._lines.fraction_read()
+                self._file.skip_empty_lines()
 
 
-class JsonArrayDocuments:
+class JsonArrayDocuments(FileEntries[InflatedFile]):
     """The items of an array, read one after another in bounded memory.
 
     Args:
@@ -99,14 +87,6 @@ class JsonArrayDocuments:
         with self._file as stream:
             for number, item in enumerate(self._items(_Characters(stream, self._file)), 1):
                 yield _Value(item, f"item {number}", self._path, self._columns)
-
-    def close(self) -> None:
-        """Close the file, if it is open."""
-        self._file.close()
-
-    def fraction_read(self) -> float:
-        """How much of the file, compressed as it is, has been read: 0 to 1."""
-        return self._file.fraction_read()
 
     def _items(self, characters: _Characters) -> Iterator[object]:
         if characters.next_one() != "[":

@@ -10,23 +10,22 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from quarry.engine.arguments import checked_flag, shown
+from quarry.engine.arguments import checked_flag, lone_surrogate, shown
 from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
 from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
 from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.encoding.tokenizer import check_document, check_query, lone_surrogate
+from quarry.engine.encoding.tokenizer import check_document, check_query
 from quarry.engine.process.per_process import PerProcess
 from quarry.engine.process.worker_pool import map_on_threads
+from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import EncodingFailed, InvalidQuery, InvalidSetting
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = ["FunctionEncoder"]
 
-Vectors = npt.NDArray[np.float32]
 
 _MAX_NAME = 256
 _MAX_BATCH = 1 << 20
@@ -141,14 +140,14 @@ class FunctionEncoder:
         for low in range(0, len(passages), self._batch_size):
             yield from self._windows(passages[low : low + self._batch_size])
 
-    def encode_query(self, text: str) -> Vectors:
+    def encode_query(self, text: str) -> Float32Array:
         """Encode a query of any length by one call: (dim,) float32.
 
         Raises:
             InvalidQuery: the text has no visible character, or holds a lone surrogate.
             EncodingFailed: the function failed, or did not return a vector.
         """
-        vector: Vectors = self.run_queries([self.prepare_query(text)])[0]
+        vector: Float32Array = self.run_queries([self.prepare_query(text)])[0]
         return vector
 
     def prepare_query(self, text: str) -> str:
@@ -162,7 +161,7 @@ class FunctionEncoder:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
         return text
 
-    def run_queries(self, prepared: Sequence[str]) -> Vectors:
+    def run_queries(self, prepared: Sequence[str]) -> Float32Array:
         """Encode queries, `batch_size` by one call: (n, dim) float32."""
         return self._embed(self._embed_queries, "embed_queries", list(prepared))
 
@@ -176,14 +175,14 @@ class FunctionEncoder:
             for n, vector in enumerate(vectors)
         ]
 
-    def _embed(self, function: Embed, role: str, texts: list[str]) -> Vectors:
+    def _embed(self, function: Embed, role: str, texts: list[str]) -> Float32Array:
         """Return (n, dim) float32 vectors of texts, in batches."""
         batches = [texts[low : low + self._batch_size] for low in range(0, len(texts), self._batch_size)]
-        call: Callable[[list[str]], Vectors] = partial(self._call, function, role)
+        call: Callable[[list[str]], Float32Array] = partial(self._call, function, role)
         found = map_on_threads(call, batches, self._max_in_flight, "quarry-embed")
         return np.concatenate([np.empty((0, self.dim), np.float32), *found])
 
-    def _call(self, function: Embed, role: str, texts: list[str]) -> Vectors:
+    def _call(self, function: Embed, role: str, texts: list[str]) -> Float32Array:
         call = f"{role} of encoder {self.name!r}, called with {len(texts)} texts,"
         with self._slots.get():
             try:

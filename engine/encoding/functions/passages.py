@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.windows import WORD, sentence_end_flags
+from quarry.formats.arrays import BoolArray
 
 __all__ = ["Passage", "PreparedPassages", "cut_passages", "is_invisible"]
 
@@ -84,7 +84,7 @@ def is_invisible(text: str) -> bool:
     return all(unicodedata.category(character) in _INVISIBLE for character in text)
 
 
-def _passage_bounds(sentence_ends: npt.NDArray[np.bool_], max_words: int) -> Iterator[tuple[int, int]]:
+def _passage_bounds(sentence_ends: BoolArray, max_words: int) -> Iterator[tuple[int, int]]:
     """Yield the (first, stop) words of each passage."""
     n_words, first = len(sentence_ends), 0
     stops = np.flatnonzero(sentence_ends) + 1

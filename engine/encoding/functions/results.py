@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import Float64Array
 from quarry.formats.errors import EncodingFailed
 
 __all__ = ["checked_vectors", "listed", "unit_rows"]
 
 
-def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> npt.NDArray[np.float64]:
+def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> Float64Array:
     """Return the vectors of a call as a new (n_texts, dim) float64 array; their numbers may be infinite or nan.
 
     Args:
@@ -44,13 +44,13 @@ def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> npt.NDA
     return given.astype(np.float64)
 
 
-def unit_rows(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def unit_rows(vectors: Float64Array) -> Float64Array:
     """Return (n, dim) vectors scaled to L2 norm 1; zeros stay zeros, and rows that are not finite become nan."""
     with np.errstate(invalid="ignore"):
         largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
         scaled = vectors / np.where(largest == 0, 1, largest)  # squares of large numbers would overflow
         norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, np.newaxis]
-        unit: npt.NDArray[np.float64] = scaled / np.where(norms == 0, 1, norms)
+        unit: Float64Array = scaled / np.where(norms == 0, 1, norms)
     return unit
 
 

@@ -59,9 +59,6 @@ def embedding_source(source: object) -> EmbeddingSource:
     (sentence-transformers, with ``encode_document`` and ``encode_query`` if it has them; Model2Vec), and
     functions of a list of texts.
 
-    Args:
-        source: the function or model.
-
     Raises:
         InvalidSetting: it is none of these.
     """

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.batch_encoder import BatchLimits, PreparedText
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, PreparedQuery, document_window
@@ -18,6 +17,7 @@ from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_documen
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.process.per_process import PerProcess
+from quarry.formats.arrays import Float32Array
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchRunner", "BatchedEncoder", "MakeRunner"]
 
-Vectors = npt.NDArray[np.float32]
 
 _BATCH_TOKENS = 16_384  # with padding; bounds the memory of token vectors
 _GROUP = 256  # documents that are sorted by length together,
@@ -112,7 +111,7 @@ class BatchedEncoder(BundleEncoder):
 
         frame, settings = self._tokenizer().document_frame, self._bundle.settings
         places, rows = self._windows(prepared)
-        found: list[Vectors] = [np.empty(0, np.float32)] * len(rows)
+        found: list[Float32Array] = [np.empty(0, np.float32)] * len(rows)
         for members, values in self._documents.get().run(self._output, rows):
             for member, vectors in zip(members, download(values)[0], strict=True):
                 found[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
@@ -149,9 +148,9 @@ class BatchedEncoder(BundleEncoder):
         """Encode a document, all windows at once, see `quarry.engine.encoding.encoder.Encoder.windows`."""
         yield from self.run([self.prepare(text)])[0]
 
-    def encode_query(self, text: str) -> Vectors:
+    def encode_query(self, text: str) -> Float32Array:
         """Encode a query into (dim,) float32, see `quarry.engine.encoding.encoder.Encoder.encode_query`."""
-        vector: Vectors = self.run_queries([self.prepare_query(text)]).host[0]
+        vector: Float32Array = self.run_queries([self.prepare_query(text)]).host[0]
         return vector
 
     def run_queries(self, prepared: Sequence[PreparedQuery]) -> DeviceVectors:

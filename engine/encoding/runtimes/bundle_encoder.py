@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
 from quarry.engine.encoding.windows import window_bounds
+from quarry.formats.arrays import Float32Array
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
 from quarry.formats.container.directory import Directory
@@ -20,8 +20,6 @@ from quarry.formats.errors import CorruptFile, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
 __all__ = ["BundleEncoder", "PreparedQuery", "document_window"]
-
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,52 +38,25 @@ class PreparedQuery:
 class BundleEncoder(ABC):
     """The attributes of an `Encoder`, read from a bundle.
 
-    Args:
-        bundle: the bundle, with graph and tokenizer.
+    Attributes:
+        name: of the bundle.
+        identity: of the bundle's vectors, 32 hexadecimal digits.
+        representation_settings: of the representation that the encoder was trained for.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
+        settings = bundle.settings
         self._bundle = bundle
-
-    @property
-    def name(self) -> str:
-        """The bundle's name."""
-        return self._bundle.settings.name
-
-    @property
-    def identity(self) -> str:
-        """The identity of the bundle's vectors, 32 hexadecimal digits."""
-        return self._bundle.vector_identity
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._bundle.settings.dim
-
-    @property
-    def normalize(self) -> bool:
-        """Whether query vectors have L2 norm 1."""
-        return self._bundle.settings.normalize
-
-    @property
-    def beta(self) -> float | None:
-        """Inverse temperature of the softmax aggregation, None if the encoder was not trained for it."""
-        return self._bundle.settings.beta
-
-    @property
-    def vector_kinds(self) -> frozenset[VectorKind]:
-        """``pooled``, and ``token`` if the bundle returns token vectors."""
-        return frozenset({"token", "pooled"} if self._bundle.settings.token_vectors else {"pooled"})
-
-    @property
-    def trained_representation(self) -> str | None:
-        """Name of the representation that the encoder was trained for, or None."""
-        return self._bundle.settings.trained_representation
-
-    @property
-    def representation_settings(self) -> Mapping[str, int]:
-        """Settings of the representation that the encoder was trained for."""
-        return self._bundle.settings.representation_settings
+        self.name = settings.name
+        self.identity = bundle.vector_identity
+        self.dim = settings.dim
+        self.normalize = settings.normalize
+        self.beta = settings.beta
+        self.vector_kinds: frozenset[VectorKind] = frozenset(
+            {"token", "pooled"} if settings.token_vectors else {"pooled"}
+        )
+        self.trained_representation = settings.trained_representation
+        self.representation_settings = settings.representation_settings
 
     @cached_property
     def relevance(self) -> RelevanceModels | None:
@@ -161,7 +132,7 @@ def _read_quantizer(bundle: EncoderBundle) -> Quantizer | None:
 
 
 def document_window(
-    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Vectors, settings: EncoderSettings
+    tokens: Tokens, bounds: tuple[int, int], frame: TokenFrame, vectors: Float32Array, settings: EncoderSettings
 ) -> TokenVectors:
     """Return one window of a document.
 
@@ -187,7 +158,7 @@ def document_window(
     )
 
 
-def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> TokenVectors:
+def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Float32Array) -> TokenVectors:
     """Return a window of an encoder that returns a (dim,) pooled vector and no token vectors."""
     first, stop = bounds
     none = np.empty((stop - first, 0), np.float32)
@@ -201,9 +172,9 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Vectors) -> 
     )
 
 
-def _pooled_of_tokens(vectors: Vectors, mean: Vectors, settings: EncoderSettings) -> Vectors:
+def _pooled_of_tokens(vectors: Float32Array, mean: Float32Array, settings: EncoderSettings) -> Float32Array:
     """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
-    pooled: Vectors = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+    pooled: Float32Array = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
     if settings.normalize:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled

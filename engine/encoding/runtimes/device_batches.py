@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from quarry.engine.gpu.transfer import send
+from quarry.formats.arrays import Int64Array
 
 __all__ = ["Batch", "in_order", "mean_over_windows", "run_sums", "tokens_in_order"]
 
@@ -48,14 +48,14 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
     return means.float()
 
 
-def run_sums(values: torch.Tensor, sizes: npt.NDArray[np.int64]) -> torch.Tensor:
+def run_sums(values: torch.Tensor, sizes: Int64Array) -> torch.Tensor:
     """Return the sums of consecutive runs of rows, (len(sizes), dim), added in a fixed order."""
     offsets = send(_offsets(sizes), values.device)
     return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
 
 
 def tokens_in_order(
-    batches: Iterable[Batch], n_before: int, sizes: npt.NDArray[np.int64], dim: int, place: torch.device
+    batches: Iterable[Batch], n_before: int, sizes: Int64Array, dim: int, place: torch.device
 ) -> torch.Tensor:
     """Extract the token vectors of texts from padded batches.
 
@@ -79,11 +79,11 @@ def tokens_in_order(
     return tokens
 
 
-def _ranges(starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _ranges(starts: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return start, start + 1, ..., start + size - 1 for each start and its size, concatenated."""
-    ranges: npt.NDArray[np.int64] = np.repeat(starts - _offsets(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    ranges: Int64Array = np.repeat(starts - _offsets(sizes)[:-1], sizes) + np.arange(sizes.sum())
     return ranges
 
 
-def _offsets(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _offsets(sizes: Int64Array) -> Int64Array:
     return np.concatenate([[0], np.cumsum(sizes)])

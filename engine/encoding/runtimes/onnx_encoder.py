@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
+from quarry.formats.arrays import Float32Array, Float64Array
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.errors import CorruptFile
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 __all__ = ["OnnxEncoder", "check_encoder_graph", "shared_onnx_encoder"]
-
-Vectors = npt.NDArray[np.float32]
 
 
 class OnnxEncoder(BundleEncoder):
@@ -61,7 +59,7 @@ class OnnxEncoder(BundleEncoder):
             vectors = runtime.documents.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
             yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
 
-    def encode_query(self, text: str) -> Vectors:
+    def encode_query(self, text: str) -> Float32Array:
         """Encode a query into (dim,) float32, see `quarry.engine.encoding.encoder.Encoder.encode_query`."""
         prepared = self.prepare_query(text)
         queries = self._runtimes.get().queries
@@ -92,7 +90,7 @@ class _Graph:
         self._input_names = [node.name for node in self._session.get_inputs()]
         self._path, self._dim = bundle.path / name, bundle.settings.dim
 
-    def run(self, output: str, ids: Ids) -> Vectors:
+    def run(self, output: str, ids: Ids) -> Float32Array:
         """Return one output for the (n_tokens,) ids of one text: a vector, or one for each token."""
         ids = ids[np.newaxis]
         inputs = {
@@ -110,7 +108,7 @@ class _Graph:
                 expected=expected,
                 actual=found.shape,
             )
-        vectors: Vectors = found[0]
+        vectors: Float32Array = found[0]
         return vectors
 
 
@@ -142,12 +140,12 @@ def check_encoder_graph(session: InferenceSession, bundle: EncoderBundle, name: 
         )
 
 
-def _pooled_over_windows(pooled: list[Vectors], n_tokens: list[int], normalize: bool) -> Vectors:
+def _pooled_over_windows(pooled: list[Float32Array], n_tokens: list[int], normalize: bool) -> Float32Array:
     """Return the mean of the (dim,) vectors of a query's windows, weighted by their numbers of tokens."""
     if len(pooled) == 1:
         return pooled[0]
     weights = np.array(n_tokens, np.float64)
-    mean: npt.NDArray[np.float64] = weights @ np.stack(pooled) / weights.sum()
+    mean: Float64Array = weights @ np.stack(pooled) / weights.sum()
     if normalize:
         mean /= max(float(np.linalg.norm(mean)), 1e-12)
     return mean.astype(np.float32)

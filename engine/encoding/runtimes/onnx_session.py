@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.libraries import loading
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.bundle.onnx_outline import outline
 from quarry.formats.errors import BackendUnavailable, CorruptFile
 
@@ -105,8 +105,8 @@ def open_cuda_session(path: Path, stream: int) -> InferenceSession:
 
 @finishes_before_exit
 def run_session(
-    session: InferenceSession, path: Path, output: str, inputs: Mapping[str, npt.NDArray[np.int64]]
-) -> npt.NDArray[np.float32]:
+    session: InferenceSession, path: Path, output: str, inputs: Mapping[str, Int64Array]
+) -> Float32Array:
     """Run a graph for one of its outputs, and check that the values are finite.
 
     Args:
@@ -119,14 +119,14 @@ def run_session(
         CorruptFile: the graph cannot be run with these inputs, or the output is not finite float32.
     """
     try:
-        found: npt.NDArray[np.float32] = session.run([output], dict(inputs))[0]
+        found: Float32Array = session.run([output], dict(inputs))[0]
     except Exception as error:  # the library's errors have no public common class
         raise CorruptFile(f"the graph cannot be run: {error}", path=path) from error
     check_numbers(found, output, path)
     return found
 
 
-def check_numbers(found: npt.NDArray[np.float32], output: str, path: Path) -> None:
+def check_numbers(found: Float32Array, output: str, path: Path) -> None:
     """Raise unless an output is finite float32.
 
     Raises:

@@ -22,11 +22,7 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter(ABC):
-    """Collects documents for a commit. Several threads may add documents at once.
-
-    Args:
-        threads: for encoding.
-    """
+    """Collects documents for a commit. Several threads may add documents at once."""
 
     def __init__(self, threads: int) -> None:
         self._pool = WorkerPool(threads, "quarry-encode")

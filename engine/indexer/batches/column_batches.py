@@ -26,14 +26,7 @@ _NO_METADATA = PackedMetadata.of({})
 
 
 class ColumnBatches:
-    """Passes columns on as batches, in their order.
-
-    Args:
-        columns: with vectors.
-        analyzer: splits texts into terms.
-        metric: of the index.
-        pool: whose threads to use.
-    """
+    """Passes columns on as batches, in their order."""
 
     def __init__(self, columns: DocumentColumns, analyzer: Analyzer, metric: Metric, pool: WorkerPool) -> None:
         self._columns = columns

@@ -74,12 +74,7 @@ Batch = list[BatchItem]
 
 
 class DocumentGroups:
-    """Encodes groups of documents with a `BatchEncoder`; computes their centroids on its device if possible.
-
-    Args:
-        encoder: computes token vectors.
-        representation: computes centroids from them.
-    """
+    """Encodes groups of documents with a `BatchEncoder`; computes their centroids on its device if possible."""
 
     def __init__(self, encoder: BatchEncoder[Any, Any], representation: Representation) -> None:
         self._encoder = encoder

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -60,13 +59,7 @@ class EncodedDocument:
 
 @dataclass(frozen=True)
 class DocumentEncoder:
-    """Computes vectors and terms of documents; safe to use from several threads.
-
-    Attributes:
-        encoder: computes token vectors.
-        representation: computes centroids from them.
-        analyzer: splits texts into terms.
-    """
+    """Computes vectors and terms of documents; safe to use from several threads."""
 
     encoder: Encoder
     representation: Representation
@@ -167,9 +160,7 @@ class EncodedDocuments:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stages.close()
 
     def _ahead(self, items: Iterable[T], work: Callable[[T], R], n_ahead: int) -> WorkAhead[T, R]:
@@ -214,9 +205,6 @@ class EncodedDocuments:
 
 class _ReadDocuments:
     """Documents as they are read, those kept that were not encoded yet.
-
-    Args:
-        documents: where they are read.
 
     Attributes:
         waiting: documents that were read and not passed on yet, in their order.

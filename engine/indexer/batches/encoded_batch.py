@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.scoring.metric import Metric
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import InvalidDocument
 
@@ -37,8 +37,8 @@ class EncodedBatch:
     titles: Sequence[str]
     texts: Sequence[str]
     metadata: Sequence[Mapping[str, object]]
-    vectors: npt.NDArray[np.float32]
-    counts: npt.NDArray[np.int64]
+    vectors: Float32Array
+    counts: Int64Array
     spans: Sequence[bytes]
     terms: Sequence[Sequence[str]]
     n_tokens: Sequence[int] | None = None
@@ -66,8 +66,8 @@ class EncodedBatch:
     def of_documents(
         cls,
         documents: Sequence[Document],
-        vectors: npt.NDArray[np.float32],
-        counts: npt.NDArray[np.int64],
+        vectors: Float32Array,
+        counts: Int64Array,
         spans: Sequence[bytes],
         terms: Sequence[Sequence[str]],
         n_tokens: Sequence[int] | None = None,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.scoring.metric import Metric
+from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import InvalidDocument
 
@@ -22,12 +22,7 @@ MAX_VALUE = 65504
 
 
 class GivenDocumentEncoder:
-    """Makes batches of documents that come with vectors; safe to use from several threads.
-
-    Args:
-        analyzer: splits texts into terms.
-        metric: of the index.
-    """
+    """Makes batches of documents that come with vectors; safe to use from several threads."""
 
     def __init__(self, analyzer: Analyzer, metric: Metric) -> None:
         self._analyzer = analyzer
@@ -72,11 +67,11 @@ class GivenDocumentEncoder:
         return None
 
 
-def _vectors(documents: Sequence[Document]) -> list[npt.NDArray[np.float32]]:
+def _vectors(documents: Sequence[Document]) -> list[Float32Array]:
     return [document.vectors for document in documents if document.vectors is not None]
 
 
-def _are_bounded(rows: npt.NDArray[np.float32]) -> bool:
+def _are_bounded(rows: Float32Array) -> bool:
     return not rows.size or bool(max(rows.max(), -rows.min()) <= MAX_VALUE)  # false for NaN
 
 

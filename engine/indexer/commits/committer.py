@@ -6,9 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
 from quarry.engine.indexer.commits.deletions import Deletions, carry_over, with_deletions
 from quarry.engine.indexer.commits.failures import WriterState
 from quarry.engine.indexer.commits.garbage import Garbage, collect_garbage, files_of
@@ -16,6 +13,7 @@ from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.commits.publication import Publication
 from quarry.engine.indexer.segments.segment_builder import BuiltSegment
 from quarry.engine.indexer.segments.segment_merger import Merged
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord
@@ -25,7 +23,6 @@ from quarry.formats.write_lock import WriteLock
 
 __all__ = ["Committer", "Compose", "CopyChanged"]
 
-Flags = npt.NDArray[np.bool_]
 
 Compose = Callable[[CurrentGeneration, list[str]], Manifest | None]
 """Writes files, and returns the manifest of the next generation, or None if it is the current one.
@@ -99,7 +96,7 @@ class Committer:
             segments = [replace(each, deleted=self._deletions.flags(each)) for each in self.current.segments]
             return [each for each in segments if each.deleted is not None and not each.deleted.all()]
 
-    def delete_matching(self, find: Callable[[Sequence[OpenSegment]], Sequence[Flags]]) -> int:
+    def delete_matching(self, find: Callable[[Sequence[OpenSegment]], Sequence[BoolArray]]) -> int:
         """Delete documents at the next commit; return how many.
 
         Args:

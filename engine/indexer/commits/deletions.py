@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import SegmentRecord
 from quarry.formats.snapshot import OpenSegment
@@ -15,14 +15,12 @@ from quarry.formats.tombstones import write_tombstones
 
 __all__ = ["Deletions", "carry_over", "with_deletions"]
 
-Flags = npt.NDArray[np.bool_]
-
 
 class Deletions:
     """Flags of the deleted documents of each segment in which a document was deleted since the last commit."""
 
     def __init__(self) -> None:
-        self._flags: dict[bytes, Flags] = {}
+        self._flags: dict[bytes, BoolArray] = {}
 
     def __bool__(self) -> bool:
         return bool(self._flags)
@@ -47,7 +45,7 @@ class Deletions:
         flags[ordinal] = True
         return was_live
 
-    def mark_all(self, segment: OpenSegment, docs: Flags) -> int:
+    def mark_all(self, segment: OpenSegment, docs: BoolArray) -> int:
         """Delete documents, (n_docs,) bool; return how many of them were live."""
         before = self.flags(segment)
         n_deleted = int(np.count_nonzero(docs & ~before))
@@ -55,17 +53,17 @@ class Deletions:
             self._flags[segment.reader.segment_id] = before | docs
         return n_deleted
 
-    def new_flags(self, segment: OpenSegment) -> Flags | None:
+    def new_flags(self, segment: OpenSegment) -> BoolArray | None:
         """Return (n_docs,) bool, the deleted documents of a segment; None if there is no new one."""
         return self._flags.get(segment.reader.segment_id)
 
-    def flags(self, segment: OpenSegment) -> Flags:
+    def flags(self, segment: OpenSegment) -> BoolArray:
         """Return (n_docs,) bool, the deleted documents of a segment."""
         found = self.new_flags(segment)
         return self.committed(segment) if found is None else found
 
     @staticmethod
-    def committed(segment: OpenSegment) -> Flags:
+    def committed(segment: OpenSegment) -> BoolArray:
         """Return (n_docs,) bool, the documents of a segment that were deleted at the last commit."""
         return np.zeros(segment.record.n_docs, bool) if segment.deleted is None else segment.deleted
 
@@ -88,8 +86,8 @@ class Deletions:
 
 
 def carry_over(
-    sources: Sequence[OpenSegment], now: Mapping[bytes, OpenSegment], flags: Callable[[OpenSegment], Flags]
-) -> Flags:
+    sources: Sequence[OpenSegment], now: Mapping[bytes, OpenSegment], flags: Callable[[OpenSegment], BoolArray]
+) -> BoolArray:
     """Return (n,) bool, which documents that were live when a merge began are deleted now, source by source.
 
     Args:
@@ -106,7 +104,11 @@ def carry_over(
 
 
 def with_deletions(
-    directory: Directory, record: SegmentRecord, before: Flags | None, deleted: Flags | None, names: list[str]
+    directory: Directory,
+    record: SegmentRecord,
+    before: BoolArray | None,
+    deleted: BoolArray | None,
+    names: list[str],
 ) -> SegmentRecord | None:
     """Return the record of a segment with the tombstones that are needed; None if no document in it is live.
 

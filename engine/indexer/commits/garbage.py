@@ -24,9 +24,6 @@ _OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(sp
 class Garbage:
     """Files of a writer's earlier generations, until they are deleted; one that cannot be is tried again.
 
-    Args:
-        directory: of the index.
-
     Attributes:
         held: names of files that are kept even if no generation names them, by the purpose they serve.
     """

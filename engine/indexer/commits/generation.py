@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Self
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.formats.container.directory import Directory
@@ -11,7 +12,23 @@ from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, find
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.vectors.quantizer import StoredQuantizer
 
-__all__ = ["CurrentGeneration", "make_root"]
+__all__ = ["CommittedGeneration", "CurrentGeneration", "make_root"]
+
+
+class CommittedGeneration(int):
+    """The number of the generation that a commit made.
+
+    Attributes:
+        n_replaced: documents of the commit that later ones of it with the same id replaced.
+    """
+
+    n_replaced: int
+
+    def __new__(cls, number: int, n_replaced: int = 0) -> Self:
+        """Make the number; pickle calls this without `n_replaced`."""
+        made = super().__new__(cls, number)
+        made.n_replaced = n_replaced
+        return made
 
 
 class CurrentGeneration:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.indexer.segments.new_quantizer import TrainingRows
 from quarry.engine.indexer.segments.segment_builder import BuiltSegment
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger, training_rows
+from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.store import StoredDocument
@@ -30,12 +30,7 @@ MAX_OPEN = 128
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment without inverted lists in a folder that is no index.
-
-    Attributes:
-        folder: where it is.
-        file: its file.
-    """
+    """A segment without inverted lists in a folder that is no index."""
 
     folder: Path
     file: FileRecord
@@ -179,7 +174,7 @@ def _merged(group: Sequence[StagedSegment], dim: int) -> StagedSegment:
     return StagedSegment(directory.path, file)
 
 
-def _find_superseded(readers: Sequence[SegmentReader]) -> list[npt.NDArray[np.bool_]]:
+def _find_superseded(readers: Sequence[SegmentReader]) -> list[BoolArray]:
     """Return for each segment (n_docs,) bool, the documents that a later one with the same id replaces."""
     firsts = np.cumsum([0, *(reader.n_docs for reader in readers)])
     parts = [reader.ids.sorted_hashes() for reader in readers]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
@@ -16,14 +15,12 @@ from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
 from quarry.engine.quantization.training import Rows, train_lists, train_on
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
 __all__ = ["ListPlan", "TrainingRows", "join_rows"]
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ class TrainingRows:
     n_docs: int
     n_rows: int
     batches: Callable[[], Iterator[Rows]]
-    owned_batches: Callable[[], Iterator[tuple[Floats, Ints]]]
+    owned_batches: Callable[[], Iterator[tuple[Float32Array, Int64Array]]]
     texts: Callable[[], list[str]]
 
 
@@ -50,7 +47,7 @@ def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
     n_docs = sum(part.n_docs for part in parts)
     firsts = np.cumsum([0, *(part.n_docs for part in parts)]).tolist()
 
-    def owned_batches() -> Iterator[tuple[Floats, Ints]]:
+    def owned_batches() -> Iterator[tuple[Float32Array, Int64Array]]:
         for part, first in zip(parts, firsts, strict=False):
             for vectors, owners in part.owned_batches():
                 yield vectors, owners + first

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import KnownDictionary
 from quarry.formats.manifest import IndexSettings, SegmentRecord
@@ -24,8 +24,6 @@ from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import StoredQuantizer
 
 __all__ = ["Merged", "SegmentMerger", "training_rows"]
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +204,7 @@ def _query_texts(inputs: Sequence[MergeInput], seed: int) -> list[str]:
     return sample.texts
 
 
-def _owned_rows(inputs: Sequence[MergeInput]) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+def _owned_rows(inputs: Sequence[MergeInput]) -> Iterator[tuple[Float32Array, Int64Array]]:
     """Yield the rows of the live documents with document numbers that ascend over all sources."""
     first = 0
     for each in inputs:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import full_text
 from quarry.engine.options import SearchOptions
@@ -19,6 +18,7 @@ from quarry.engine.search.hits.hits import Hit, Hits, Match
 from quarry.engine.search.hits.passages import PassageFinder, document_spans
 from quarry.engine.search.retriever import Answer
 from quarry.engine.search.searcher import Searcher
+from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.store import PackedDocument, StoredDocument
 from quarry.formats.snapshot import Snapshot
 
@@ -76,7 +76,7 @@ class HitBuilder:
                 self._explain(hit, documents[number], answer, number, scores[number])
         return hits
 
-    def _shares(self, answer: Answer) -> npt.NDArray[np.float32] | None:
+    def _shares(self, answer: Answer) -> Float32Array | None:
         """Return the share of the query's information that each document of an answer has; None without terms."""
         if answer.terms is None:
             return None
@@ -89,10 +89,10 @@ class HitBuilder:
             shares[places] = answer.terms.shares(number, ranking.docs[places])
         return shares
 
-    def _centroid_scores(self, answer: Answer) -> Sequence[npt.NDArray[np.float32] | None]:
+    def _centroid_scores(self, answer: Answer) -> Sequence[Float32Array | None]:
         """Return for each document of an answer the scores of its centroids; None in lexical mode."""
         ranking = answer.ranking
-        found: list[npt.NDArray[np.float32] | None] = [None] * len(ranking.docs)
+        found: list[Float32Array | None] = [None] * len(ranking.docs)
         if answer.vector is None:
             return found
         for number in np.unique(ranking.segments).tolist():
@@ -122,7 +122,7 @@ class HitBuilder:
         document: PackedDocument,
         answer: Answer,
         number: int,
-        scores: npt.NDArray[np.float32] | None,
+        scores: Float32Array | None,
     ) -> None:
         """Add the passages, terms and words that matched, for the hit of that number."""
         segment, doc = int(answer.ranking.segments[number]), int(answer.ranking.docs[number])
@@ -138,7 +138,7 @@ class HitBuilder:
 
 
 def find_matches(
-    stored: StoredDocument, scores: npt.NDArray[np.float32], beta: float | None, path: Path
+    stored: StoredDocument, scores: Float32Array, beta: float | None, path: Path
 ) -> tuple[Match, ...]:
     """Return the passages that contribute to the score of a document, by descending weight.
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.documents.document import full_text
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.lexical.query_words import MatchedWord, QueryWords
+from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.spans import Span, unpack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
@@ -21,8 +21,6 @@ __all__ = ["Passage", "PassageFinder", "document_spans"]
 _MARGIN = 0.1  # of the best score: other passages within it are returned too
 _MAX_PASSAGES = 3
 _GAP = " … "
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class PassageFinder:
         path: file of the document, for messages.
     """
 
-    dense: Floats | None
+    dense: Float32Array | None
     words: QueryWords | None
     dense_weight: float
     path: Path
@@ -102,7 +100,7 @@ class PassageFinder:
             if scores[number] >= least
         )
 
-    def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Floats:
+    def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Float32Array:
         """Return the scores of passages, given the words in each: (n,) float32."""
         if self.dense is not None and (self.words is None or self.dense_weight == 1):
             return self.dense
@@ -111,7 +109,7 @@ class PassageFinder:
         if self.dense is None:
             return lexical
         weight = np.float32(self.dense_weight)
-        mixed: Floats = weight * _relative(self.dense) + (1 - weight) * _relative(lexical)
+        mixed: Float32Array = weight * _relative(self.dense) + (1 - weight) * _relative(lexical)
         return mixed
 
 
@@ -141,10 +139,10 @@ def _parts(spans: list[list[Span]]) -> list[int]:
     return [number for number, whole in enumerate(is_whole) if whole != is_divided] or list(range(len(spans)))
 
 
-def _relative(scores: Floats) -> Floats:
+def _relative(scores: Float32Array) -> Float32Array:
     """Divide scores by the largest magnitude."""
     largest = np.abs(scores).max()
-    relative: Floats = scores / largest if largest > 0 else scores
+    relative: Float32Array = scores / largest if largest > 0 else scores
     return relative
 
 

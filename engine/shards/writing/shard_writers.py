@@ -31,9 +31,6 @@ class ShardWriters(BatchWriter):
         names: of the shards, for messages.
         writers: of the shards, in the same order; closed by `close`.
         threads: for encoding.
-
-    Attributes:
-        writers: of the shards.
     """
 
     def __init__(self, names: Sequence[str], writers: Sequence[IndexWriter], threads: int) -> None:

@@ -28,6 +28,9 @@ class ShardedWriter(ShardWriters):
         after_merge: called after each merge, in the background on another thread.
         wait_s: seconds to wait for another writer to release the lock of the index.
 
+    Attributes:
+        lock: of the index, held until `close`.
+
     Raises:
         IndexNotFound: there is no sharded index.
         IndexLocked: another writer holds the lock of the index, or of a shard.
@@ -44,12 +47,12 @@ class ShardedWriter(ShardWriters):
         wait_s: float = 0,
     ) -> None:
         self._pid = os.getpid()
-        self._lock = WriteLock(directory.path, wait_s)
+        self.lock = WriteLock(directory.path, wait_s)
         writers: list[IndexWriter] = []
         try:
             shard_set = load_newest_shard_set(directory)
             shard_set.check_writable(directory)
-            collect_shard_garbage(directory, self._lock)
+            collect_shard_garbage(directory, self.lock)
             for name in shard_set.folders:
                 shard = shard_directory(directory, name, len(shard_set.folders))
                 writers.append(
@@ -60,14 +63,9 @@ class ShardedWriter(ShardWriters):
         except BaseException:
             for writer in writers:
                 writer.close(abandon=True)
-            self._lock.release()
+            self.lock.release()
             raise
         super().__init__(shard_set.folders, writers, threads)
-
-    @property
-    def lock(self) -> WriteLock:
-        """The lock of the index, held until `close`."""
-        return self._lock
 
     def close(self, *, abandon: bool = False) -> None:
         """Close the writers of all shards and release the lock; see `ShardWriters.close`."""
@@ -76,4 +74,4 @@ class ShardedWriter(ShardWriters):
         try:
             super().close(abandon=abandon)
         finally:
-            self._lock.release()
+            self.lock.release()

@@ -881,3 +881,15 @@ class TestBundledEncoder:
             assert hit.id == "new"
             assert hit.matches[0].text == hit.text
             assert index.stats()["dim"] == 384
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_a_commit_tells_how_many_added_documents_were_replaced(tmp_path, shards):
+    engine.build([{"id": "a", "text": "one"}], tmp_path / "ix", encoder=WordEncoder(), shards=shards)
+    with Engine.open(tmp_path / "ix", writable=True, encoder=WordEncoder()) as index:
+        index.add([{"id": "a", "text": "two"}, {"id": "b", "text": "three"}, {"id": "b", "text": "four"}])
+        generation = index.commit()
+        assert (len(index), generation.n_replaced) == (2, 1)  # "a" replaces a document of an earlier commit
+        assert shards or generation == index.stats()["generation"]
+        assert pickle.loads(pickle.dumps(generation)).n_replaced == 1
+        assert index.commit().n_replaced == 0

@@ -17,10 +17,11 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.gpu.device import Device
 from quarry.engine.index import resources
 from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.view import IndexView
 from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, FormatError
-from quarry.formats.manifest import Manifest, find_latest_generation
+from quarry.formats.snapshot import Snapshot
 
 OTHER = "all-MiniLM-L6-v2"
 DOCS = [{"id": "a", "text": "bread and butter"}, {"id": "b", "text": "a ship at sea"}]
@@ -116,10 +117,11 @@ def test_a_bundle_is_opened_once_for_all_generations(
 
 def test_resources_know_whether_texts_can_be_encoded(tmp_path: Path) -> None:
     engine.build(DOCS, tmp_path / "index", encoder=WordEncoder())
-    directory = Directory(tmp_path / "index")
-    record = Manifest.load(directory, find_latest_generation(directory)).encoder
+    snapshot = Snapshot(Directory(tmp_path / "index"))
+    record = snapshot.manifest.encoder
     unchosen, right = (ViewResources(OpenOptions(threads=1), Device(), each) for each in (None, WordEncoder()))
     assert not unchosen.has_encoder_of(record)
-    assert isinstance(unchosen.writing_encoder(record, 7), NoEncoder)
+    assert isinstance(IndexView(snapshot, unchosen).writing_encoder, NoEncoder)
     assert right.has_encoder_of(record)
-    assert right.writing_encoder(record, 7) is right.chosen_encoder
+    assert IndexView(snapshot, right).writing_encoder is right.chosen_encoder
+    snapshot.close()

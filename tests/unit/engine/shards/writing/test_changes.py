@@ -242,7 +242,7 @@ def test_verification_finds_all_damage(tmp_path, capsys):
     shutil.copytree(path / folders[3], path / folders[2])  # documents in the wrong shard
     assert main(["verify", str(path)]) == 1
     message = capsys.readouterr().err
-    assert all(part in message for part in ("3 damages", folders[0], folders[1], "wrong shard"))
+    assert all(part in message for part in ("3 errors", folders[0], folders[1], "wrong shard"))
 
 
 def test_the_command_line(tmp_path, capsys):
