@@ -34,7 +34,7 @@ def test_leaves_a_thread():
 }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no signal stops a test there")
+@pytest.mark.skipif(sys.platform == "win32", reason="tests cannot be stopped by a signal on this system")
 @pytest.mark.parametrize("where", HANGS)
 def test_a_hang_is_a_failure_with_stacks(tmp_path, repository, where):
     test, expected = HANGS[where]

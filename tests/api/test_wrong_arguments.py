@@ -42,7 +42,7 @@ class OfNothing:
         return 5  # type: ignore[return-value]
 
 
-class Unspeakable:
+class Unprintable:
     """An object whose `repr` fails."""
 
     def __repr__(self) -> str:
@@ -73,13 +73,13 @@ VALUES: list[Callable[[], object]] = [
     lambda: memoryview(b"ab"),
     lambda: iter([5]),
     object,
-    Unspeakable,
+    Unprintable,
     lambda: None,
     lambda: True,
     lambda: int,
 ]
 PATHS: list[object] = [
-    5, 1.5, None, True, b"bytes", [], {}, ("a",), object(), np.array([1]), OfBytes(), OfNothing(), Unspeakable(),
+    5, 1.5, None, True, b"bytes", [], {}, ("a",), object(), np.array([1]), OfBytes(), OfNothing(), Unprintable(),
     "nul\0", Path("nul\0"), "\ud800", "x" * 300, "x/" * 3000, "file", "file/below", "file/far/below", "loop",
     "loop/x", "dangling", "dangling/x", "/dev/null", "/dev/null/x",
 ]  # fmt: skip
@@ -111,7 +111,7 @@ def check(what: str, call: Callable[[], object]) -> None:
 
 
 def name_of(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.30}" if not isinstance(value, Unspeakable | int) else "a value"
+    return f"{type(value).__name__} {value!r:.30}" if not isinstance(value, Unprintable | int) else "a value"
 
 
 Value = Callable[[], object]

@@ -339,9 +339,7 @@ SHARES = [None, 0.0, 0.02, 0.5, 1.0]
 
 @pytest.mark.parametrize("share", SHARES)
 def test_candidates_keep_the_contract(case, share):
-    """Candidates are numerous enough, distinct, live and allowed; no better document is left out of an exact
-    search.
-    """
+    """Candidates are numerous, distinct, live and allowed, and exact searches leave out no better document."""
     snapshot = Snapshot(Directory(case.path))
     queries = np.concatenate([some_queries(3), np.zeros((1, DIM), np.float32)])
     for segment in snapshot.segments:

@@ -82,10 +82,10 @@ def check_codes(hits, query, path, k=10):
     """Check that hits are the k best by inner products of decoded rows, with the added dimension of l2."""
     snapshot = Snapshot(Directory(path))
     metric, scores = Metric.of(snapshot.manifest), {}
-    asked = metric.queries(query[None])[0]
+    stored_query = metric.queries(query[None])[0]
     for segment in snapshot.segments:
         rows = StoredVectors(segment).vectors(np.arange(segment.reader.n_rows))
-        products = metric.scores(asked, rows @ asked)
+        products = metric.scores(stored_query, rows @ stored_query)
         found = np.maximum.reduceat(products, segment.reader.centroids.offsets[:-1])
         live = np.arange(len(found)) if segment.deleted is None else np.flatnonzero(~segment.deleted)
         scores |= zip(segment.reader.ids.many(live), found[live].tolist(), strict=True)
@@ -275,9 +275,7 @@ def test_the_metric_of_an_encoder_can_be_chosen(tmp_path):
 
 @pytest.mark.parametrize("shards", [None, 4])
 def test_the_first_documents_fix_the_norm_of_l2(tmp_path, shards):
-    """The first documents fix the norm also of an empty index, and shards without documents use that of the
-    others.
-    """
+    """The first documents fix the norm also of an empty index; shards without documents use that of the others."""
     generator = np.random.default_rng(0)
     vectors = (generator.standard_normal((60, DIM)) * 20).astype(np.float32)
     docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]

@@ -41,9 +41,7 @@ def sphere(generator, n):
 
 
 def outliers(generator):
-    """Return vectors of which one in a hundred is up to 65,000 times as long, or 1e20 times as short, as the
-    others.
-    """
+    """Return vectors of which 1 % are up to 65,000 times as long, or up to 1e20 times as short, as the others."""
     vectors = sphere(generator, N_ROWS)
     vectors[::100] *= np.float32(10) ** generator.uniform(-20, np.log10(LARGEST), len(vectors[::100]))[
         :, None
@@ -258,7 +256,7 @@ def test_the_default_finds_what_is_as_good_as_the_best(indexes, collection, stor
 
 
 @pytest.mark.parametrize("collection", [one_vector, tiny], ids=lambda each: each.__name__)
-def test_where_nothing_can_be_measured_nothing_is(indexes, collection):
+def test_degenerate_collections_have_no_measurements(indexes, collection):
     snapshot = Snapshot(Directory(indexes(collection, "int8")[0]))
     quantizer = snapshot.segments[0].quantizer
     assert quantizer is not None

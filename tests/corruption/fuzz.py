@@ -1,5 +1,4 @@
-"""A coverage-guided fuzzer of everything that reads files: `python tests/corruption/fuzz.py FOLDER RUNS WORKERS
-SEED`.
+"""A coverage-guided fuzzer of all file readers: `python tests/corruption/fuzz.py FOLDER RUNS WORKERS SEED`.
 
 FOLDER gets a folder for each target (`fuzz_targets.py`), with the inputs that reached new code. The target "index"
 reads and searches a whole index of which one file was changed, which is slow: it gets one in `WHOLE_SHARE` of all

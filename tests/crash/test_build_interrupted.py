@@ -38,9 +38,7 @@ CALLS = "write,fsync,rename,unlink,ftruncate"
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 @pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)))
 def test_at_file_operations(tmp_path, number, change, name, torture):
-    """A change that is killed at a file operation leaves the old or the new index; start points vary with the
-    change.
-    """
+    """A change that is killed at a file operation leaves the old or the new index."""
     results = run_this_file("sweep", change, name, tmp_path, number % STEP + 1, STEP)
     torture.add(signals=sum(results["left"].values()))
     assert results["last"] > 30
@@ -53,7 +51,7 @@ def test_at_chosen_moments(tmp_path, change, name):
     assert run_this_file("moments", change, name, tmp_path) == dict.fromkeys(MOMENTS, "old")
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not there")
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 @pytest.mark.parametrize("change", ["commit", "merge"])
 def test_killed_at_a_system_call(tmp_path, change, torture):
     """A process that the kernel kills at a system call leaves the old or the new index."""
@@ -163,9 +161,7 @@ def in_child(action: Callable[[], object]) -> int:
 
 
 def interrupted(action: Callable[[], None], path: Path) -> None:
-    """Check that the notes of a `KeyboardInterrupt` name the state of the index, then die of the signal as Python
-    does.
-    """
+    """Check that the notes of a `KeyboardInterrupt` name the state of the index, then die of the signal."""
     try:
         action()
     except KeyboardInterrupt as error:

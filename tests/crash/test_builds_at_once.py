@@ -165,9 +165,7 @@ def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
 
 
 def test_many_rounds(tmp_path, torture):
-    """Concurrent builds by two to four processes, of which some fail, are killed or overwrite, leave one valid
-    index.
-    """
+    """Builds by two to four processes, some of which fail, are killed or overwrite, leave one valid index."""
     n_rounds = figure(*ROUNDS)
     seed = int.from_bytes(os.urandom(4), "little")
     done = run_python(__file__, tmp_path, n_rounds, seed, timeout_s=120 + 10 * n_rounds)

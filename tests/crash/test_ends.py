@@ -231,14 +231,14 @@ def pairs() -> list[tuple[str, str]]:
     return [(state, list(ENDS)[number % len(ENDS)]) for number, state in enumerate(STATES)]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals end no program in order on this system")
+@pytest.mark.skipif(os.name == "nt", reason="signals do not end programs cleanly on this system")
 @pytest.mark.parametrize(("state", "end"), pairs())
 def test_the_interpreter_ends(state, end, tmp_path, torture):
     for number in range(figure(*REPEATS)):
         path = tmp_path / str(number) / "index"
         prepare("commit", path)
-        options = ("-X", "dev", "-W", "ignore::DeprecationWarning")
-        done = run_python(*options, __file__, path, state, end, timeout_s=120)
+        flags = ("-X", "dev", "-W", "ignore::DeprecationWarning")
+        done = run_python(*flags, __file__, path, state, end, timeout_s=120)
         assert (done.returncode, done.stderr) == (ENDS[end][1], ""), f"{state}, {end}: {done.stderr[-3000:]}"
         found = content(path)
         assert found in possible(state), f"{state}, {end}: {sorted(found)}"

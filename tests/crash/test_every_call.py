@@ -186,9 +186,7 @@ def test_nothing_collected_is_lost(change, error, fresh, torture):
 
 
 def persist(change, path, calls):
-    """Make the change, and repeat each part that fails without errors of the system; return the first failure or
-    None.
-    """
+    """Make the change, repeating each part that fails without errors of the system; return the first failure."""
     problem = None
     try:
         with open_index(path, writable=True, thresholds=SPILLING) as index:

@@ -133,7 +133,7 @@ print(log, flush=True)
     assert run(script) == (0, "['within', 'on the thread that exits']\n", "")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_waits_for_no_thread_of_its_parent():
     script = """
 os.register_at_fork(after_in_child=gate.after_fork)

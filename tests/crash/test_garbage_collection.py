@@ -1,5 +1,4 @@
-"""Finalizers run by the garbage collector, at any allocation, in any thread and under any lock, wait for no
-thread.
+"""Finalizers run by the garbage collector, in any thread and under any lock, wait for no thread.
 
 Each script leaves an error that only the garbage collector can free, with everything its traceback refers to, and
 starts a collection at a critical moment. If a finalizer waited for a thread, the script would hang, or report an

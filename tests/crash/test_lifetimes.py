@@ -61,7 +61,7 @@ class TestReadOnly:
         assert medium.refused
         assert content(path) == before
 
-    @pytest.mark.skipif(not shutil.which("unshare"), reason="no namespaces to mount in")
+    @pytest.mark.skipif(not shutil.which("unshare"), reason="unshare is not installed")
     def test_a_read_only_mount(self, path):
         script = (
             "from support.indexes.changes import open_index; from pathlib import Path\n"
@@ -101,9 +101,7 @@ class TestDeleted:
                 index.commit()
 
     def test_a_lock_file_that_is_deleted_under_a_writer(self, path):
-        """A writer whose lock file was deleted neither commits nor deletes files, because another writer may be
-        active.
-        """
+        """A writer whose lock file was deleted changes nothing, because another writer may be active."""
         with open_index(path, writable=True) as first:
             first.add(documents(NEW))
             (path / LOCK_NAME).unlink()
@@ -148,7 +146,7 @@ ENDS = {
     "nothing is closed": "",
     "it is closed twice": "index.close(); index.close()",
     "hits outlive it": "hits = index.search('old text1', k=4); index.close(); [hit.text for hit in hits]",
-    "an iterator of a batch is left": "batch = iter(index.search(['old', 'text'], k=4)); next(batch)",
+    "an iterator is not exhausted": "batch = iter(index.search(['old', 'text'], k=4)); next(batch)",
     "a thread is searching": (
         "import threading\n"
         "def search():\n"
@@ -156,7 +154,7 @@ ENDS = {
         "threading.Thread(target=search, daemon=True).start()"
     ),
     "something was added": "index.add(['more'] * 50)",
-    "an error is on its way": "index.add(['more']); raise SystemExit(0)",
+    "an exception is raised": "index.add(['more']); raise SystemExit(0)",
     "a child was forked": "import os\nif hasattr(os, 'fork') and os.fork(): os.wait()",
 }
 

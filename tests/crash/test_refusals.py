@@ -46,7 +46,8 @@ from quarry.engine import (
 from quarry.engine.bundled import default_bundle_path
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(os, "fork") or not Path("/proc/self/fd").exists(), reason="no fork, or no list of descriptors"
+    not hasattr(os, "fork") or not Path("/proc/self/fd").exists(),
+    reason="no fork or no list of descriptors on this system",
 )
 
 STEP = 1 if SHARE >= 1 else 13

@@ -28,7 +28,7 @@ engine.build(random_documents(40), path, encoder=ENCODER, shards=5, overwrite=Tr
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on this system")
 @pytest.mark.parametrize(("moment", "n_documents"), [("shards", 20), ("before", 20), ("after", 40)])
 def test_a_build_that_is_killed(tmp_path, moment, n_documents):
     path = tmp_path / "idx"

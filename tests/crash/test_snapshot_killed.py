@@ -1,4 +1,4 @@
-"""`Engine.snapshot` killed at every call about a file leaves no index, and the next attempt succeeds."""
+"""`Engine.snapshot` killed at every call leaves no index or a complete one, and the next attempt succeeds."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from support.processes import environment
 from quarry import engine
 from quarry.engine import Engine
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on this system")
 
 _BUILD = """
 import signal, sys, time
@@ -85,7 +85,7 @@ def _members(group):
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed by /proc")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 def test_no_process_is_left(tmp_path, name):
     """No process of the group survives, if all get Ctrl-C or if the main process is killed."""

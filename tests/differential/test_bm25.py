@@ -360,9 +360,7 @@ def test_a_real_collection(data_folder, tmp_path):
 
 
 def test_bm25s_gives_the_same_scores(data_folder, tmp_path):
-    bm25s = pytest.importorskip(
-        "bm25s", reason="bm25s is no dependency; it is compared with where it is installed"
-    )
+    bm25s = pytest.importorskip("bm25s", reason="bm25s is not installed")
     documents, queries = cranfield(data_folder)
     readers = segments(tmp_path, documents, 3)
     searcher = Bm25(readers, [None] * 3)

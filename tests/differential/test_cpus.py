@@ -70,14 +70,14 @@ def with_measurements(made: Quantizer) -> list[dict[str, object]]:
     """Calibrate by rows, then by queries: for distinct vectors, for pairs of equal ones, for identical ones."""
     generator = np.random.default_rng(0)
     owners = np.repeat(np.arange(N_DOCS), generator.integers(1, 4, N_DOCS))
-    usual, asked = vectors_of(generator, len(owners)), vectors_of(generator, 100)
+    usual, query_vectors = vectors_of(generator, len(owners)), vectors_of(generator, 100)
     twins = usual.copy()
     twins[1::2] = twins[:-1:2]
     found = []
     for rows in (usual, twins, np.tile(usual[:1], (3000, 1))):
         plain = replace(made, probe_recall=None, candidate_rows=None, search_settings=())
         by_rows = measured(plain, rows, len(rows), 1)
-        found += [numbers(by_rows), numbers(calibrated(by_rows, [(rows, owners[: len(rows)])], asked, 1))]
+        found += [numbers(by_rows), numbers(calibrated(by_rows, [(rows, owners[: len(rows)])], query_vectors, 1))]
     return found
 
 

@@ -14,7 +14,7 @@ from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, f
 from quarry.engine.documents.folders.glob_pattern import GlobPattern
 from quarry.engine.documents.folders.ignore_rules import IgnoreRules
 
-needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not there")
+needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 NAMES = [
     "a",
     "b",

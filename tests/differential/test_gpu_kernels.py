@@ -41,9 +41,7 @@ def documents(generator, dim):
 
 
 def block_scores(segment, queries, kernels, beta, allowed):
-    """Return (n_docs, n_queries) scores of unit queries, computed in two blocks, and bounds of their rounding
-    errors.
-    """
+    """Return (n_docs, n_queries) scores of unit queries, computed in two blocks, and bounds of their errors."""
     from quarry.engine.backends.gpu.queries import ScanQueries
 
     with torch.inference_mode():

@@ -34,7 +34,7 @@ MASKS = {
 }
 TRACED = ("modernbert", "electra")
 needs_onnxscript = pytest.mark.skipif(
-    importlib.util.find_spec("onnxscript") is None, reason="onnxscript, which torch exports with, is not installed"
+    importlib.util.find_spec("onnxscript") is None, reason="onnxscript is not installed"
 )
 
 
@@ -132,7 +132,9 @@ def test_traced_graphs_have_variants(networks, tmp_path: Path, precision: str) -
     assert bundle.settings.is_interchangeable
 
 
-def test_what_torch_is_missing_for_is_said(networks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_that_need_torch_are_reported_without_it(
+    networks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(
         BackendUnavailable, match=r"'electra' is exported by torch.*pip install '\.\[export-torch\]'"

@@ -73,9 +73,7 @@ def misleading_maxima(generator, dim):
 
 
 def one_giant(generator, dim):
-    """Return documents with one vector that is a thousand times as long, which weakens every bound of rounding
-    errors.
-    """
+    """Return documents with one vector that is a thousand times as long, which weakens all error bounds."""
     documents = [sphere(generator, 3, dim) for _ in range(500)]
     documents[77] = documents[77] * np.float32(1000)
     return documents

@@ -35,7 +35,7 @@ def test_every_example_is_known_and_on_its_page() -> None:
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_an_example(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ()):
-        pytest.importorskip(module, reason="the example needs it")
+        pytest.importorskip(module, reason="the example needs this library")
     command = [sys.executable, "-W", "error", str(FOLDER / name)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ NEEDED = {Path("docs/server.md"): "starlette"}
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     if page in NEEDED:
-        pytest.importorskip(NEEDED[page], reason="the code of this page needs it")
+        pytest.importorskip(NEEDED[page], reason="the code of this page needs this library")
     monkeypatch.chdir(tmp_path)
     for name, ids in COLLECTIONS.items():
         lines = [json.dumps({"id": document_id, "text": f"About {document_id}."}) for document_id in ids]

@@ -49,15 +49,15 @@ def is_storable(value, depth=1):
     return isinstance(value, float) and math.isfinite(value)
 
 
-def spoil(value):
+def make_unstorable(value):
     """Change every container within a value into one that cannot be stored."""
     if isinstance(value, dict):
         for member in list(value.values()):
-            spoil(member)
+            make_unstorable(member)
         value[5] = {1 << 80}
     elif isinstance(value, list):
         for member in list(value):
-            spoil(member)
+            make_unstorable(member)
         value.append(math.nan)
 
 
@@ -74,7 +74,7 @@ def test_accepted_values_are_read_back_and_others_refused(given_metadata):
     event("taken")
     document = document_from(raw, "document 17")
     assert document.metadata.packed == msgpack.packb(before)
-    spoil(given_metadata)
+    make_unstorable(given_metadata)
     assert document == Document(document.id, "x", "", before)
 
 

@@ -98,7 +98,7 @@ def oracles(indexes):
     candidates=st.sampled_from([0, 100, 700, EVERYTHING]),
     nprobe=st.sampled_from([None, 1, 3, 1000]),
 )
-def test_what_is_said_is_true(indexes, oracles, seed, beta, backend, k, candidates, nprobe):
+def test_exact_hits_are_exact(indexes, oracles, seed, beta, backend, k, candidates, nprobe):
     query = np.random.default_rng(seed).standard_normal(DIM).astype(np.float32)
     with Engine.open(indexes[beta], backend=backend) as index:
         (hits,) = index.search_vectors(query[None], k=k, candidates=max(k, candidates), nprobe=nprobe)
@@ -122,7 +122,7 @@ def test_what_is_said_is_true(indexes, oracles, seed, beta, backend, k, candidat
         ({"candidates": EVERYTHING, "nprobe": 1}, "exact"),
     ],
 )
-def test_what_is_said(indexes, beta, settings_, expected):
+def test_exactness_of_settings(indexes, beta, settings_, expected):
     query = np.random.default_rng(3).standard_normal((2, DIM)).astype(np.float32)
     with Engine.open(indexes[beta], backend="cpu_faiss") as index:
         assert {hits.exactness.value for hits in index.search_vectors(query, k=5, **settings_)} == {expected}

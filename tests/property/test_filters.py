@@ -53,7 +53,7 @@ def found(document_filter, condition, snapshot):
 
 @few
 @given(st.lists(collections, min_size=1, max_size=3), several, st.data())
-def test_what_passes(parts, conditions, data):
+def test_a_filter_matches_like_plain_python(parts, conditions, data):
     deleted = [sorted(data.draw(st.sets(st.integers(0, len(docs) - 1), max_size=len(docs) - 1))) for docs in parts]
     live = {
         (number, n): fields_of(doc_id, *docs[n])
@@ -102,6 +102,6 @@ def test_a_document_has_the_terms_of_its_title(title, text, language):
     st.text("aB'.-:#+文\u0301 1", max_size=6),
 )
 def test_a_document_has_the_terms_of_an_odd_title(title, text):
-    """This holds for characters that join, sign or compose words at the boundary of title and text."""
+    """Characters that join, sign or compose words where title and text meet change no term of the title."""
     analyzer = Analyzer()
     assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))

@@ -1,4 +1,4 @@
-"""Python processes that tests start, wait for, and let be killed at a chosen moment."""
+"""Python processes that tests start, wait for, and kill at a chosen moment."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def fork(action: Callable[[], object]) -> int:
 
 
 def until(condition: Callable[[], object], longest_s: float = 20, pause_s: float = 0.005) -> None:
-    """Wait for a condition."""
+    """Wait until a condition holds."""
     end = time.monotonic() + longest_s
     while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(pause_s)
 
 
 def kill_at_rename(name: str, moment: str, number: int = 1) -> None:
-    """Let this process be killed by SIGKILL when it renames a file to a name that contains `name`.
+    """Kill this process by SIGKILL when it renames a file to a name that contains `name`.
 
     Args:
         name: part of the new name.

@@ -16,7 +16,7 @@ LOCK = Path(tempfile.gettempdir()) / f"quarry-ray-tests-{os.getuid() if hasattr(
 def ray_cluster() -> Iterator[None]:
     """Start a cluster with two CPUs, and stop it at the end; wait while another process has one.
 
-    Ray is given a device too, whether the machine has one or not, so that tasks can reserve it.
+    Ray is also configured with a device, whether the machine has one or not, so that tasks can reserve it.
     """
     import fcntl
 

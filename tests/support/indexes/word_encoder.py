@@ -119,8 +119,7 @@ class TableEncoder:
 
 
 def table_of(documents: list[Vector], beta: float | None = None) -> tuple[TableEncoder, list[dict[str, object]]]:
-    """Return an encoder, and documents of ids "0", "1", ... that it encodes as exactly these (n, dim) float32
-    vectors.
+    """Return an encoder, and documents of ids "0", "1", ... that it encodes as these (n, dim) float32 vectors.
 
     With `engine.KMeans(4096)` these vectors are the centroids, if no document has the same vector twice.
     """

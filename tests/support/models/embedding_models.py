@@ -17,7 +17,7 @@ class SentenceTransformer:
 
     def __init__(self, name: str = "org/small-model", dim: int = 16, similarity: str = "cosine") -> None:
         self.similarity_fn_name = similarity
-        self.asked: list[tuple[str, list[str]]] = []
+        self.calls: list[tuple[str, list[str]]] = []
         self._dim = dim
         self._module = SimpleNamespace(auto_model=SimpleNamespace(name_or_path=name))
 
@@ -40,7 +40,7 @@ class SentenceTransformer:
         return self._encode("document", sentences)
 
     def _encode(self, kind: str, sentences: list[str]) -> Vectors:
-        self.asked.append((kind, sentences))
+        self.calls.append((kind, sentences))
         return mean_vectors(sentences, self._dim)
 
 
@@ -65,16 +65,16 @@ class Embeddings:
 
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
-        self.asked: list[Any] = []
+        self.calls: list[Any] = []
         self._dim = 1536 if attributes.get("model", "").startswith("text-embedding") else 16
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        self.asked.append(texts)
+        self.calls.append(texts)
         return mean_vectors(texts, self._dim).tolist()
 
     def embed_query(self, text: str) -> list[float]:
         assert isinstance(text, str)
-        self.asked.append(text)
+        self.calls.append(text)
         return mean_vectors([text], self._dim)[0].tolist()
 
 

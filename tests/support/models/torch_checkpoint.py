@@ -46,8 +46,8 @@ class TorchNetwork:
     """A network in torch, and the folder that it is saved in."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        torch = pytest.importorskip("torch", reason="torch makes the networks that exports are compared with")
-        transformers = pytest.importorskip("transformers", reason="transformers makes them")
+        torch = pytest.importorskip("torch", reason="the reference networks need torch")
+        transformers = pytest.importorskip("transformers", reason="the networks need transformers")
         torch.manual_seed(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

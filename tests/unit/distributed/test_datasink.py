@@ -151,7 +151,7 @@ def build_with_actors(rows, path, **options):
 
 
 class UnloadableEncoder(type(ENCODER)):
-    """Can be pickled, and not be loaded again."""
+    """An encoder that can be pickled but not loaded."""
 
     def __reduce__(self):
         return int, ("no number",)
@@ -164,7 +164,7 @@ class UnpicklableEncoder(type(ENCODER)):
 
 @pytest.mark.parametrize("build", [build_with_tasks, build_with_actors])
 def test_what_is_wrong_is_an_error_of_quarry_that_names_it(tmp_path, build):
-    """Not one of Ray with a traceback as its message; nothing is left, and the old index stays."""
+    """The error is not one of Ray, no file is left, and the old index stays."""
     engine.build(["old"], tmp_path / "idx", encoder=ENCODER)
     (tmp_path / "file").touch()
     rows = ROWS[:3]
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_an_error_of_quarry_that_names_it(tmp_path, build):
         (rows, "idx", {"encoder": UnpicklableEncoder()}, InvalidSetting, "pointers cannot be pickled"),
         (rows, "idx", {"encoder": UnloadableEncoder()}, InvalidSetting, "cannot be loaded.*ValueError"),
     ]
-    if build is build_with_actors:  # which take seconds to start, and call what tasks call
+    if build is build_with_actors:  # actors start slowly, and call the same functions as tasks
         cases = [case for case in cases if "'key'" not in case[-1] and "'id'" not in case[-1]]
     for given, path, options, kind, message in cases:
         with pytest.raises(kind, match=message) as caught:
@@ -209,7 +209,7 @@ def test_an_encoder_that_ends_its_process_when_it_is_loaded(tmp_path):
 
 @pytest.mark.parametrize("build", [build_with_tasks, build_with_actors])
 def test_a_dataset_without_rows_and_one_with_repeated_ids(tmp_path, build):
-    """Of rows with the same id in several blocks the last one is kept."""
+    """The last of several rows with the same id is kept, also across blocks."""
     build([], tmp_path / "empty")
     assert hits(tmp_path / "empty") == [[]] * 20
     build([{"id": str(number % 3), "text": f"w{number}"} for number in range(30)], tmp_path / "idx")
@@ -252,7 +252,7 @@ def test_numbers_of_actors_that_are_out_of_range(tmp_path, wrong):
 
 
 def test_actors_that_need_a_device(tmp_path, wanted):
-    """Ray is told that there is one; the encoder runs on the CPU. Two actors share it."""
+    """Two actors share a device that Ray is configured with; the encoder runs on the CPU."""
     from quarry.distributed import build_index
 
     for number, share in enumerate((1, 0.5)):

@@ -25,7 +25,7 @@ from quarry.formats.errors import BackendUnavailable, EncoderMismatch
 pytest.importorskip("ray", reason="the extra distributed is not installed")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are found in /proc"),
+    pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc"),
 ]
 
 NAME = "quarry-docs"  # as named by `quarry serve docs=...`
@@ -175,9 +175,7 @@ def answers(server, index):
 
 
 def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, tmp_path):
-    """The command uses a running application, or starts one and ends it with itself; the HTTP interface is the
-    same.
-    """
+    """The command uses a running application, or starts one and ends it with itself."""
     pytest.importorskip("starlette", reason="the extra server is not installed")
     import ray
     from support.server.running_server import running, running_command

@@ -311,7 +311,7 @@ class TestInvalidDocuments:
 class TestReusedObjects:
     """Documents that are encoded later than they are read."""
 
-    SPOILED = (math.nan, (1, 2), 1 << 80, {1}, "\ud800", "x" * 200_000, {5: 6})
+    UNSTORABLE = (math.nan, (1, 2), 1 << 80, {1}, "\ud800", "x" * 200_000, {5: 6})
 
     @pytest.mark.parametrize("threads", [1, 4])
     def test_a_generator_may_use_its_objects_again(self, tmp_path, threads):
@@ -335,15 +335,15 @@ class TestReusedObjects:
                 assert index.count({"deep.list": number}) == index.count({"deep.list.again": number}) == 1
             index.verify()
 
-    @pytest.mark.parametrize("number", range(len(SPOILED)))
-    def test_nothing_gets_past_the_checks_afterwards(self, tmp_path, number):
+    @pytest.mark.parametrize("number", range(len(UNSTORABLE)))
+    def test_changes_after_the_checks_have_no_effect(self, tmp_path, number):
         def docs():
             for n in range(20):
                 deep = {"list": [n]}
                 doc = {"id": str(n), "text": f"word{n}", "metadata": {"deep": deep}}
                 yield Document(**doc) if n % 2 else doc
-                deep["list"][0] = self.SPOILED[number]
-                doc["metadata"][3] = doc["text"] = doc["id"] = self.SPOILED[number]
+                deep["list"][0] = self.UNSTORABLE[number]
+                doc["metadata"][3] = doc["text"] = doc["id"] = self.UNSTORABLE[number]
 
         build(docs(), tmp_path / "index")
         with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
@@ -354,9 +354,9 @@ class TestReusedObjects:
             index.commit()
             assert index.get("4b")[0].metadata == {"deep": {"list": [4]}}
 
-    @pytest.mark.parametrize("number", range(len(SPOILED)))
+    @pytest.mark.parametrize("number", range(len(UNSTORABLE)))
     def test_what_is_wrong_from_the_beginning_is_named(self, tmp_path, number):
-        doc = {"id": "bad", "text": "word", "metadata": {"deep": [self.SPOILED[number]]}}
+        doc = {"id": "bad", "text": "word", "metadata": {"deep": [self.UNSTORABLE[number]]}}
         with pytest.raises(InvalidDocument, match=r"document 2 \(id 'bad'\): field 'metadata"):
             build(["fine", doc], tmp_path / "index")
 

@@ -476,7 +476,7 @@ class TestChanges:
 
 
 class TestLock:
-    def test_one_that_is_refused_leaves_nothing_open(self, index, path):
+    def test_a_refused_writer_leaves_nothing_open(self, index, path):
         before = n_descriptors()
         with pytest.raises(IndexLocked) as caught:
             Engine.open(path, writable=True, encoder=ENCODER)

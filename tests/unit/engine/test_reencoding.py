@@ -150,7 +150,7 @@ def test_what_was_finished_is_not_encoded_again(path, tmp_path, monkeypatch):
     check_like_a_build(path, tmp_path, **SETTINGS)
 
 
-def test_a_third_encoder_begins_anew(path, tmp_path, monkeypatch):
+def test_a_third_encoder_starts_over(path, tmp_path, monkeypatch):
     monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
     with opened(path, writable=True) as index:
         with pytest.raises(InvalidDocument):

@@ -115,7 +115,7 @@ def failed(how: str, checkpoint: Path, out: Path, temporary: Path) -> subprocess
     )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits and signals")
 def test_a_full_disk_is_named_and_nothing_is_left(checkpoint: Path, tmp_path: Path) -> None:
     done = failed("full_disk", checkpoint, tmp_path / "out", tmp_path / "temporary")
     assert done.returncode == 1
@@ -125,7 +125,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(checkpoint: Path, tmp_path: Pa
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="limits and signals of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits and signals")
 def test_an_export_that_is_ended_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
     done = failed("ended", checkpoint, tmp_path / "out", tmp_path / "temporary")
     assert done.returncode == 143, done.stderr

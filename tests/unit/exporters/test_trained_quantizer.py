@@ -105,8 +105,8 @@ def test_few_documents_are_coded_without_training(
         codes = unpack_codes(segment.reader.lists.codes()[segment.reader.lists.places()], 4)
         offsets = segment.reader.centroids.offsets
         counts = np.diff(offsets.astype(np.int64))
-    asked = encoder.encode_query("abc") @ expected.rotation.T
-    table = np.einsum("mkd,md->mk", expected.score_codebook, asked.reshape(N_SUB, DSUB))
+    query = encoder.encode_query("abc") @ expected.rotation.T
+    table = np.einsum("mkd,md->mk", expected.score_codebook, query.reshape(N_SUB, DSUB))
     scores = table[np.arange(N_SUB), codes].sum(1)
     best = np.maximum.reduceat(scores, np.cumsum(counts) - counts)
     with engine.Engine.open(tmp_path / "index", encoder=bundle.path) as opened:

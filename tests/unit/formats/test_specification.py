@@ -358,10 +358,10 @@ def test_the_metric(directory, metric):
     query = vectors[0].astype(np.float64) + 1
     if metric == "l2":
         r = known["norm"]
-        asked = np.zeros(settings["dim"])
-        asked[:8] = [*query, r, r / 32, r / 1024]
+        stored_query = np.zeros(settings["dim"])
+        stored_query[:8] = [*query, r, r / 32, r / 1024]
         assert not rows[:, 8:].any()
-        scores = 2 * rows @ asked - r**2 - query @ query
+        scores = 2 * rows @ stored_query - r**2 - query @ query
         np.testing.assert_allclose(scores, -((rows[:, :5] - query) ** 2).sum(axis=1), atol=1e-3)
     elif metric == "cosine":
         scores = rows @ (query / np.linalg.norm(query))

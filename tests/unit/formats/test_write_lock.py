@@ -80,7 +80,7 @@ def test_another_process_cannot_take_the_lock(tmp_path, start):
     lock.release()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_releases_nothing(tmp_path, start):
     parent = start("""
 lock = WriteLock(folder)
@@ -98,7 +98,7 @@ sys.stdin.read()
         WriteLock(tmp_path)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_does_not_keep_the_lock_after_its_parent(tmp_path, start):
     parent = start("""
 import time
@@ -118,11 +118,11 @@ sys.stdin.read()
         os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("said", [b"", b"{", b"[1]", b"\xff", b'{"pid": "x", "since": 1}', b'{"pid": 1}'])
-def test_what_the_file_says_serves_messages_only(tmp_path, said):
-    (tmp_path / LOCK_NAME).write_bytes(said)
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"pid": "x", "since": 1}', b'{"pid": 1}'])
+def test_the_content_of_the_lock_file_is_used_in_messages_only(tmp_path, content):
+    (tmp_path / LOCK_NAME).write_bytes(content)
     lock = WriteLock(tmp_path)
-    (tmp_path / LOCK_NAME).write_bytes(said)
+    (tmp_path / LOCK_NAME).write_bytes(content)
     with pytest.raises(IndexLocked, match="an unknown writer"):
         WriteLock(tmp_path)
     lock.release()

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 pytest.importorskip("langchain_tests", reason="needs langchain-core and langchain-tests")
-pytest.importorskip("pytest_asyncio", reason="the suite has asynchronous tests")
+pytest.importorskip("pytest_asyncio", reason="asynchronous tests of the suite need pytest-asyncio")
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding

@@ -148,9 +148,7 @@ def test_settings_are_checked(path, tmp_path):
 
 
 def test_the_lock_is_held_only_while_something_is_written(path):
-    """The lock is free between writes, so that another process can write before, during and after those of
-    clients.
-    """
+    """The lock is free between writes, so that another process can write before, during and after them."""
     other = None
     released = threading.Event()
 

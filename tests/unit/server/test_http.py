@@ -611,13 +611,13 @@ def is_refused(server: RunningServer) -> bool:
 
 
 def test_other_origins_may_ask_only_if_they_are_allowed(indexes: dict[str, Path], reader: RunningServer) -> None:
-    asked = {"origin": "https://example.org", "access_control_request_method": "POST"}
-    assert "access-control-allow-origin" not in reader.ask("OPTIONS", SEARCH, **asked).headers
+    preflight = {"origin": "https://example.org", "access_control_request_method": "POST"}
+    assert "access-control-allow-origin" not in reader.ask("OPTIONS", SEARCH, **preflight).headers
     access = Access(origins=("https://example.org",))
     with app(indexes, encoder=ENCODER, access=access) as served, running(served) as server:
-        allowed = server.ask("OPTIONS", SEARCH, **asked)
+        allowed = server.ask("OPTIONS", SEARCH, **preflight)
         assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, "https://example.org")
-        other = server.ask("OPTIONS", SEARCH, **(asked | {"origin": "https://example.com"}))
+        other = server.ask("OPTIONS", SEARCH, **(preflight | {"origin": "https://example.com"}))
         assert "access-control-allow-origin" not in other.headers
 
 

@@ -109,9 +109,7 @@ def test_every_operation_is_attacked(api):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_valid_requests(api, name):
-    """Valid requests are answered, or refused for a reason that a schema cannot express, such as operands of two
-    types.
-    """
+    """Valid requests are answered, or refused for a reason that a schema cannot express."""
 
     def judge(case, response):
         if response.status_code in (200, 404):

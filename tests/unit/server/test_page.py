@@ -243,10 +243,10 @@ def test_an_index_that_disappears_is_an_error_that_ends(page: Page, path: Path) 
 
 SLOW_FETCH = """
 const usual = window.fetch;
-window.asked = [];
+window.requests = [];
 window.fetch = async (path, options) => {
   const body = options?.body ?? "";
-  window.asked.push(body);
+  window.requests.push(body);
   const answer = await usual(path, {...options, signal: undefined});
   if (body.includes('"comet"')) { await new Promise(resolve => setTimeout(resolve, 600)); window.late = true; }
   return answer;
@@ -258,7 +258,7 @@ def test_answers_that_come_late_are_dropped(page: Page) -> None:
     page.search("moon")
     page.run(SLOW_FETCH)
     page.type("comet")
-    until(lambda: any('"comet"' in body for body in page.run("return window.asked")))
+    until(lambda: any('"comet"' in body for body in page.run("return window.requests")))
     page.search("sea")
     shown = page.texts(".hit h2")
     until(lambda: page.run("return window.late"))
@@ -274,7 +274,7 @@ def test_not_every_key_is_a_search(page: Page) -> None:
         "for (const end of ['s', 'se', 'sea']) { field.value = end; field.dispatchEvent(new Event('input')); }"
     )
     until(lambda: page.browser.title.startswith("sea"))
-    assert len(page.run("return window.asked.filter(body => body.includes('query'))")) == 1
+    assert len(page.run("return window.requests.filter(body => body.includes('query'))")) == 1
 
 
 def test_results_are_narrowed_down(page: Page) -> None:

@@ -65,7 +65,7 @@ def figure(server: RunningServer, pattern: str) -> float:
 SEARCHES = r'quarry_http_requests_total\{path="/v1/indexes/\{index\}/search",method="POST",status="200"\}'
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(small_index: Path) -> None:
     with serving(small_index) as (process, server, _):
         children = children_of(process)
@@ -93,7 +93,7 @@ def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
         assert not any(map(exists, children))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_no_process_is_left_when_the_first_is_killed(small_index: Path) -> None:
     with serving(small_index) as (process, _, _):
         children = children_of(process)
@@ -101,7 +101,7 @@ def test_no_process_is_left_when_the_first_is_killed(small_index: Path) -> None:
         wait_until(lambda: not any(map(exists, children)))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_processes_start_ends_all_of_them_quietly(
     small_index: Path, number: signal.Signals

@@ -11,9 +11,9 @@ from support.models.tiny_checkpoint import DIM
 from support.training.killed_run import run_and_kill
 from support.training.tiny_run import N_ARTICLES, write_recipe
 
-torch = pytest.importorskip("torch", reason="the loop is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
-pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+torch = pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
+pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
@@ -210,8 +210,8 @@ def test_codes_and_scores_of_an_index_are_those_that_were_trained(
     queries = [store.query(number) for number in range(8)]
     tokens = TextBatcher(network.tokenizer_path, "", 32).batch(queries)
     with torch.no_grad():
-        asked = Passages(RankingSettings(), (8,)).represent_queries(network.hidden(tokens), tokens)
-    scores = (quantizer.rotate(asked) @ quantizer.decode(torch.from_numpy(codes.astype(np.int64))).T).numpy()
+        query_rows = Passages(RankingSettings(), (8,)).represent_queries(network.hidden(tokens), tokens)
+    scores = (quantizer.rotate(query_rows) @ quantizer.decode(torch.from_numpy(codes.astype(np.int64))).T).numpy()
     expected = np.stack([scores[:, low:high].max(1) for low, high in pairwise(offsets)], 1)
     with engine.Engine.open(tmp_path / "index", encoder=bundle.path) as opened:
         for number, query in enumerate(queries):

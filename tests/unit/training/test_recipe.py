@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.training.tiny_run import RECIPE
 
-pytest.importorskip("torch", reason="recipes name objectives, which are made of torch")
+pytest.importorskip("torch", reason="objectives of recipes need torch")
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import CompressionSettings

@@ -7,9 +7,9 @@ from support.processes import run_python
 from support.training.killed_run import run_and_kill
 from support.training.tiny_run import RECIPE, write_pairs, write_recipe
 
-pytest.importorskip("torch", reason="the loop is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
-pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
+pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
 from safetensors.numpy import load_file
 

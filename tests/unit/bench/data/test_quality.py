@@ -24,9 +24,7 @@ def dcg(gains):
 
 class TestQuality:
     def test_graded_judgments(self):
-        """Graded judgments: the second of three relevant documents is found first, the best second, an unjudged
-        one third.
-        """
+        """Graded judgments: of three relevant documents the second is found first and the best second."""
         qrels = {"q": {"best": 4, "fair": 1, "good": 2, "bad": 0}}
         found = measure_quality(qrels, {"q": {"fair": 3.0, "best": 2.0, "new": 1.0}})
         assert found.ndcg_10 == pytest.approx(dcg([1, 4]) / dcg([4, 2, 1]))

@@ -111,9 +111,9 @@ def test_a_part_has_a_process_and_a_time_of_its_own(tmp_path: Path, monkeypatch:
 
 def test_a_process_that_dies_is_a_record(tmp_path: Path) -> None:
     out = tmp_path / "gpu.jsonl"
-    asked = arguments()
-    asked.device = "nonsense"
-    gpu._run_in_process("ceilings", asked, out, time.perf_counter() + 100)
+    wrong_arguments = arguments()
+    wrong_arguments.device = "nonsense"
+    gpu._run_in_process("ceilings", wrong_arguments, out, time.perf_counter() + 100)
     assert [record["failed"] for record in read_records(out)] == ["ended with 1"]
 
 

@@ -61,7 +61,7 @@ def test_callers_run_at_once() -> None:
     assert min(found.values()) > 0
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads /proc")
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc")
 def test_the_memory_statistics_are_complete() -> None:
     found = resident_by_file()
     assert sum(found.values()) == pytest.approx(rss_bytes(), rel=0.05)

@@ -11,7 +11,7 @@ from bench.harness.records import read_records
 
 
 def test_a_server_of_the_model_context_protocol(beir_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="the measurement needs it")
+    pytest.importorskip("mcp", reason="the measurement needs this library")
     out = tmp_path / "out.jsonl"
     assert main(["mcp", str(beir_folder), "--starts", "1", "--queries", "3", "--out", str(out)]) == 0
     (record,) = read_records(out)
@@ -22,8 +22,8 @@ def test_a_server_of_the_model_context_protocol(beir_folder: Path, tmp_path: Pat
 
 
 def test_a_server_under_load(beir_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("starlette", reason="the measurement needs it")
-    pytest.importorskip("uvicorn", reason="the measurement needs it")
+    pytest.importorskip("starlette", reason="the measurement needs this library")
+    pytest.importorskip("uvicorn", reason="the measurement needs this library")
     out = tmp_path / "out.jsonl"
     assert main(["serve", str(beir_folder), "--clients", "2", "--seconds", "2", "--out", str(out)]) == 0
     (record,) = read_records(out)

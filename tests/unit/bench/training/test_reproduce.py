@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.training.tiny_run import tiny_encoder, write_collection
 
-torch = pytest.importorskip("torch", reason="training is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
-pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+torch = pytest.importorskip("torch", reason="training needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
+pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
 from bench.__main__ import main  # noqa: E402
 from bench.harness.records import read_records  # noqa: E402

@@ -19,7 +19,7 @@ from quarry.engine.thresholds import Thresholds
 DOCUMENTS = random_documents(300)
 QUERIES = random_queries(20)
 
-needs_sigkill = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+needs_sigkill = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on this system")
 
 
 def hits(path, **options):
@@ -69,9 +69,7 @@ def test_documents_that_cannot_be_encoded(tmp_path):
 
 @needs_sigkill
 def test_a_document_that_always_ends_its_process(tmp_path):
-    """A document that kills its process every time is named, and the old index stays without orphan files or
-    processes.
-    """
+    """A document that kills its process every time is named, and the old index stays without orphan files."""
     engine.build(["old"], tmp_path / "idx", encoder=ENCODER)
     documents = [*DOCUMENTS, {"id": "the culprit", "text": "deadly"}]
     with pytest.raises(WorkerFailed, match=r"documents 257 to 301 .*'the culprit'.*SIGKILL"):

@@ -40,7 +40,7 @@ def test_lists_are_the_rule(snapshot):
     assert names(snapshot) == ["cpu_faiss", "cpu_faiss"]
 
 
-def test_what_takes_the_place_of_a_backend_that_is_not_for_a_segment(snapshot):
+def test_segments_that_a_backend_does_not_support_are_scanned(snapshot):
     assert names(snapshot, "hnsw") == ["scan", "scan"]
     assert names(snapshot, "hnsw", graph_rows=100) == ["hnsw", "hnsw"]
 

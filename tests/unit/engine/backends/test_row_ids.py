@@ -40,7 +40,7 @@ def test_the_bitmap_has_the_bits_of_the_allowed_documents(seed):
     np.testing.assert_array_equal(bits[ids.all(int(offsets[-1]))], expected)
 
 
-def test_what_it_holds_is_known_beforehand():
+def test_needed_bytes_are_known_beforehand():
     offsets = offsets_of(np.random.default_rng(0).integers(1, 40, 300))
     ids = RowIds(offsets)
     assert ids.needed_bytes(offsets) == ids._docs.nbytes + ids._rows.nbytes

@@ -390,9 +390,7 @@ def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[
 
 
 def test_an_unknown_field_is_one_line_of_warning(repository: Path, index: Path) -> None:
-    """An unknown field prints one line of warning; run in a new process, because pytest turns warnings into
-    errors.
-    """
+    """An unknown field prints one line of warning, shown in a new process, as pytest raises warnings."""
     for field, n_lines in (("letter", 1), ("letters", 0), ("id", 0)):
         only = json.dumps({field: {"$in": ["x", 1000]}})
         process = start(repository, "search", index, "ship", "sea", "--filter", only, stdout=subprocess.PIPE)
@@ -415,7 +413,7 @@ def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path
     process.stderr.close()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the locale of POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX locales")
 def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, index: Path) -> None:
     """In an ASCII locale, texts on the command line are read as UTF-8."""
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -445,7 +443,7 @@ def interrupts():
 
 
 @pytest.mark.usefixtures("interrupts")
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_an_interruption_is_exit_code_130(repository: Path, index: Path) -> None:
     process = start(repository, "search", index, "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin

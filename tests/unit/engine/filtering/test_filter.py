@@ -470,8 +470,8 @@ def test_an_unknown_field_of_every_generation(tmp_path):
 
 def test_warnings_are_bounded(path):
     with Engine.open(path, encoder=ENCODER) as index:
-        asked = [{f"absent{number}": 1} for number in range(150)]
-        assert len(messages(index, *asked)) == 100
+        unknown = [{f"absent{number}": 1} for number in range(150)]
+        assert len(messages(index, *unknown)) == 100
 
 
 def test_a_long_field_is_shortened_in_a_warning(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="devices are used by torch")
+torch = pytest.importorskip("torch", reason="devices need torch")
 
 from quarry.engine.gpu import transfer  # noqa: E402
 from quarry.engine.gpu.device_vectors import DeviceVectors  # noqa: E402

@@ -195,7 +195,7 @@ def growth(repository, *words):
     return int(grown), name, int(reported)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what memory is used")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not report memory use")
 def test_a_limit_is_kept(path, repository):
     """An index stays within its limit of private memory; with its graph it would take twice the limit."""
     limit, scratch = needs(path, "hnsw") // 2, 1 << 20
@@ -219,7 +219,7 @@ def large(tmp_path_factory):
     return path
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="allocators differ; this is of the usual one")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the allocator of Linux")
 @pytest.mark.parametrize("name", ["cpu_faiss", "hnsw", "scan", "exact"])
 def test_reported_memory_is_allocated_memory(path, large, repository, name):
     grown, chosen, reported = growth(repository, path, large, "", name)

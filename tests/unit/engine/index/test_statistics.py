@@ -24,7 +24,7 @@ def path(tmp_path):
     return tmp_path / "index"
 
 
-def test_what_is_told(path):
+def test_statistics_of_an_index(path):
     with Engine.open(path) as index:
         found = index.stats()
     parts = found.pop("bytes")

@@ -384,7 +384,7 @@ class TestGarbage:
         assert stray_files(filled) == set(self.NOT_OURS) - {"write.lock"}
         assert len(live(filled)) == 10
 
-    def test_nothing_goes_where_the_manifest_cannot_be_read(self, filled):
+    def test_no_file_is_deleted_if_the_manifest_cannot_be_read(self, filled):
         manifest = filled.path / f"MANIFEST-{1:020d}"
         manifest.write_bytes(manifest.read_bytes()[:-1])
         before = names(filled.path)

@@ -335,7 +335,7 @@ class TestFailures:
         index.close()
         Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER).close()
 
-    def test_asked_for(self, path):
+    def test_a_failure_is_raised_by_a_requested_merge(self, path):
         damage(path, 0)
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
             index.delete("d1")

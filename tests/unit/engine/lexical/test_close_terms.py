@@ -147,7 +147,7 @@ def test_mistyped_words_are_found_in_lexical_and_hybrid_mode(index, query, found
 
 
 @pytest.mark.parametrize("query", ["80070006", "moom2", "sumer", "mon", "zzzzzzzz", "treaty5"])
-def test_what_is_no_mistyped_word_finds_what_it_did(index, query):
+def test_words_without_typos_find_the_same(index, query):
     strict = index.search(query, mode="lexical", typos=False)
     found = index.search(query, mode="lexical")
     if query == "sumer":

@@ -55,7 +55,7 @@ with open_index(Path(sys.argv[1])) as index:
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of descriptors")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors cannot be listed on this system")
 @pytest.mark.parametrize(("mode", "library"), [("lexical", "Stemmer"), ("dense", "simsimd")])
 def test_the_first_search_without_a_descriptor(tmp_path: Path, mode: str, library: str) -> None:
     """A search that cannot load a library raises an error, and the next search works."""

@@ -73,7 +73,7 @@ class TestWorkAhead:
             with pytest.raises(StopIteration):
                 next(futures)
 
-    def test_nothing_is_under_way_behind_the_block(self):
+    def test_no_work_is_running_after_the_block(self):
         running: set[int] = set()
         began = threading.Event()
 
@@ -162,9 +162,7 @@ class TestWorkerPool:
             assert not thread.is_alive()
 
     def test_work_is_done_here_if_no_thread_can_be_had(self):
-        """If no thread can be started, as at exit, work runs on the calling thread; results and errors keep their
-        order.
-        """
+        """If no thread can be started, the calling thread works; results and errors keep their order."""
         script = """
 import atexit, threading
 from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of

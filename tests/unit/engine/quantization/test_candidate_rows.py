@@ -156,14 +156,14 @@ def test_a_search_takes_the_measured_number(tmp_path):
     """A search is exact if it takes more candidates of every segment than there are documents."""
     snapshot = Snapshot(small_index.build(tmp_path))
     queries = np.random.default_rng(1).standard_normal((3, small_index.DIM)).astype(np.float32)
-    said = {}
+    exactness = {}
     for rows in (1, 10_000):
         snapshot.segments = [
             replace(each, quantizer=replace(each.quantizer, candidate_rows=rows)) for each in snapshot.segments
         ]
         searcher = Searcher(snapshot, OpenOptions(backend="cpu_faiss"))
-        said[rows] = {answer.exactness.value for answer in searcher.search(queries, SearchOptions(k=10))}
-    assert said == {1: {"approximate"}, 10_000: {"exact"}}
+        exactness[rows] = {answer.exactness.value for answer in searcher.search(queries, SearchOptions(k=10))}
+    assert exactness == {1: {"approximate"}, 10_000: {"exact"}}
 
 
 def test_fewer_where_a_filter_leaves_fewer(segment):

@@ -120,7 +120,7 @@ def test_codes_alone_are_not_trained_on(tmp_path):
         assert index.stats()["drift"]["advice"].startswith(f"{REBUILD}: coarse_error_ratio ")
 
 
-def test_errors_are_what_they_say(path):
+def test_reported_errors_are_the_computed_ones(path):
     snapshot = Snapshot(Directory(path))
     (segment,) = snapshot.segments
     quantizer, lists, fit = segment.quantizer, segment.reader.lists, segment.reader.fit

@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_rotation():
 
 @pytest.mark.parametrize("n", [1024, 6000])
 def test_none_if_vectors_vary_equally_in_all_dimensions(n):
-    """With as many rows as dimensions, the largest variances of a sample are large by chance."""
+    """No rotation is trained although some axes of a small sample are long by chance."""
     assert train_rotation(alike(n, 256), 64, 0) is None
 
 
@@ -110,7 +110,7 @@ def test_codes_find_more_with_it(monkeypatch, code_bytes):
     assert rows[0] < 0.8 * rows[1]
 
 
-def test_what_it_leaves_out_is_an_error_of_codes_and_lists(monkeypatch):
+def test_the_error_includes_dropped_dimensions(monkeypatch):
     monkeypatch.setattr("quarry.engine.quantization.coder._ERROR_STRIDE", 1)
     quantizer, vectors = train_quantizer(correlated(3000), 16, 4, 0, 1), correlated(500, seed=7)
     coder = VectorCoder(quantizer, 1)
@@ -139,7 +139,7 @@ def _prepared():
     return sorted(cache_folder().glob("*/pieces-24.f32")) if cache_folder().is_dir() else []
 
 
-@pytest.mark.skipif(not _prepared(), reason="needs vectors that `python -m bench prepare` left")
+@pytest.mark.skipif(not _prepared(), reason="needs the vectors of `python -m bench prepare`")
 @pytest.mark.parametrize("code_bytes", [12, 24])
 def test_real_vectors(monkeypatch, code_bytes):
     path = _prepared()[-1]

@@ -45,8 +45,8 @@ def in_batches(vectors, owners, size):
         yield vectors[low : low + size], owners[low : low + size]
 
 
-def measured(made, vectors, owners, asked, size=700):
-    return calibrated(made, in_batches(vectors, owners, size), asked, 1).search_settings
+def measured(made, vectors, owners, query_vectors, size=700):
+    return calibrated(made, in_batches(vectors, owners, size), query_vectors, 1).search_settings
 
 
 def decoded(made, lists, codes):
@@ -57,9 +57,7 @@ def decoded(made, lists, codes):
 
 
 def found_by_codes(made, vectors, owners, query, setting):
-    """Return the share of the best documents by decoded codes that a search finds, where any of several tied ones
-    counts.
-    """
+    """Return the share of the best documents by decoded codes that a search finds; tied ones count as found."""
     turned = made.rotate(query[None])[0].astype(np.float64)
     lists, codes = VectorCoder(made, 1).code(vectors)
     scores = decoded(made, lists, codes) @ turned
@@ -76,8 +74,7 @@ def found_by_codes(made, vectors, owners, query, setting):
 
 
 def needed_rows(made, vectors, owners, query, k, nprobe):
-    """Return the number of rows that must be rescored to find each of the best k documents in the first lists;
-    float64.
+    """Return the number of rows to rescore to find each of the best k documents in the first lists, float64.
 
     Rows whose scores differ by less than the rounding error count as better.
     """
@@ -99,8 +96,8 @@ def needed_rows(made, vectors, owners, query, k, nprobe):
     return rows
 
 
-def recall(made, vectors, owners, asked, k, nprobe, rows):
-    needed = [needed_rows(made, vectors, owners, query, k, nprobe) for query in asked]
+def recall(made, vectors, owners, query_vectors, k, nprobe, rows):
+    needed = [needed_rows(made, vectors, owners, query, k, nprobe) for query in query_vectors]
     return np.mean(np.array(needed) <= rows)
 
 
@@ -113,11 +110,11 @@ def trained():
 @pytest.mark.parametrize(("k", "aim"), [(10, 0.991), (100, 0.981)])
 def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
     made, vectors, owners = trained
-    asked = queries(20)
-    setting = {each.k: each for each in measured(made, vectors, owners, asked)}[k]
-    found = recall(made, vectors, owners, asked, k, setting.nprobe, setting.rows)
-    assert aim <= found <= aim + 1 / (len(asked) * k) + 1e-9
-    assert recall(made, vectors, owners, asked, k, setting.nprobe, setting.rows - 1) < aim
+    query_vectors = queries(20)
+    setting = {each.k: each for each in measured(made, vectors, owners, query_vectors)}[k]
+    found = recall(made, vectors, owners, query_vectors, k, setting.nprobe, setting.rows)
+    assert aim <= found <= aim + 1 / (len(query_vectors) * k) + 1e-9
+    assert recall(made, vectors, owners, query_vectors, k, setting.nprobe, setting.rows - 1) < aim
 
 
 def test_the_cheapest_of_all_pairs(trained, monkeypatch):
@@ -136,11 +133,11 @@ def test_all_kinds_of_quantizers(monkeypatch, variant):
     monkeypatch.setattr(search_calibration, "_TARGETS", {5: 0.9})
     vectors, owners = collection(300)
     made = quantizer(nlist=6, dim=12 if "input_dim" in variant else DIM, n_sub=4, **variant)
-    asked = queries(8)
-    (setting,) = measured(made, vectors, owners, asked)
-    found = recall(made, vectors, owners, asked, 5, setting.nprobe, setting.rows)
+    query_vectors = queries(8)
+    (setting,) = measured(made, vectors, owners, query_vectors)
+    found = recall(made, vectors, owners, query_vectors, 5, setting.nprobe, setting.rows)
     assert found >= 0.9
-    assert recall(made, vectors, owners, asked, 5, setting.nprobe, setting.rows - 1) < 0.9
+    assert recall(made, vectors, owners, query_vectors, 5, setting.nprobe, setting.rows - 1) < 0.9
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
@@ -162,10 +159,12 @@ def test_only_what_is_kept_counts(trained, monkeypatch):
 
 def test_what_older_readers_know_is_measured_alike(trained):
     made, vectors, owners = trained
-    asked, before = queries(20), replace(made, probe_recall=np.ones(32, np.float32), candidate_rows=2000)
-    found = calibrated(before, in_batches(vectors, owners, 700), asked, 1)
+    query_vectors, before = queries(20), replace(made, probe_recall=np.ones(32, np.float32), candidate_rows=2000)
+    found = calibrated(before, in_batches(vectors, owners, 700), query_vectors, 1)
     assert found.candidate_rows == found.search_settings[0].rows
-    expected = [recall(made, vectors, owners, asked, 10, n, np.finfo(float).max) for n in (1, 2, 5, 13, 32)]
+    expected = [
+        recall(made, vectors, owners, query_vectors, 10, n, np.finfo(float).max) for n in (1, 2, 5, 13, 32)
+    ]
     np.testing.assert_allclose(found.probe_recall[[0, 1, 4, 12, 31]], expected, atol=1e-6)
     assert found.identity() != before.identity()
 
@@ -193,11 +192,13 @@ class TestCodesOnly:
         vectors, owners = collection()
         vectors[:, rank:] = 0
         made = train_quantizer(vectors, 32, 4, 0, 1)
-        asked = queries(40)
-        asked[:, rank:] = 0
-        settings = calibrated(made, in_batches(vectors, owners, 700), asked, 1, codes_only=True).search_settings
+        query_vectors = queries(40)
+        query_vectors[:, rank:] = 0
+        settings = calibrated(
+            made, in_batches(vectors, owners, 700), query_vectors, 1, codes_only=True
+        ).search_settings
         (setting,) = (each for each in settings if each.k == k)
-        found = [found_by_codes(made, vectors, owners, query, setting) for query in asked]
+        found = [found_by_codes(made, vectors, owners, query, setting) for query in query_vectors]
         assert np.mean(found) >= target
 
     def test_full_vectors_count_too(self, trained):
@@ -234,9 +235,9 @@ class TestDegenerate:
         made, vectors, owners = trained
         flat = np.ones_like(made.encode_codebook)
         same = replace(made, encode_codebook=flat, score_codebook=flat)
-        asked, sizes = queries(), np.bincount(VectorCoder(made, 1).code(vectors)[0], minlength=32)
-        ranks = np.argsort(-(asked @ made.coarse.T), axis=1)
-        for setting in measured(same, vectors, owners, asked):
+        query_vectors, sizes = queries(), np.bincount(VectorCoder(made, 1).code(vectors)[0], minlength=32)
+        ranks = np.argsort(-(query_vectors @ made.coarse.T), axis=1)
+        for setting in measured(same, vectors, owners, query_vectors):
             read = sizes[ranks[:, : setting.nprobe]].sum(axis=1)
             assert setting.rows >= np.quantile(read, 0.95)
 
@@ -287,12 +288,14 @@ class TestIndex:
         (settings,) = settings_of(tmp_path)
         assert [each.k for each in settings] == [10, 100]
         generator = np.random.default_rng(9)
-        asked = [" ".join(generator.choice(WORDS[low : low + 15], 4)) for low in generator.integers(0, 285, 200)]
+        query_texts = [
+            " ".join(generator.choice(WORDS[low : low + 15], 4)) for low in generator.integers(0, 285, 200)
+        ]
         with Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast:
-            found = {k: fast.search(asked, k=k, mode="dense") for k in (10, 100)}
+            found = {k: fast.search(query_texts, k=k, mode="dense") for k in (10, 100)}
         with Engine.open(tmp_path, encoder=encoder, backend="scan") as exact:
             for k, aim in ((10, 0.98), (100, 0.97)):
-                best = exact.search(asked, k=k, mode="dense")
+                best = exact.search(query_texts, k=k, mode="dense")
                 shares = [
                     len({hit.id for hit in hits} & {hit.id for hit in truth}) / k
                     for hits, truth in zip(found[k], best, strict=True)
@@ -311,11 +314,11 @@ class TestIndex:
         encoder = Plane(dim=16)
         documents = [{"id": str(number), "text": f"w{number}"} for number in range(3000)]
         build(documents, tmp_path, encoder=encoder, centroids="none")
-        asked = [f"w{number}" for number in range(0, 3000, 20)]
+        query_texts = [f"w{number}" for number in range(0, 3000, 20)]
         with Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast:
-            found = fast.search(asked, k=10, mode="dense")
+            found = fast.search(query_texts, k=10, mode="dense")
         with Engine.open(tmp_path, encoder=encoder, backend="scan") as scan:
-            best = scan.search(asked, k=10, mode="dense")
+            best = scan.search(query_texts, k=10, mode="dense")
         shares = [
             np.mean([hit.score >= truth[-1].score - 1e-4 for hit in hits])
             for hits, truth in zip(found, best, strict=True)

@@ -136,9 +136,7 @@ class TestPieceStarts:
 
     @pytest.mark.parametrize(("sentence_end", "cut"), [(5, 6), (6, 7), (12, 13), (4, 9), (13, 9), (17, 9)])
     def test_a_sentence_end_within_a_third_of_a_piece_is_taken(self, sentence_end, cut):
-        """With 18 tokens and 2 pieces, the ideal cut is before token 9, and sentence ends from 6 to 12 are near
-        enough.
-        """
+        """With 18 tokens and 2 pieces, the cut is before token 9, or at a sentence end before tokens 6 to 12."""
         flags = np.zeros(18, np.bool_)
         flags[sentence_end] = True
         taken = cut if 6 <= cut <= 12 else 9

@@ -84,10 +84,10 @@ def test_a_search_finds_the_best_all_the_same(snapshot, monkeypatch, backend):
     """If only half of the candidates are rescored, nine in ten of the best ten are the same."""
     searcher = Searcher(snapshot, OpenOptions(backend=backend))
     options = SearchOptions(k=10, candidates=100, nprobe=small_index.NLIST, mode="dense")
-    asked = queries(40)
-    everything = searcher.search(asked, options)
+    query_vectors = queries(40)
+    everything = searcher.search(query_vectors, options)
     monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
-    likely = searcher.search(asked, options)
+    likely = searcher.search(query_vectors, options)
     shared = 0
     for one, other in zip(everything, likely, strict=True):
         by_document = dict(zip(zip(one.segments, one.docs, strict=True), one.scores, strict=True))
@@ -98,4 +98,4 @@ def test_a_search_finds_the_best_all_the_same(snapshot, monkeypatch, backend):
         ]
         assert all(by_document[each] == score for each, score in common)
         shared += len(common)
-    assert shared >= 0.9 * 10 * len(asked)
+    assert shared >= 0.9 * 10 * len(query_vectors)

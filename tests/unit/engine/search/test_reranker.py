@@ -168,9 +168,7 @@ def test_a_changed_graph_is_not_run(tiny: RerankerBundle, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_files_that_are_what_they_say_but_not_what_they_should_be(
-    tiny: RerankerBundle, tmp_path: Path, name: str
-) -> None:
+def test_invalid_files_with_correct_checksums_are_refused(tiny: RerankerBundle, tmp_path: Path, name: str) -> None:
     reranker = OnnxReranker(rewritten(tiny, tmp_path / "bundle", **{name: b"not this"}))
     with pytest.raises(CorruptFile, match=name):
         reranker.scores(QUERY, TEXTS)

@@ -100,9 +100,7 @@ def test_a_shard_that_fails(folder, section, mode):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_the_ranking_of_a_partial_answer_is_that_of_the_shards_that_answered(folder, tmp_path, mode):
-    """The ranking uses the statistics of the shards that answered, also if the failure shows only when texts are
-    read.
-    """
+    """The ranking uses the statistics of the shards that answered, unless the failure shows only in texts."""
     damage(folder, "doc_lengths")
     kept = [document for document in DOCUMENTS if document["id"] in others()]
     engine.build(kept, tmp_path / "one", encoder=ENCODER)
@@ -192,7 +190,7 @@ def test_an_answer_of_no_shard_is_an_error(folder):
 
 
 def test_the_shard_of_the_document_of_a_search_is_late(sound):
-    """Without that document there is no query, so that is an error also if answers may be partial."""
+    """A late shard of the example document is an error also with `partial`, because there is no query."""
     doc_id = next(document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) == BROKEN)
     with opened(sound) as index:
         threads, hangs = index._view._threads, threading.Event()
@@ -241,7 +239,7 @@ def test_a_shard_that_disappears_while_the_index_is_open(folder, tmp_path):
 
 
 def test_an_index_is_built_again_while_its_shards_are_refreshed(folder, monkeypatch):
-    """The folders that a build has deleted in between are not reported as missing."""
+    """Folders of shards that a build has replaced are not reported as missing."""
     is_newest, built = ShardSet.is_newest, []
 
     def is_newest_and_then_built(shard_set, directory):
@@ -290,17 +288,17 @@ def test_shards_of_different_settings_are_refused(folder, tmp_path):
 
 def test_a_gathering_does_not_ask_a_missing_shard_again():
     def answer(shard):
-        asked.append(shard)
+        called.append(shard)
         if shard == 1:
             raise CorruptFile("broken")
         return -shard
 
-    threads, asked = ShardThreads(3, 1), []
+    threads, called = ShardThreads(3, 1), []
     gathering = Gathering(threads, ["a", "b", "c"], allow_partial=True)
     assert gathering.run(answer) == {0: 0, 2: -2}
     assert gathering.missing == {1: "broken"}
     assert gathering.run(answer, [1, 2]) == {2: -2}
-    assert sorted(asked) == [0, 1, 2, 2]
+    assert sorted(called) == [0, 1, 2, 2]
     threads.close()
 
 

@@ -82,7 +82,7 @@ def test_what_transformers_cannot_build_of_the_weights_is_refused(
     tmp_path: Path, change: dict[str, object], kind: type[Exception], match: str
 ) -> None:
     for library in ("torch", "transformers", "onnxscript"):
-        pytest.importorskip(library, reason="networks that are traced need torch, transformers and onnxscript")
+        pytest.importorskip(library, reason="tracing needs torch, transformers and onnxscript")
     checkpoint = write_checkpoint(tmp_path / "checkpoint", config={**CONFIG, **change})
     (checkpoint / "harm.py").write_text(f"open({str(tmp_path / 'harm')!r}, 'w')\n", "utf-8")
     with pytest.raises(kind, match=match):

@@ -171,17 +171,17 @@ A, CLS = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[CLS]
 TOKENIZERS = {
     "no words": of_model(vocab={}),
     "no word for unknown ones": of_model(vocab={"[CLS]": 2, "[SEP]": 3}),
-    "of a kind that nobody knows": of_model(type="Magic"),
+    "an unknown type": of_model(type="Magic"),
     "no words at all": without_frame(type="WordLevel", vocab={}, unk_token="[UNK]"),
     "no pairs of bytes": without_frame(type="BPE", vocab={}, merges=[]),
     "no pieces": without_frame(type="Unigram", vocab=[], unk_id=None),
     "nested too deep": changed(normalizer=json.loads('{"type":"Sequence","normalizers":[' * 200 + "]}" * 200)),
-    "a map that is none": changed(normalizer=charsmap(b"\xff\xff\xff\x7f")),
-    "a map that leads out of itself": changed(normalizer=charsmap(b"\x10\0\0\0" + b"\xff" * 16 + b"abc")),
-    "a pattern that is none": changed(
+    "an invalid map": changed(normalizer=charsmap(b"\xff\xff\xff\x7f")),
+    "a map with offsets out of bounds": changed(normalizer=charsmap(b"\x10\0\0\0" + b"\xff" * 16 + b"abc")),
+    "an invalid pattern": changed(
         pre_tokenizer={"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}
     ),
-    "a frame around nothing": changed(
+    "a template without a sequence": changed(
         post_processor={
             "type": "TemplateProcessing",
             "single": [CLS],
@@ -189,7 +189,7 @@ TOKENIZERS = {
             "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}},
         }
     ),
-    "a frame of tokens that are not there": changed(
+    "a template of unknown tokens": changed(
         post_processor={"type": "TemplateProcessing", "single": [CLS, A], "pair": [A], "special_tokens": {}}
     ),
 }

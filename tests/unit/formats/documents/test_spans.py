@@ -57,7 +57,7 @@ def test_bytes_that_are_no_spans(packed):
 
 
 def test_a_number_without_an_end_is_refused_at_once():
-    """A number without an end is refused at its tenth byte; decoding all of it would take hours."""
+    """A number without an end is refused at once; decoding all of it would take hours."""
     with pytest.raises(CorruptFile):
         unpack_spans(b"\xff" * (16 << 20), PATH)
 

@@ -179,9 +179,7 @@ def test_damaged_frames(directory, bad):
 
 @pytest.mark.parametrize("size", [1, 1 << 20, 64 << 20, (64 << 20) + 1, 1 << 40, (1 << 64) - 3])
 def test_a_frame_that_states_another_size(directory, size):
-    """A frame whose header has a wrong size is refused; the header is magic, descriptor, 8 bytes of size, a raw
-    block.
-    """
+    """A frame whose header has a wrong size is refused: magic, descriptor, 8 bytes of size, then a raw block."""
     body = msgpack.packb(["t", "x", {}, b""])
     block = (len(body) << 3 | 1).to_bytes(3, "little") + body
     head = bytes.fromhex("28b52ffd e0")

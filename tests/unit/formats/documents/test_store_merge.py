@@ -78,7 +78,7 @@ def n_runs(store):
 
 @pytest.mark.parametrize("limit", [1, 4000, 12_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_stays_is_what_was_written(directory, stores, limit, seed):
+def test_kept_documents_are_unchanged(directory, stores, limit, seed):
     generator = np.random.default_rng(seed)
     documents = [texts(1000 * n, int(generator.choice([1, 3, 70, 300]))) for n in range(5)]
     keeps = [generator.random(len(each)) < generator.choice([0.05, 0.5, 0.9]) for each in documents]

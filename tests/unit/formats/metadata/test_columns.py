@@ -89,7 +89,7 @@ def test_paths_beyond_the_bounds(directory):
 
 
 def test_a_path_of_a_complete_segment_cannot_be_kept_beside_an_incomplete_one(directory):
-    """A path is dropped if the other segment may have it beyond its limit; its documents become incomplete."""
+    """A path is dropped if another segment may have it beyond its limit, and its documents become incomplete."""
     incomplete = stored(directory, [{"a": 1}, {"b": 1}, {"c": 1}], "first.seg", max_paths=2)
     complete = stored(directory, [{"a": 1}, {"c": 1}, {}, {"c": 1}], "second.seg", max_paths=2)
     keeps = [None, np.array([True, True, True, False])]

@@ -277,9 +277,7 @@ def test_a_record_of_the_largest_segment():
 
 
 def test_records_longer_than_a_chunk():
-    """Records with more postings than are decoded at a time, sparse and dense, are read back with large
-    frequencies.
-    """
+    """Records with more postings than are decoded at a time are read back, sparse and dense."""
     for n_docs in (70_000, 3_000_000):
         docs = np.arange(0, n_docs, n_docs // 69_999)[:69_999].astype(np.uint32)
         frequencies = np.ones(len(docs), np.uint32)

@@ -36,7 +36,7 @@ def test_a_quantizer_comes_back(directory, made):
     assert (read.encode_codebook is read.score_codebook) == (made.encode_codebook is made.score_codebook)
 
 
-def test_what_follows_from_its_arrays():
+def test_properties_derived_from_arrays():
     four, eight = quantizer(dim=8, n_sub=4), quantizer(dim=12, n_sub=3, nbits=8, nlist=9, input_dim=20)
     assert (four.nlist, four.nbits, four.code_bytes, four.input_dim) == (4, 4, 2, 8)
     assert (eight.nlist, eight.nbits, eight.code_bytes, eight.input_dim) == (9, 8, 3, 20)

@@ -11,7 +11,7 @@ import pytest
 
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 pytest.importorskip("haystack", reason="needs haystack-ai")
-pytest.importorskip("pytest_asyncio", reason="the suite has asynchronous tests")
+pytest.importorskip("pytest_asyncio", reason="asynchronous tests of the suite need pytest-asyncio")
 
 from haystack import Document, Pipeline, component
 from haystack.document_stores.errors import DocumentStoreError, DuplicateDocumentError

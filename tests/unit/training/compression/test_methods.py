@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-torch = pytest.importorskip("torch", reason="training is made of torch")
+torch = pytest.importorskip("torch", reason="training needs torch")
 
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.compression.compressed import CodedDocumentsObjective  # noqa: E402
@@ -92,19 +92,19 @@ def test_loss_and_gradients_are_the_papers(rng: np.random.Generator, method: str
     loss.backward()
 
     rotation, book = quantizer.rotation.numpy(), quantizer.encode_codebook.numpy()
-    asked, rows = queries.detach().numpy() @ rotation.T, values.detach().numpy() @ rotation.T
+    rotated_queries, rows = queries.detach().numpy() @ rotation.T, values.detach().numpy() @ rotation.T
     distances = squared_distances(torch.from_numpy(rows), quantizer.encode_codebook)
     codes = (assign_balanced_codes(distances, 0.05, 50) if method == "repconc" else distances.argmin(2).T).numpy()
     decoded = decoded_rows(codes, book)
     error = ((rows - decoded) ** 2).sum(1).mean()
-    assert loss.item() == pytest.approx(slow_ranking(asked, decoded, step) + WEIGHT * error)
+    assert loss.item() == pytest.approx(slow_ranking(rotated_queries, decoded, step) + WEIGHT * error)
 
     ranked, epsilon = np.empty_like(decoded), 1e-6
     for place in np.ndindex(decoded.shape):
         moved = [decoded.copy(), decoded.copy()]
         moved[0][place] += epsilon
         moved[1][place] -= epsilon
-        up, down = (slow_ranking(asked, each, step) for each in moved)
+        up, down = (slow_ranking(rotated_queries, each, step) for each in moved)
         ranked[place] = (up - down) / (2 * epsilon)
     apart = 2 * WEIGHT * (rows - decoded) / len(rows)
     is_dpq = method == "dpq"
@@ -167,10 +167,10 @@ def test_jpq_is_the_slow_loss_over_fixed_codes(
     queries = torch.from_numpy(rng.standard_normal((3, DIM)))
 
     quantizer = objective.quantizer
-    asked = queries.numpy() @ quantizer.rotation.numpy().T
+    rotated_queries = queries.numpy() @ quantizer.rotation.numpy().T
     decoded = decoded_rows(codes, quantizer.score_codebook.detach().numpy())
     bounds = np.cumsum([0, *counts])
-    scores = np.stack([(asked @ decoded[low:high].T).max(1) for low, high in pairwise(bounds)], 1)
+    scores = np.stack([(rotated_queries @ decoded[low:high].T).max(1) for low, high in pairwise(bounds)], 1)
     contrastive = divergence = 0.0
     for row, own in enumerate(positives):
         ranked = sorted((each for each in range(10) if each not in own), key=lambda each: -scores[row, each])

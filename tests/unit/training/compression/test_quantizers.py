@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-torch = pytest.importorskip("torch", reason="training is made of torch")
+torch = pytest.importorskip("torch", reason="training needs torch")
 
 from quarry.engine.quantization.training import VectorCoder  # noqa: E402
 from quarry.engine.scoring.stored_vectors import decode_vectors, unpack_codes  # noqa: E402

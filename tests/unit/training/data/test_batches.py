@@ -82,8 +82,10 @@ def test_hard_negatives_come_along_and_relevant_documents_never(tmp_path: Path) 
     drawn.use_negatives(np.array([[3, -1], [3, -1], [3, -1], [3, -1]]))
     for number in range(2):
         batch = drawn.batch(number)
-        asked = {int(query[-1]) for query in batch.queries}
-        assert {int(document[-1]) for document in batch.documents} == asked | {4 + each for each in asked} | {3}
+        query_numbers = {int(query[-1]) for query in batch.queries}
+        assert {int(document[-1]) for document in batch.documents} == query_numbers | {
+            4 + each for each in query_numbers
+        } | {3}
         for row, query in enumerate(batch.queries):
             assert [int(document[-1]) == int(query[-1]) for document in batch.documents] == batch.relevant[
                 row
@@ -136,7 +138,7 @@ def test_bad_weights_are_refused(store: ExampleStore, weights: list[float]) -> N
 
 
 def test_clusters_are_those_of_the_directions() -> None:
-    torch = pytest.importorskip("torch", reason="clusters are made by torch")
+    torch = pytest.importorskip("torch", reason="clusters on a device need torch")
     from quarry.training.data.clusters import cluster_vectors
 
     rng = np.random.default_rng(0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.training.tiny_run import tiny_encoder, words
 
-torch = pytest.importorskip("torch", reason="the loop is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from quarry.training.loop.gradient_cache import GradientCache  # noqa: E402
 from quarry.training.loop.optimizer import OptimizerSettings, make_optimizer  # noqa: E402
@@ -67,7 +67,7 @@ def test_gradients_of_chunks_are_those_of_the_whole_batch(tmp_path: Path, make, 
 
 
 def test_both_passes_of_a_chunk_draw_the_same_dropout(tmp_path: Path) -> None:
-    """Otherwise the gradients of the cached loss would differ from finite differences."""
+    """Gradients with dropout equal finite differences, because both passes draw the same dropout."""
     folder = tiny_encoder(tmp_path / "checkpoint")
     objective = Passages(RankingSettings(scale=2.0), (5,))
     network = load_network(folder, dropout=0.3)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the loop is made of torch")
-pytest.importorskip("ir_measures", reason="ir-measures is the reference")
+pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("ir_measures", reason="the reference needs ir-measures")
 
 from bench.data.quality import measure_quality
 from quarry.training.loop.validation import ndcg_10

@@ -1,6 +1,6 @@
 import pytest
 
-torch = pytest.importorskip("torch", reason="the loop is made of torch")
+torch = pytest.importorskip("torch", reason="the training loop needs torch")
 
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.loop.optimizer import OptimizerSettings, learning_rate, set_learning_rate  # noqa: E402

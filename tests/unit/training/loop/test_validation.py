@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from support.training.tiny_run import tiny_encoder, write_collection
 
-torch = pytest.importorskip("torch", reason="the loop is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from quarry import engine  # noqa: E402
 from quarry.engine.representation.pieces import Pieces  # noqa: E402

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.training.tiny_run import tiny_encoder
 
-torch = pytest.importorskip("torch", reason="networks are made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="networks need torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 from support.models.tiny_checkpoint import WORDS
 from support.training.tiny_run import tiny_encoder
 
-torch = pytest.importorskip("torch", reason="batches are tensors of torch")
+torch = pytest.importorskip("torch", reason="batches need torch")
 
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidSetting  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402

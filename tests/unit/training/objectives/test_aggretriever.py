@@ -10,8 +10,8 @@ from support.models.tiny_checkpoint import DIM, WORDS, random_weights
 from support.models.tiny_checkpoint import write_checkpoint as write_tiny
 from support.training.tiny_run import RECIPE, tiny_encoder, write_recipe
 
-torch = pytest.importorskip("torch", reason="objectives are made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="objectives need torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
@@ -140,8 +140,8 @@ def test_an_exported_checkpoint_gives_the_vectors_that_were_trained(
         expected = objective.represent_documents(network.hidden(tokens), tokens, 0).values.numpy()
     found = [Pooled().represent(text, encoder.windows(text), normalize).values for text in TEXTS]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-3, atol=1e-4)
-    asked = np.stack([encoder.encode_query(text) for text in TEXTS])
-    np.testing.assert_allclose(asked, expected, rtol=1e-3, atol=1e-4)
+    query_vectors = np.stack([encoder.encode_query(text) for text in TEXTS])
+    np.testing.assert_allclose(query_vectors, expected, rtol=1e-3, atol=1e-4)
     again = Aggretriever(RANKING, objective.parts, network.dim, 99, checkpoint=tmp_path / "checkpoint")
     for name, (value, _) in again.parameters().items():
         assert torch.equal(value, objective.parameters()[name][0])
@@ -255,13 +255,13 @@ def test_an_encoder_in_training_gives_the_same_vectors_to_the_engine(network: En
         expected = objective.represent_documents(network.hidden(tokens), tokens, 0).values.numpy()
     found = [Pooled().represent(text, encoder.windows(text), False).values for text in TEXTS]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=1e-4)
-    asked = np.stack([encoder.encode_query(text) for text in TEXTS])
-    np.testing.assert_allclose(asked, expected, rtol=1e-4, atol=1e-4)
+    query_vectors = np.stack([encoder.encode_query(text) for text in TEXTS])
+    np.testing.assert_allclose(query_vectors, expected, rtol=1e-4, atol=1e-4)
     assert encoder.dim == expected.shape[1]
 
 
 def test_a_run_mines_trains_and_exports(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
     chosen = 'name = "aggretriever"\nmlm = true\nnormalize = false\nscale = 1.0\nn_cls = 4\nn_dims = 6'
     text = RECIPE.replace('name = "passages"\ntokens_per_piece = [4, 8]', chosen)
     assert chosen in text

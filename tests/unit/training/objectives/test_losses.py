@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-torch = pytest.importorskip("torch", reason="objectives are made of torch")
+torch = pytest.importorskip("torch", reason="objectives need torch")
 
 from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402

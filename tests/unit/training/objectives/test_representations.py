@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from support.training.tiny_run import tiny_encoder, words
 
-torch = pytest.importorskip("torch", reason="objectives are made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="objectives need torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from quarry.engine.encoding.opening import open_encoder  # noqa: E402
 from quarry.engine.representation.base import Representation  # noqa: E402
@@ -83,8 +83,8 @@ def test_rows_are_the_engines_centroids(network: EncoderNetwork, case: str, norm
     expected = [representation.represent(text, encoder.windows(text), normalize).values for text in TEXTS]
     assert rows.counts == tuple(map(len, expected))
     np.testing.assert_allclose(rows.values.numpy(), np.concatenate(expected), rtol=1e-4, atol=1e-5)
-    asked = np.stack([encoder.encode_query(text) for text in TEXTS])
-    np.testing.assert_allclose(queries.numpy(), asked, rtol=1e-4, atol=1e-5)
+    query_vectors = np.stack([encoder.encode_query(text) for text in TEXTS])
+    np.testing.assert_allclose(queries.numpy(), query_vectors, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -103,8 +103,8 @@ def test_an_exported_checkpoint_gives_the_vectors_that_were_trained(
         queries = objective.represent_queries(network.hidden(tokens), tokens)
     found = [representation.represent(text, encoder.windows(text), True).values for text in TEXTS]
     np.testing.assert_allclose(np.concatenate(found), rows.values.numpy(), rtol=1e-3, atol=1e-4)
-    asked = np.stack([encoder.encode_query(text) for text in TEXTS])
-    np.testing.assert_allclose(asked, queries.numpy(), rtol=1e-3, atol=1e-4)
+    query_vectors = np.stack([encoder.encode_query(text) for text in TEXTS])
+    np.testing.assert_allclose(query_vectors, queries.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def invented_batch(lengths: list[int]) -> TokenBatch:

@@ -5,8 +5,8 @@ import pytest
 from support.models.tiny_checkpoint import write_reranker_checkpoint
 from support.training.tiny_run import tiny_encoder
 
-torch = pytest.importorskip("torch", reason="teachers are made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that teach")
+torch = pytest.importorskip("torch", reason="teachers need torch")
+pytest.importorskip("transformers", reason="teachers need transformers")
 
 from quarry.engine.representation.pieces import Pieces  # noqa: E402
 from quarry.engine.search.reranker import open_reranker  # noqa: E402
@@ -43,9 +43,11 @@ def test_an_encoder_scores_as_an_index_of_its_vectors_does(batch: Batch, tmp_pat
     assert not found.requires_grad
     encoder = TorchEncoder(network, EncoderFiles("mean", True, None, "pieces", 40, "", "", ""), "0")
     for row, query in zip(found.numpy(), QUERIES, strict=True):
-        asked = encoder.encode_query(query)
+        query_vector = encoder.encode_query(query)
         values = [Pieces(4).represent(text, encoder.windows(text), True).values for text in DOCUMENTS]
-        np.testing.assert_allclose(row, [float((each @ asked).max()) for each in values], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            row, [float((each @ query_vector).max()) for each in values], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_a_cross_encoder_scores_every_pair(batch: Batch, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from support.indexes.word_encoder import WordEncoder
 from support.training.tiny_run import write_collection
 
-torch = pytest.importorskip("torch", reason="training is made of torch")
-pytest.importorskip("transformers", reason="transformers runs the networks that are trained")
+torch = pytest.importorskip("torch", reason="training needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
 
 from bench.data.collections import Collection, read_collection  # noqa: E402
 from bench.training.collections import join_documents  # noqa: E402

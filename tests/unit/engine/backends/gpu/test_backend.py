@@ -54,7 +54,7 @@ def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
         assert limit is None or backend.device_bytes < limit - (1 << 20)
 
 
-def test_a_budget_that_nothing_fits_is_said(index):
+def test_a_budget_that_is_too_small_is_reported(index):
     with (
         Engine.open(index[0], backend="gpu", device="cpu", device_bytes=1 << 20) as opened,
         pytest.raises(InvalidSetting, match=r"does not fit .* device cpu; expected \d+ bytes left; found 0"),

@@ -261,9 +261,7 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
     ],
 )
 def test_broken_pages_take_linear_time(piece: str) -> None:
-    """Half a million characters of broken HTML, on which other parsers take minutes, are read within the time
-    limit.
-    """
+    """Half a million characters of broken HTML, which take other parsers minutes, are read in time."""
     text_of_html("<p>begin</p>" + piece * (500_000 // len(piece)))
 
 

@@ -224,10 +224,10 @@ WRONG = {
 
 
 class TestFailures:
-    @pytest.mark.parametrize(("spoil", "message"), WRONG.values(), ids=WRONG)
-    def test_what_is_no_vectors_is_refused_by_name(self, spoil, message):
+    @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+    def test_invalid_results_are_refused_by_name(self, change, message):
         function = EmbeddingFunction(DIM)
-        encoder = encoder_of(lambda texts: spoil(function(texts)), passage_words=1)
+        encoder = encoder_of(lambda texts: change(function(texts)), passage_words=1)
         with pytest.raises(
             EncodingFailed, match=f"embed_documents of encoder 'words', called with 3 texts.*{message}"
         ):
@@ -293,7 +293,7 @@ class TestThreads:
         assert len(function.calls) == 8
         assert function.most_at_once <= most
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_forked_child_does_not_wait_for_a_call_of_the_parent(self):
         begun, go_on = threading.Event(), threading.Event()

@@ -51,7 +51,7 @@ class TestSentenceTransformers:
         assert (encoder.name, encoder.dim, encoder.normalize) == ("org/small-model", 16, True)
         list(encoder.windows("one text"))
         encoder.encode_query("one query")
-        assert model.asked == [("document", ["one text"]), ("query", ["one query"])]
+        assert model.calls == [("document", ["one text"]), ("query", ["one query"])]
 
     def test_older_versions_have_one_method(self):
         class Older(SentenceTransformer):
@@ -63,7 +63,7 @@ class TestSentenceTransformers:
         model = Older()
         encoder = FunctionEncoder(model)
         encoder.encode_query("one query")
-        assert (encoder.dim, model.asked) == (16, [("any", ["one query"])])
+        assert (encoder.dim, model.calls) == (16, [("any", ["one query"])])
 
     def test_vectors_that_are_compared_by_inner_product_are_not_normalized(self):
         assert not FunctionEncoder(SentenceTransformer(similarity="dot")).normalize
@@ -131,26 +131,26 @@ class TestLangChain:
     def test_its_length_is_found_by_one_call(self, attribute):
         model = Embeddings(**{attribute: "org/model"})
         encoder = FunctionEncoder(model)
-        assert (encoder.name, encoder.dim, len(model.asked)) == ("org/model", 16, 1)
+        assert (encoder.name, encoder.dim, len(model.calls)) == ("org/model", 16, 1)
 
     def test_no_call_is_made_if_it_is_stated(self):
         for model in (Embeddings(model="m", dimensions=16), Embeddings(model="m", dimensions=None)):
             assert FunctionEncoder(model, dim=None if model.dimensions else 16).dim == 16
-            assert model.asked == []
+            assert model.calls == []
 
     def test_queries_are_texts_and_documents_lists(self):
         model = Embeddings(model="m", dimensions=16)
         encoder = FunctionEncoder(model)
         found = encoder.run_queries(["one", "two"])
         list(encoder.windows("a text"))
-        assert model.asked == ["one", "two", ["a text"]]
+        assert model.calls == ["one", "two", ["a text"]]
         np.testing.assert_allclose(found, [encoder.encode_query("one"), encoder.encode_query("two")])
 
     def test_without_a_name_nothing_is_called(self):
         model = Embeddings()
         with pytest.raises(InvalidSetting, match=r"name is missing.*FunctionEncoder\(\.\.\., name='my-model'\)"):
             open_encoder(model)
-        assert model.asked == []
+        assert model.calls == []
 
     def test_a_call_that_fails_says_what_helps(self):
         model = Embeddings(model="m")

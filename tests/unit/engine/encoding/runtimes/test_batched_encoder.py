@@ -84,7 +84,7 @@ def test_documents_come_out_in_order(encoders, n):
         assert [each.document for each in found] == documents(n)
 
 
-def test_they_are_what_an_encoder_of_single_texts_makes_of_them(encoders):
+def test_documents_equal_those_of_an_encoder_of_single_texts(encoders):
     with encoded(encoders[0], documents(40)) as alone, encoded(encoders[1], documents(40)) as together:
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_allclose(one.vectors.values, other.vectors.values, atol=2e-5)

@@ -122,9 +122,7 @@ def test_a_changed_graph_is_not_run(tiny: EncoderBundle, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_files_that_are_what_they_say_but_not_what_they_should_be(
-    tiny: EncoderBundle, tmp_path: Path, name: str
-) -> None:
+def test_invalid_files_with_correct_checksums_are_refused(tiny: EncoderBundle, tmp_path: Path, name: str) -> None:
     encoder = OnnxEncoder(rewritten(tiny, tmp_path / "bundle", **{name: b"not this"}))
     with pytest.raises(CorruptFile, match=name):
         encoder.encode_query("cat")
@@ -168,7 +166,7 @@ assert len(os.listdir("/proc/self/task")) == before
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads through /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_onnxruntime_starts_no_thread_of_its_own(repository: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
     command = [sys.executable, "-c", _TELEMETRY]

@@ -96,8 +96,8 @@ def test_a_bundle_without_plans_loads_no_library():
     assert fitting_plan([], "0" * 64) is None
 
 
-def test_what_was_chosen_and_cannot_be_started_is_done_without(bundle, monkeypatch, caplog):
-    pytest.importorskip("torch", reason="what runs on a device needs torch")
+def test_a_selected_device_that_fails_is_replaced(bundle, monkeypatch, caplog):
+    pytest.importorskip("torch", reason="devices need torch")
     monkeypatch.setattr("quarry.engine.encoding.runtimes.selection._has_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     chosen, named = engine.open_encoder(bundle), engine.open_encoder(bundle, runtime="onnx-cuda")

@@ -198,12 +198,12 @@ def with_a_large_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(folder, root / "out", "fp32", texts=["cat"]).path
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_mapped_weights_take_no_memory_of_their_own(with_a_large_table: Path, repository: Path) -> None:
     assert private_kib(repository, with_a_large_table) < 10_000, "the table alone has 25,600 KiB"
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_lean_sessions_take_less_memory_of_their_own(repository: Path) -> None:
     usual, lean = (private_kib(repository, default_bundle_path(), lean=lean) for lean in (False, True))
     assert lean < usual - 7_000, "its products have 10,600 KiB"

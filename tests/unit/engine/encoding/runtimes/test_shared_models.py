@@ -150,7 +150,7 @@ class TestIndexes:
         assert set(most) == {sessions_before + 1}
         assert n_sessions() == sessions_before
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_a_forked_child_opens_its_own(self, small_index):
         with Engine.open(small_index) as index:

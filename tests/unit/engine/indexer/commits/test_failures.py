@@ -65,7 +65,7 @@ def test_transitions(tmp_path, before, number):
         (CLOSED, False, False, None),
     ],
 )
-def test_what_a_status_means(tmp_path, status, can_commit, has_orphan_files, reason):
+def test_properties_of_each_status(tmp_path, status, can_commit, has_orphan_files, reason):
     state = WriterState(tmp_path)
     for name in TO[status]:
         EVENTS[name](state)

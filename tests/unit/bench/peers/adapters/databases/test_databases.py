@@ -13,9 +13,7 @@ DATABASES = [entry for entry in PEERS if entry.module.startswith("databases.")]
 
 
 def test_every_database_has_an_environment_of_its_own() -> None:
-    """Databases have contradictory requirements, so each has an environment, shared by all entries of that
-    database.
-    """
+    """Databases have contradictory requirements, so each has an environment, which its entries share."""
     pythons = {(entry.module, environment_python(entry)) for entry in DATABASES}
     assert len(pythons) == len({module for module, _ in pythons}) == len({python for _, python in pythons}) >= 6
     assert None not in {python for _, python in pythons}
