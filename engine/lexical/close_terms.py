@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import reduce
+from operator import or_
 from string import ascii_lowercase
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -119,8 +121,8 @@ def find_close_terms(
         stems: returns the stem of each of several words.
     """
     edited = list(dict.fromkeys(one_edit(term))) if n_edits == 1 else []
-    related = set(stems(edited)) - {term}
     texts = frozenset(edited)
+    related = set(stems(edited)) - texts - {term}  # `find` looks up the texts themselves
     found: set[CloseTerm] = set()
     for reader in readers:
         with _lock:
@@ -176,8 +178,8 @@ class CloseTerms:
         encoded = term.encode()
         bytes_each = max(len(character.encode()) for character in term)
         slack = np.where(self._is_wide, n_edits * max(2, bytes_each), n_edits * bytes_each)
-        own = np.frombuffer(encoded, np.uint8)[np.newaxis]
-        differing = np.bitwise_count(self._sets ^ _character_sets(own)[0])
+        own = reduce(or_, (1 << (byte & 63) for byte in encoded))
+        differing = np.bitwise_count(self._sets ^ np.uint64(own))
         near = (differing <= 2 * slack) & (np.abs(self._sizes.astype(np.int16) - len(encoded)) <= slack)
         places = np.flatnonzero(near)
         names = [
