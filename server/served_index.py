@@ -116,7 +116,9 @@ class ServedIndex:
             options: the other options.
         """
         if queries is None:
-            return [self._engine.search(None, k, **options)]
+            given: dict[str, Any] = {**options, "k": k}
+            liked: Hits = self._engine.search(**given)
+            return [liked]
         return self._engine.search(queries, k, **options)
 
     def get(self, ids: Sequence[str]) -> list[Document]:

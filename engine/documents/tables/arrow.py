@@ -230,7 +230,7 @@ class ArrowRows:
     def _convertible_rows(self, batch: Any) -> int:  # noqa: ANN401
         """Return how many rows to convert at a time: few if there is a large dictionary, whose values repeat."""
         is_dictionary = self._arrow.types.is_dictionary
-        sizes = [column.dictionary.nbytes for column in batch.columns if is_dictionary(column.type)]
+        sizes: list[int] = [column.dictionary.nbytes for column in batch.columns if is_dictionary(column.type)]
         return max(1, min(_BATCH_ROWS, _CONVERTED_BYTES // max([1, *sizes])))
 
     def _unreadable(self, error: Exception) -> InvalidDocument:

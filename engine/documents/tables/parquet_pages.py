@@ -57,7 +57,7 @@ def _row_bytes(file: BinaryIO, path: Path, chunk: Any, n_rows: int) -> int:  # n
     n_values = -(-chunk.num_values // max(1, n_rows))  # more than 1 in a column of lists
     mean = -(-chunk.total_uncompressed_size // max(1, n_rows))
     if chunk.physical_type != "BYTE_ARRAY":
-        return max(mean, n_values * _NUMBER_BYTES)
+        return int(max(mean, n_values * _NUMBER_BYTES))
     if not chunk.has_dictionary_page:
         return int(mean)
     n_bytes = _inflated_bytes(file, chunk.dictionary_page_offset)
