@@ -17,8 +17,12 @@ May import: `quarry.server`, `quarry.engine`, `quarry.formats`; nothing of them 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from quarry.formats.errors import BackendUnavailable
 
 if TYPE_CHECKING:
     from quarry.distributed.datasink import QuarryDatasink, build_index
@@ -36,6 +40,17 @@ _PLACES = {
 }
 
 __all__ = ["QuarryDatasink", "ServedShards", "build_index", "connect_index", "serve_index"]
+
+
+@contextmanager
+def importing_ray() -> Iterator[None]:
+    """Raise BackendUnavailable if Ray, which the block imports, is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise BackendUnavailable(
+            "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
+        ) from error
 
 
 def __getattr__(name: str) -> object:

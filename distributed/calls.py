@@ -5,16 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import quarry.distributed  # noqa: F401  # before ray: sets its environment
-from quarry.formats.errors import BackendUnavailable, QuarryError, ShardTimeout
+from quarry.distributed import importing_ray
+from quarry.formats.errors import QuarryError, ShardTimeout
 
-try:
+with importing_ray():
     from ray.exceptions import RayActorError, RayTaskError
     from ray.serve.exceptions import DeploymentUnavailableError, ReplicaUnavailableError
-except ImportError as error:
-    raise BackendUnavailable(
-        "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
-    ) from error
 
 __all__ = ["call"]
 

@@ -9,28 +9,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import quarry.distributed  # noqa: F401  # before ray: sets its environment
+from quarry.distributed import importing_ray
 from quarry.distributed.segment_actor import WRITTEN, SegmentActor, write_rows
 from quarry.distributed.started import unfinished_batches
+from quarry.engine.arguments import checked_integer, shown
 from quarry.engine.attempts.job import BuildJob, WrittenBatch
 from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
 from quarry.engine.builder import BuildReport
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.staged_build import StagedBuild, StagedBuildKeywords
-from quarry.formats.errors import BackendUnavailable, QuarryError, WorkerFailed
+from quarry.formats.errors import InvalidSetting, QuarryError, WorkerFailed
 
-try:
+with importing_ray():
     import ray.data
     from ray.data.block import BlockAccessor
-    from ray.exceptions import RayError
-except ImportError as error:
-    raise BackendUnavailable(
-        "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
-    ) from error
+    from ray.exceptions import RayError, RayTaskError
 
 __all__ = ["QuarryDatasink", "build_index"]
 
 _TASK_ROWS = 1024
+_MOST = 1 << 20
+_DEPTH = 16
 
 
 class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no types here
@@ -99,9 +98,16 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
         self._stack.close()
 
     def on_write_failed(self, error: Exception) -> None:
-        """Delete what was written; the index is as it was."""
-        self._stack.__exit__(type(error), error, error.__traceback__)
+        """Delete what was written; the index is as it was.
+
+        Raises:
+            QuarryError: the error of a task, which Ray would raise with its traceback as the message.
+        """
+        cause = _find_cause(error)
         self._job = None
+        self._stack.__exit__(type(cause or error), cause or error, error.__traceback__)
+        if cause is not None and cause is not error:
+            raise cause from error
 
     @property
     def min_rows_per_write(self) -> int | None:
@@ -142,8 +148,16 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
 
     Raises:
         WorkerFailed: actors ended with the same batch; the message names the documents that were being encoded.
+        InvalidSetting: the first argument is no dataset, or a number is out of range.
         QuarryError: as `quarry.engine.build` raises it.
+        RayTaskError: the dataset or the encoder raised another error.
     """
+    if not isinstance(dataset, ray.data.Dataset):
+        raise InvalidSetting("dataset is no dataset", expected="a ray.data.Dataset", actual=type(dataset).__name__)
+    checked_integer(workers, "workers", 1, _MOST)
+    checked_integer(batch_size, "batch_size", 1, _MOST)
+    _check_amount(num_cpus, "num_cpus")
+    _check_amount(num_gpus, "num_gpus")
     columns = Columns.of(id, text, title)
     with StagedBuild(path, **options) as build:
         rows = dataset.map_batches(
@@ -154,8 +168,7 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
             batch_format="pyarrow",
             num_cpus=num_cpus,
             num_gpus=num_gpus,
-            max_restarts=MAX_ATTEMPTS,
-            max_task_retries=MAX_ATTEMPTS - 1,
+            ray_remote_args_fn=_limits_of_actors,
         )
         written: list[WrittenBatch] = []
         try:
@@ -165,8 +178,40 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
                     raise found
                 written += [replace(batch, order=(number, *batch.order)) for batch in found]
         except RayError as error:
+            if (cause := _find_cause(error)) is not None:
+                raise cause from error
+            if isinstance(error, RayTaskError):
+                raise
             raise _worker_failed(error, build.job) from error
         return build.commit(written)
+
+
+def _limits_of_actors() -> dict[str, int]:
+    """Return how often an actor is started again, and its batch repeated; Ray Data has no other limits."""
+    return {"max_restarts": MAX_ATTEMPTS, "max_task_retries": MAX_ATTEMPTS - 1}
+
+
+def _check_amount(value: object, name: str) -> None:
+    """Raise InvalidSetting unless a value is an amount of a resource that Ray can reserve."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _MOST or (value > 1 and value % 1):  # type: ignore[operator]
+        raise InvalidSetting(
+            f"{name} is out of range",
+            expected="a number from 0 to 1, or a larger integer",
+            actual=shown(value),
+            setting=name,
+        )
+
+
+def _find_cause(error: BaseException | None) -> QuarryError | None:
+    """Return the error of Quarry that Ray has wrapped, perhaps several times; None: there is none."""
+    for _ in range(_DEPTH):
+        if isinstance(error, QuarryError) and not isinstance(error, RayError):
+            return error
+        if error is None:
+            break
+        error = getattr(error, "cause", None) or error.__cause__
+    return None
 
 
 def _worker_failed(error: RayError, job: BuildJob) -> WorkerFailed:

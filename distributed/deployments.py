@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import quarry.distributed  # noqa: F401  # before ray: sets its environment
+from quarry.distributed import importing_ray
 from quarry.distributed.replica import Answer, ShardReplica
 from quarry.distributed.routed_index import RoutedIndex
 from quarry.distributed.served_shards import ServedShards
@@ -25,15 +25,11 @@ from quarry.formats.errors import BackendUnavailable, IndexNotFound, InvalidSett
 from quarry.formats.shard_set import load_newest_shard_set
 from quarry.formats.system_errors import checked_path
 
-try:
+with importing_ray():
     import ray
     from ray import serve
     from ray.serve.exceptions import RayServeException
     from ray.serve.schema import ApplicationStatus
-except ImportError as error:
-    raise BackendUnavailable(
-        "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
-    ) from error
 
 __all__ = ["connect_index", "is_serving", "serve_index"]
 

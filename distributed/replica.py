@@ -24,13 +24,14 @@ from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.shard_folders import shard_directory
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import IndexNotFound, QuarryError
+from quarry.formats.errors import CorruptFile, IndexNotFound, QuarryError, ShardNotFound
 from quarry.formats.manifest import Manifest
-from quarry.formats.shard_set import load_newest_shard_set
+from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["REFRESH_S", "Answer", "GivenStatistics", "Opened", "ShardReplica", "ShardState", "other_shards"]
 
+_ATTEMPTS = 100  # a build may delete the folders after the shard set was read
 _KEPT = 3  # generations that requests may still name
 REFRESH_S = 0.5
 """Seconds after which the folder is listed again, which takes less than a tenth of a millisecond."""
@@ -188,33 +189,44 @@ class ShardReplica:
         """Open the newest generation, if it is not open; meanwhile the others answer.
 
         Older ones are closed when no request uses them any more.
+
+        Raises:
+            IndexNotFound: there is no index any more.
+            FormatError: a file is damaged, or the folder of the shard is missing.
         """
         with self._refreshing:
             self._checked = time.monotonic()
-            shard_set = load_newest_shard_set(Directory(self._index))
-            if len(shard_set.folders) != self._n_shards:
-                if self._opened:  # the router says so
+            for _ in range(_ATTEMPTS):
+                shard_set = load_newest_shard_set(Directory(self._index))
+                if len(shard_set.folders) != self._n_shards:
+                    if self._opened:  # the router says so
+                        return
+                    raise other_shards(self._index, self._n_shards, len(shard_set.folders))
+                try:
+                    self._open(shard_set)
+                except IndexNotFound as error:
+                    if shard_set.is_newest(Directory(self._index)):
+                        raise ShardNotFound(path=error.path) from error
+                else:
                     return
-                raise other_shards(self._index, self._n_shards, len(shard_set.folders))
-            name = shard_set.folders[self._number]
-            directory = shard_directory(Directory(self._index), name, len(shard_set.folders))
-            last = next(reversed(self._opened.values()), None)
-            if last is not None and last[0].name == name and last[0].manifest.is_newest(directory):
-                return
-            before = last[1] if last is not None and last[0].name == name else None
-            snapshot = Snapshot(directory, before.segments if before is not None else ())
-            shard = Shard(name, snapshot, self._options, self._device, before)
-            state = ShardState(
-                name=name,
-                set_id=shard_set.set_id,
-                manifest=snapshot.manifest,
-                size=shard.measure(),
-            )
-            with self._lock:
-                self._opened[snapshot.manifest.commit_id] = (state, shard)
-                self._opened.move_to_end(snapshot.manifest.commit_id)
-                while len(self._opened) > _KEPT:
-                    self._opened.popitem(last=False)
+            raise CorruptFile("the shards of the index cannot be opened", path=self._index)
+
+    def _open(self, shard_set: ShardSet) -> None:
+        """Open the newest generation of the shard that a shard set names, if it is not open."""
+        name = shard_set.folders[self._number]
+        directory = shard_directory(Directory(self._index), name, len(shard_set.folders))
+        last = next(reversed(self._opened.values()), None)
+        if last is not None and last[0].name == name and last[0].manifest.is_newest(directory):
+            return
+        before = last[1] if last is not None and last[0].name == name else None
+        snapshot = Snapshot(directory, before.segments if before is not None else ())
+        shard = Shard(name, snapshot, self._options, self._device, before)
+        state = ShardState(name=name, set_id=shard_set.set_id, manifest=snapshot.manifest, size=shard.measure())
+        with self._lock:
+            self._opened[snapshot.manifest.commit_id] = (state, shard)
+            self._opened.move_to_end(snapshot.manifest.commit_id)
+            while len(self._opened) > _KEPT:
+                self._opened.popitem(last=False)
 
 
 def other_shards(index: Path, n_served: int, n_shards: int) -> IndexNotFound:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quarry.distributed import importing_ray
 from quarry.engine.cli.words import name_indexes
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
@@ -84,12 +85,8 @@ def _connected(address: str, n_cpus: float) -> Iterator[None]:
         BackendUnavailable: Ray is not installed, or there is no such cluster.
     """
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
-    try:
+    with importing_ray():
         import ray
-    except ImportError as error:
-        raise BackendUnavailable(
-            "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
-        ) from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if address == _LOCAL:

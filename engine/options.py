@@ -184,7 +184,8 @@ class SearchOptions:
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to six: for the filter, statistics, terms, candidates, background and texts. None: no limit.
+            up to seven: for the document `like`, the filter, statistics, terms, candidates, background and texts;
+            and four more for mistyped words. None: no limit.
     """
 
     k: int = 10

@@ -171,8 +171,7 @@ def export_reranker(
 
 
 def _check_request(out: str | Path, precision: str) -> None:
-    if precision not in PRECISIONS:
-        raise InvalidSetting("unknown precision", expected=" or ".join(PRECISIONS), actual=precision)
+    _check_choice("precision", precision, PRECISIONS)
     if Path(out).exists():
         raise InvalidSetting("the path exists already; an export creates a new folder", path=out)
     parent = next(each for each in Path(out).absolute().parents if each.exists())

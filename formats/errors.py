@@ -22,6 +22,7 @@
     ├── DurabilityUnknown     the commit is visible, but may not survive a power loss
     └── FormatError           a file is not valid
         ├── CorruptFile       its content contradicts itself or the specification
+        │   └── ShardNotFound the folder of a shard is missing
         ├── TruncatedFile     it is shorter or longer than it states
         ├── ChecksumMismatch  its bytes changed since they were written
         ├── FormatTooOld      written by a version that is no longer supported
@@ -57,6 +58,7 @@ __all__ = [
     "MergeFailed",
     "QuarryError",
     "ReadOnlyIndex",
+    "ShardNotFound",
     "ShardTimeout",
     "TruncatedFile",
     "WorkerFailed",
@@ -270,6 +272,20 @@ class FormatError(QuarryError):
 
 class CorruptFile(FormatError):
     """A file contradicts itself or the specification."""
+
+
+class ShardNotFound(CorruptFile):
+    """The folder of a shard is missing, although the index names it; it may come back with the disk that it is on.
+
+    Args:
+        message: the error in one sentence.
+        path: folder of the shard.
+    """
+
+    def __init__(
+        self, message: str = "a shard of the index is missing", *, path: str | Path | None = None
+    ) -> None:
+        super().__init__(message, path=path)
 
 
 class TruncatedFile(FormatError):

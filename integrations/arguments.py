@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quarry.engine.arguments import iterator_of, shown
-from quarry.formats.errors import InvalidQuery, InvalidSetting
+from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 
-__all__ = ["checked_list", "checked_query", "checked_share", "join_options"]
+__all__ = ["check_embedding", "checked_list", "checked_query", "checked_share", "join_options"]
+
+
+def check_embedding(embedding: Sequence[float] | None, dim: int, place: str) -> None:
+    """Refuse a document without an embedding of the length that an index stores.
+
+    Args:
+        embedding: of the document; None: it has none.
+        dim: number of its numbers.
+        place: what is refused, for the message.
+
+    Raises:
+        InvalidDocument: there is none, or one of another length.
+    """
+    if embedding is None or len(embedding) != dim:
+        raise InvalidDocument(
+            f"{place}: the index stores an embedding of each document",
+            expected=f"{dim} numbers",
+            actual="no embedding" if embedding is None else f"{len(embedding)} numbers",
+        )
 
 
 def checked_list(values: object, name: str) -> list[Any]:

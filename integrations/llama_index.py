@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,14 @@ from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.options import MAX_K
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
-from quarry.integrations.arguments import checked_list, checked_query, checked_share, join_options
+from quarry.integrations.arguments import (
+    check_embedding,
+    checked_list,
+    checked_query,
+    checked_share,
+    join_options,
+)
+from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.diverse_hits import select_diverse
 from quarry.integrations.llama_index_filters import (
     Filter,
@@ -201,33 +207,12 @@ class QuarryVectorStore(BasePydanticVectorStore):
         nodes = [_node(hit) for hit in hits]
         return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [hit.id for hit in hits])
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """See `add`; this and the other asynchronous methods run on a thread."""
-        return await asyncio.to_thread(self.add, nodes, **kwargs)
-
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """See `delete`."""
-        await asyncio.to_thread(self.delete, ref_doc_id, **delete_kwargs)
-
-    async def adelete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """See `delete_nodes`."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **delete_kwargs)
-
-    async def aclear(self) -> None:
-        """See `clear`."""
-        await asyncio.to_thread(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """See `get_nodes`."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """See `query`."""
-        return await asyncio.to_thread(self.query, query, **kwargs)
+    async_add = on_thread(add)  # type: ignore[arg-type]  # mypy takes `self` for the base class, here and below
+    adelete = on_thread(delete)  # type: ignore[arg-type]
+    adelete_nodes = on_thread(delete_nodes)  # type: ignore[arg-type]
+    aclear = on_thread(clear)
+    aget_nodes = on_thread(get_nodes)
+    aquery = on_thread(query)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Close the index."""
@@ -243,13 +228,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         document: dict[str, object] = {"id": node.node_id, "text": text, "metadata": metadata}
         if self.dim is None:
             return document
-        if node.embedding is None or len(node.embedding) != self.dim:
-            found = "no embedding" if node.embedding is None else f"{len(node.embedding)} numbers"
-            raise InvalidDocument(
-                f"node {node.node_id!r}: an embedding is stored for each node",
-                expected=f"{self.dim} numbers",
-                actual=found,
-            )
+        check_embedding(node.embedding, self.dim, f"node {node.node_id!r}")
         return {**document, "vectors": node.embedding}
 
     def _search(self, query: VectorStoreQuery, k: int, options: Mapping[str, Any]) -> list[Hit]:

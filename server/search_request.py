@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from quarry.engine.options import FUSIONS, MODES, SearchKeywords
@@ -37,12 +38,14 @@ class SearchRequest:
     options: SearchKeywords
 
 
+@cache
 def search_schema(limits: Limits) -> Schema:
     """Return the schema of a search with one query: a text, or a document of the index."""
     one = [{"required": [name]} for name in ("query", "like")]
     return {**_request_schema({"query": _QUERY, "like": _LIKE}, limits), "oneOf": one}
 
 
+@cache
 def batch_schema(limits: Limits) -> Schema:
     """Return the schema of a search with several queries."""
     queries = {"type": "array", "items": _QUERY, "minItems": 1, "maxItems": limits.max_queries}

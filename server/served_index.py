@@ -116,9 +116,8 @@ class ServedIndex:
             options: the other options.
         """
         if queries is None:
-            given: dict[str, Any] = {**options, "k": k}
-            liked: Hits = self._engine.search(**given)
-            return [liked]
+            # mypy selects an overload without `like`
+            return [self._engine.search(None, k, **options)]  # type: ignore[list-item, arg-type]
         return self._engine.search(queries, k, **options)
 
     def get(self, ids: Sequence[str]) -> list[Document]:

@@ -1,4 +1,4 @@
-"""Shared fixtures: collections found on this machine, and a small corpus."""
+"""Shared fixtures: folders of test collections, a small corpus and an index of it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from support.faults.torture import Tally
 from quarry import engine
 
 if shutil.which("nvidia-smi") is None:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # is read when Triton is imported, which torch may do
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, which torch may do
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
-    """The root of the checkout."""
+    """Return the root of the checkout."""
     return REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def data_folder() -> Callable[[str], Path]:
-    """A function: name of a collection -> its BEIR folder; the test is skipped if it is missing."""
+    """Return a function that maps a collection's name to its BEIR folder and skips the test if it is missing."""
     root = Path(os.environ.get("QUARRY_DATA", REPOSITORY.parent / "shared" / "data"))
 
     def find(name: str) -> Path:
@@ -43,7 +43,7 @@ def data_folder() -> Callable[[str], Path]:
 
 @pytest.fixture
 def one_torch_thread() -> Iterator[None]:
-    """torch on one thread: sizes are so small in tests that threads wait for one another longer than they work."""
+    """Run torch on one thread: tests are so small that threads cost more time than they save."""
     import torch
 
     before = torch.get_num_threads()
@@ -54,7 +54,7 @@ def one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture
 def torture(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    """What this test counts; kept at the torture level when it passes."""
+    """Return the counts of this test, which are saved at the torture level if it passes."""
     tally = Tally(request.node.nodeid)
     failed = request.session.testsfailed
     yield tally
@@ -64,7 +64,7 @@ def torture(request: pytest.FixtureRequest) -> Iterator[Tally]:
 
 @pytest.fixture(scope="session")
 def small_corpus() -> list[dict[str, object]]:
-    """Forty documents on ten subjects, four each: odd ids, titles, metadata, long and short texts."""
+    """Return forty documents on ten subjects, with unusual ids, titles, metadata, and long and short texts."""
     return [
         {
             "id": f"{subject}/{number} é 文",
@@ -144,7 +144,7 @@ _SUBJECTS = {
 
 @pytest.fixture(scope="session")
 def small_index(tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dict[str, object]]) -> Path:
-    """An index of the small corpus, for reading only."""
+    """Return an index of the small corpus, for reading only."""
     path = tmp_path_factory.mktemp("small") / "index"
     engine.build(small_corpus, path)
     return path
@@ -154,7 +154,7 @@ def small_index(tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dic
 def readme_run(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dict[str, object]]
 ) -> ReadmeRun:
-    """The results of the measurements that bench/README.md shows first, on the small corpus."""
+    """Return the results of the measurements that bench/README.md shows first, run on the small corpus."""
     for module in ("ir_measures", "bm25s", "matplotlib"):
         pytest.importorskip(module, reason="the measurements need the extra bench")
     page = (repository / "bench" / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every public call about an index, each with what it needs in one folder."""
+"""All public calls about an index, each with the files it needs in one folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODES = ("dense", "lexical", "hybrid")
 
 
 def make_world(world: Path) -> None:
-    """An index with all kinds of files, documents in files, and an empty folder."""
+    """Create an index with all kinds of files, files of documents, and an empty folder."""
     prepare("commit", world / "index")
     with open_index(world / "index", writable=True) as index:
         index.optimize()
@@ -119,7 +119,7 @@ CALLS = READING | WRITING | OTHERS
 
 
 def attempt(name: str, world: Path) -> QuarryError | None:
-    """Make a call; its error, if it is one of Quarry's. Any other goes through."""
+    """Make a call; return its error if it is a `QuarryError`, and raise any other."""
     try:
         CALLS[name](world)
     except QuarryError as error:
@@ -128,7 +128,7 @@ def attempt(name: str, world: Path) -> QuarryError | None:
 
 
 def check_world(name: str, world: Path, error: QuarryError | None) -> None:
-    """Whether the index is one that the call can have left, and whether it can be changed again."""
+    """Check that the index is in a state that the call may leave, and that it can still be changed."""
     before, after = OLD, {"change": LEFT | NEW, "overwrite": NEW}.get(name, OLD)
     with open_index(world / "index") as index:
         index.verify()

@@ -1,4 +1,4 @@
-"""Refusals of the system, for real: permissions that are missing, and descriptors that have run out."""
+"""Real failures of system calls: missing permissions and exhausted file descriptors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def folder_of_anybody() -> Iterator[Path]:
-    """A temporary folder that every user may enter; those of pytest are closed to all but who runs the tests."""
+    """Create a temporary folder that every user may enter; pytest's folders are private."""
     folder = Path(tempfile.mkdtemp())
     try:
         folder.chmod(0o777)
@@ -28,7 +28,7 @@ def folder_of_anybody() -> Iterator[Path]:
 
 
 def become_nobody() -> None:
-    """Drop the rights of root, who has every permission; it cannot be undone, so call this in a child process."""
+    """Give up the rights of root, which cannot be undone: call this in a child process."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -37,7 +37,7 @@ def become_nobody() -> None:
 
 @contextlib.contextmanager
 def mode_of(path: Path, mode: int) -> Iterator[None]:
-    """Change the permissions of a file or folder for the block; a background merge may delete it at any time."""
+    """Change the permissions of a file or folder within the block; a merge may delete it at any time."""
     before = 0
     with contextlib.suppress(FileNotFoundError):
         before = path.stat().st_mode
@@ -50,7 +50,7 @@ def mode_of(path: Path, mode: int) -> Iterator[None]:
 
 
 def descriptors() -> set[int]:
-    """The numbers of all open descriptors."""
+    """Return all open file descriptors."""
     own = os.open("/proc/self/fd", os.O_RDONLY)
     try:
         return {int(name) for name in os.listdir(own)} - {own}  # noqa: PTH208
@@ -60,7 +60,7 @@ def descriptors() -> set[int]:
 
 @contextlib.contextmanager
 def only(n: int) -> Iterator[None]:
-    """Let at most `n` more files be open at once within the block."""
+    """Limit the process to `n` more open files within the block."""
     used, limit, n_free = descriptors(), 0, 0
     while n_free < n or limit in used:
         n_free += limit not in used

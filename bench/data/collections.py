@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 from bench.data.docstrings import DOCSTRINGS, docstrings_folder
 from bench.data.prepared import cache_folder
+from quarry.engine.documents.document import full_text
 
 __all__ = [
     "Collection",
@@ -144,7 +145,9 @@ def read_collection(folder: Path, split: str) -> Collection:
     """
     qrels = _read_qrels(folder / "qrels" / f"{split}.tsv")
     with _open_lines(folder, "corpus") as lines:
-        documents = {entry["_id"]: _full_text(entry) for entry in map(json.loads, lines)}
+        documents = {
+            entry["_id"]: full_text(entry.get("title", ""), entry["text"]) for entry in map(json.loads, lines)
+        }
     with _open_lines(folder, "queries") as lines:
         queries = {entry["_id"]: entry["text"] for entry in map(json.loads, lines) if entry["_id"] in qrels}
     judged = {document for scores in qrels.values() for document in scores}
@@ -152,11 +155,6 @@ def read_collection(folder: Path, split: str) -> Collection:
     if missing:
         raise ValueError(f"{folder}: qrels/{split}.tsv has judgments of missing ids: {missing[:5]}")
     return Collection(folder.resolve().name, split, documents, queries, qrels)
-
-
-def _full_text(entry: dict[str, str]) -> str:
-    title = entry.get("title", "")
-    return f"{title}\n{entry['text']}" if title else entry["text"]
 
 
 def _open_lines(folder: Path, stem: str) -> BinaryIO:

@@ -21,6 +21,7 @@ from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepared import Prepared, cache_folder, write_json
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.first_m import Cls, FirstM
@@ -28,6 +29,7 @@ from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean
 from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.scoring.query_vectors import to_host_vectors
 
 __all__ = ["REPRESENTATIONS", "add_arguments", "find_exact", "prepare", "representation_key", "run"]
 
@@ -124,8 +126,8 @@ def _write_collection(collection: Collection, encoder: Encoder, folder: Path) ->
     write_json(folder / "queries.json", collection.queries)
     write_json(folder / "qrels.json", collection.qrels)
     texts = list(collection.queries.values())
-    with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
-        np.save(folder / "queries.npy", np.stack(list(pool.map(encoder.encode_query, texts))))
+    queries = encode_queries(encoder, texts, OpenOptions().n_threads)
+    np.save(folder / "queries.npy", to_host_vectors(queries))
     about = {
         "collection": collection.name,
         "split": collection.split,

@@ -15,7 +15,6 @@ import re
 import statistics
 import string
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.data.collections import Collection, add_collection, load_collection
@@ -100,12 +99,8 @@ def _measure(
             "mode": mode,
             "queries": queries,
             "typos": typos,
-            "ndcg_10": _ndcg(collection, answers[queries, typos]),
+            "ndcg_10": measure_hits(collection, answers[queries, typos]).ndcg_10,
             "cpu_p50_ms": statistics.median(times[queries, typos]) * 1e3,
         }
         for queries, typos in _SETTINGS
     ]
-
-
-def _ndcg(collection: Collection, answers: Sequence[Hits]) -> float:
-    return measure_hits(collection, answers).ndcg_10

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from bench.gpu.harness import guarded, list_kernel_settings, median_ms, open_backend
@@ -27,7 +26,7 @@ from quarry.engine.indexer.batches.document_batches import DocumentGroups, Prepa
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.errors import InvalidQuery
 from quarry.formats.snapshot import OpenSegment
@@ -102,7 +101,7 @@ def _time_queries(place: torch.device, size: Size, encoder: BatchedEncoder) -> I
 
 def _query_ways(encoder: BatchedEncoder, backend: GpuBackend, texts: list[str]) -> dict[str, Callable[[], object]]:
     def through_memory() -> object:
-        return _search(backend, _to_host(encode_queries(encoder, texts, 1)))
+        return _search(backend, to_host_vectors(encode_queries(encoder, texts, 1)))
 
     return {"device": lambda: _search(backend, encode_queries(encoder, texts, 1)), "main memory": through_memory}
 
@@ -130,7 +129,7 @@ def _time_documents(
 def _compare_queries(encoder: BatchedEncoder, backend: GpuBackend, batch: int) -> Iterator[Record]:
     """Yield whether both ways return the same documents with the same scores."""
     vectors = encode_queries(encoder, make_texts(batch, _QUERY_WORDS), 1)
-    pairs = zip(_search(backend, vectors), _search(backend, _to_host(vectors)), strict=True)
+    pairs = zip(_search(backend, vectors), _search(backend, to_host_vectors(vectors)), strict=True)
     sound, error = isinstance(vectors, DeviceVectors), 0.0
     for one, other in pairs:
         assert isinstance(one, ScoredCandidates)
@@ -172,7 +171,7 @@ def _compare_runtime(encoder: BatchedEncoder, bundle: Path) -> Iterator[Record]:
     """Yield the smallest cosine of a query vector with that of the CPU."""
     reference = OnnxEncoder(load_bundle(bundle))
     texts = make_texts(20, _QUERY_WORDS)
-    found = _to_host(encode_queries(encoder, texts, 1)).astype(np.float64)
+    found = to_host_vectors(encode_queries(encoder, texts, 1)).astype(np.float64)
     expected = np.stack([reference.encode_query(text) for text in texts]).astype(np.float64)
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     cosine = float(((found * expected).sum(1) / norms).min())
@@ -185,10 +184,6 @@ def _represent_in_memory(
     windows = encoder.run([each.text for each in prepared])
     pairs = zip(texts, windows, strict=True)
     return [representation.represent(text, each, encoder.normalize) for text, each in pairs]
-
-
-def _to_host(queries: Queries) -> npt.NDArray[np.float32]:
-    return DeviceVectors(queries.values).host if isinstance(queries, DeviceVectors) else queries
 
 
 def _search(backend: GpuBackend, queries: Queries) -> list[Candidates]:

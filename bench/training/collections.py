@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bench.data.collections import Collection, data_folder, read_collection
 from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
+from quarry.training.data.evaluation_texts import EXCLUDED_ARTICLES
 from quarry.training.data.json_lines import json_lines
 
 __all__ = [
@@ -20,14 +21,13 @@ __all__ = [
 
 _SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
 _HELD_OUT_ARTICLES = 40
-_EXCLUDED = ("Egypt", "London", "Melbourne")
 _PAIRS, _ARTICLES = 1500, 1000
 
 
 def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
     """The articles of a collection's split train that training holds out, and questions on them."""
     folder = data_folder(name)
-    part = BeirPart(folder, _EXCLUDED, n_articles, is_held_out=True, id_prefix="train-")
+    part = BeirPart(folder, EXCLUDED_ARTICLES, n_articles, is_held_out=True, id_prefix="train-")
     documents = {entry["_id"]: f"{entry['title']}\n{entry['text']}" for entry in part.entries()}
     qrels = {
         query: scores

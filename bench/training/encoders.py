@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.data.collections import Collection
-from bench.data.quality import Quality, measure_quality
+from bench.data.quality import Quality, measure_hits, measure_quality
 from bench.data.recode import recode_index
 from bench.harness.records import add_out, append_result
 from bench.training.collections import COLLECTIONS, SMALL_COLLECTIONS
-from quarry.engine import Engine, Hit, build
+from quarry.engine import Engine, build
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.scoring.stored_vectors import StoredVectors
@@ -83,7 +83,7 @@ def measure(
         build(documents, index, encoder=encoder, progress=False, seed=seeds[0])
         with Engine.open(index, encoder=encoder) as opened:
             for mode in ("dense", "hybrid"):
-                yield mode, seeds[0], _judged(collection, opened.search(texts, _N_HITS, mode=mode))
+                yield mode, seeds[0], measure_hits(collection, opened.search(texts, _N_HITS, mode=mode))
         queries = np.stack([encoder.encode_query(text) for text in texts])
         snapshot = Snapshot(Directory(index))
         for code_bytes, seed in itertools.product(_CODE_BYTES, seeds):
@@ -92,15 +92,13 @@ def measure(
             settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes, seed=seed)
             recode_index(snapshot, codes, settings).close()
             with Engine.open(codes, encoder=encoder) as opened:
-                yield f"codes {code_bytes}", seed, _judged(collection, opened.search_vectors(queries, _N_HITS))
+                yield (
+                    f"codes {code_bytes}",
+                    seed,
+                    measure_hits(collection, opened.search_vectors(queries, _N_HITS)),
+                )
         yield "one vector", seeds[0], _one_vector(collection, snapshot, queries)
         snapshot.close()
-
-
-def _judged(collection: Collection, answers: Sequence[Sequence[Hit]]) -> Quality:
-    found = zip(collection.queries, answers, strict=True)
-    run = {query: {hit.id: hit.score for hit in hits} for query, hits in found}
-    return measure_quality(collection.qrels, run)
 
 
 def _one_vector(collection: Collection, snapshot: Snapshot, queries: np.ndarray) -> Quality:

@@ -48,9 +48,19 @@ class BuildJob:
         """Return the encoder, in another process than it was packed in.
 
         Raises:
+            InvalidSetting: its bytes cannot be loaded, for example because this process cannot import its class.
             EncoderMismatch: it is another one here, for example because the folder of a bundle has other files.
         """
-        encoder = open_encoder(pickle.loads(self.encoder))
+        try:
+            source = pickle.loads(self.encoder)
+        except Exception as error:  # whatever the code of its class raises
+            raise InvalidSetting(
+                "the encoder cannot be loaded in another process",
+                path=self.index,
+                expected="a bundle's folder, or an object of a class that every process can import",
+                actual=f"{type(error).__name__}: {error}",
+            ) from error
+        encoder = open_encoder(source)
         if encoder.identity != self.encoder_identity:
             raise EncoderMismatch(
                 "this process has another encoder than the one that commits the index",
@@ -91,9 +101,10 @@ def packed_encoder(source: EncoderSource) -> bytes:
     Raises:
         InvalidSetting: the encoder cannot be pickled.
     """
+    given = bundle_folder(source).absolute() if isinstance(source, str | os.PathLike) else source
     try:
-        return pickle.dumps(bundle_folder(source).absolute() if isinstance(source, str | os.PathLike) else source)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        return pickle.dumps(given)
+    except Exception as error:  # besides PicklingError whatever its attributes raise
         raise InvalidSetting(
             "the encoder cannot be sent to other processes",
             expected="a bundle's folder, or an object that can be pickled",

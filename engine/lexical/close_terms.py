@@ -152,7 +152,7 @@ class CloseTerms:
         joined.insert(0, np.empty((0, width - 1), np.uint8))
         self._rows: UInt8Array = np.ascontiguousarray(np.concatenate(joined))
         sizes = [each[:, -1] for each in kept]
-        self._is_wide: npt.NDArray[np.bool_] = (self._rows >= 0x80).any(axis=1)
+        self._is_wide: npt.NDArray[np.bool_] = np.any(self._rows >= 0x80, axis=1)
         self._wide = np.flatnonzero(self._is_wide)
         self._sizes: UInt8Array = np.concatenate([np.empty(0, np.uint8), *sizes])
         self._sets = _character_sets(self._rows)

@@ -17,7 +17,7 @@ from quarry.engine.shards.shard import Shard
 from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound, QuarryError
+from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound, QuarryError, ShardNotFound
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
@@ -71,10 +71,29 @@ class CurrentShards(Current[ShardedView]):
                 self._view = self._open_all()
                 return True
             snapshots, failures = _refresh_all(view.shards)
+            if failures and self._is_replaced(view.shard_set, snapshots, view.shards):
+                self._view = self._open_all()
+                return True
             is_newer = any(new is not shard.snapshot for new, shard in zip(snapshots, view.shards, strict=True))
             if is_newer or failures.keys() != view.failures.keys():
                 self._view = self._make(view.shard_set, snapshots, view.shards, failures)
         return is_newer
+
+    def _is_replaced(self, shard_set: ShardSet, snapshots: Sequence[Snapshot], shards: Sequence[Shard]) -> bool:
+        """Return whether a build has replaced the index, and deleted folders, while its shards were refreshed.
+
+        The snapshots that are not those of shards are then closed.
+
+        Raises:
+            IndexNotFound: there is no index any more; they are closed, too.
+        """
+        is_newest = False
+        try:
+            is_newest = shard_set.is_newest(self._directory)
+        finally:
+            if not is_newest:
+                _close_others(snapshots, shards)
+        return not is_newest
 
     def follow(self) -> None:
         """Open the newest generation of every shard, after a writer of this process; nothing after `close`."""
@@ -111,7 +130,7 @@ class CurrentShards(Current[ShardedView]):
                 snapshots = _open_shards(self._directory, shard_set)
             except IndexNotFound as error:
                 if shard_set.is_newest(self._directory):
-                    raise CorruptFile("a shard of the index is missing", path=error.path) from error
+                    raise ShardNotFound(path=error.path) from error
             else:
                 return self._make(shard_set, snapshots, ())
         raise CorruptFile("the shards of the index cannot be opened", path=self._directory.path)
@@ -128,10 +147,7 @@ class CurrentShards(Current[ShardedView]):
             _check_settings(snapshots)
             shards = self._shards(shard_set, snapshots, before)
         except BaseException:
-            old = [shard.snapshot for shard in before]
-            for snapshot in snapshots:
-                if snapshot not in old:
-                    snapshot.close()
+            _close_others(snapshots, before)
             raise
         if self._threads is None or self._threads.n_shards != len(shards):
             self._threads = ShardThreads(
@@ -170,10 +186,16 @@ def _refresh_all(shards: Sequence[Shard]) -> tuple[list[Snapshot], dict[int, Qua
             snapshots.append(_refreshed(shard.snapshot))
         except QuarryError as error:
             snapshots.append(shard.snapshot)
-            failures[number] = error
-            if isinstance(error, IndexNotFound):  # it may come back, with the disk that it is on
-                failures[number] = IndexNotFound("a shard of the index is missing", path=error.path)
+            failures[number] = ShardNotFound(path=error.path) if isinstance(error, IndexNotFound) else error
     return snapshots, failures
+
+
+def _close_others(snapshots: Sequence[Snapshot], shards: Sequence[Shard]) -> None:
+    """Close the snapshots that are not those of shards."""
+    kept = [shard.snapshot for shard in shards]
+    for snapshot in snapshots:
+        if snapshot not in kept:
+            snapshot.close()
 
 
 def _refreshed(snapshot: Snapshot) -> Snapshot:

@@ -6,7 +6,7 @@ import numpy as np
 
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, FormatError, IndexNotFound
+from quarry.formats.errors import CorruptFile, FormatError, IndexNotFound, ShardNotFound
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set, shard_of
 from quarry.formats.snapshot import Snapshot
 
@@ -40,7 +40,7 @@ def verify_shards(directory: Directory) -> VerifyReport:
             reports.append(verify_index(shard))
             findings += _misplaced(shard, number, shard_set)
         except IndexNotFound as error:
-            findings.append(CorruptFile("a shard of the index is missing", path=error.path))
+            findings.append(ShardNotFound(path=error.path))
         except FormatError as error:
             findings += error.findings or (error,)
     if findings:

@@ -30,6 +30,7 @@ from quarry.engine.search.hits.hits import Coverage, Hit, Hits
 from quarry.engine.search.quoted import search_quoted
 from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
+from quarry.engine.search.similar import SimilarQuery
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.engine.shards.collection import ShardedCollection
 from quarry.engine.shards.gathering import Gathering, ShardThreads
@@ -215,7 +216,7 @@ class ShardedView:
         """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
         options = replace(options, typos=False, operators=False)  # every word of the query is in the index
         doc_id = str(options.like)
-        query = self._owner(doc_id).find_similar(doc_id, self._path)
+        query = self._find_similar(doc_id, options.timeout)
         queries = query.vector(self.metric)
         if options.mode == "dense":
             return self._search(None, queries, options)[0]
@@ -223,6 +224,12 @@ class ShardedView:
         collection = self._collection([query.text], gathering, options)
         texts = [query.words(self._analysis.terms, collection.statistics)]
         return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
+
+    def _find_similar(self, doc_id: str, timeout: float | None) -> SimilarQuery:
+        """Return a document as a query; without its shard there is none, also if answers may be partial."""
+        owner = shard_of(doc_id, len(self.shards))
+        gathering = Gathering(self._threads, self._names, timeout=timeout)
+        return gathering.run(lambda number: self.shards[number].find_similar(doc_id, self._path), [owner])[owner]
 
     def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""

@@ -20,7 +20,7 @@ from quarry.exporters.checkpoint.files import (
 )
 from quarry.exporters.checkpoint.head import Head
 from quarry.exporters.checkpoint.head_reader import EncoderUse, read_use
-from quarry.exporters.checkpoint.networks import NetworkShape, read_network_shape, rename_to_bert
+from quarry.exporters.checkpoint.networks import NetworkShape, read_network_shape, read_size, rename_to_bert
 from quarry.formats.bundle.encoder import Pooling
 from quarry.formats.bundle.folder import BundleKind, SourceRecord, file_sha256
 from quarry.formats.container.directory import Directory
@@ -103,7 +103,7 @@ class Checkpoint:
         Raises:
             CorruptFile: config.json does not have it.
         """
-        return _read_integer(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
+        return read_size(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
 
 
 def checkpoint_kind(path: str | Path) -> BundleKind:
@@ -233,23 +233,16 @@ def _find_kind(config: Mapping[str, object]) -> BundleKind:
 def _count_labels(config: Mapping[str, object], folder: Path) -> int:
     """Return ``num_labels``, or else the length of ``id2label``, or else the library's default."""
     if "num_labels" in config:
-        return _read_integer(config, "num_labels", folder)
+        return read_size(config, "num_labels", folder)
     names = config.get("id2label")
     return len(names) if isinstance(names, dict) else _DEFAULT_N_LABELS
-
-
-def _read_integer(config: Mapping[str, object], key: str, folder: Path) -> int:
-    value = config.get(key)
-    if type(value) is not int or value < 1:
-        raise CorruptFile(f"config.json: bad {key!r}", path=folder, expected="a positive integer", actual=value)
-    return value
 
 
 def _read_max_length(config: Mapping[str, object], folder: Path) -> int:
     """Return the maximum input length in tokens; RoBERTa loses the positions up to the padding token's id."""
     if "max_position_embeddings" not in config and _find_graph(folder):
         return _USUAL_LENGTH
-    n_positions = _read_integer(config, "max_position_embeddings", folder)
+    n_positions = read_size(config, "max_position_embeddings", folder)
     try:
         return read_network_shape(config, folder).n_positions
     except InvalidSetting:

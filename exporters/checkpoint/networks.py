@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["DIRECT_KINDS", "NetworkShape", "read_network_shape", "rename_to_bert"]
+__all__ = ["DIRECT_KINDS", "NetworkShape", "read_network_shape", "read_size", "rename_to_bert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def read_network_shape(
         if found != only:
             raise _make_error(folder, named.get(key, key), only, found)
     n_layers, n_heads, dim = (
-        _read_size(config, named.get(key, key), folder)
+        read_size(config, named.get(key, key), folder)
         for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")
     )
     if dim % n_heads:
@@ -154,9 +154,9 @@ def read_network_shape(
         )
     padding_id = 0
     if kind.padded_positions:
-        padding_id = _read_size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
+        padding_id = read_size({"pad_token_id": _PADDING_ID, **config}, "pad_token_id", folder, least=0)
     lost = padding_id + 1 if kind.padded_positions else 0
-    n_positions = _read_size(config, "max_position_embeddings", folder, least=lost + 1)
+    n_positions = read_size(config, "max_position_embeddings", folder, least=lost + 1)
     return NetworkShape(
         n_layers=n_layers,
         n_heads=n_heads,
@@ -165,7 +165,7 @@ def read_network_shape(
         epsilon=_read_epsilon(config, folder),
         padding_id=padding_id if kind.padded_positions else None,
         token_types=kind.token_types,
-        n_buckets=_read_size({_BUCKETS: _N_BUCKETS, **config}, _BUCKETS, folder) if kind.distances else None,
+        n_buckets=read_size({_BUCKETS: _N_BUCKETS, **config}, _BUCKETS, folder) if kind.distances else None,
     )
 
 
@@ -187,7 +187,12 @@ def _make_error(folder: Path, key: str, expected: object, actual: object) -> Inv
     )
 
 
-def _read_size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) -> int:
+def read_size(config: Mapping[str, object], key: str, folder: Path, least: int = 1) -> int:
+    """Return an integer of a config.json.
+
+    Raises:
+        CorruptFile: it is missing, no integer, or below the least.
+    """
     value = config.get(key)
     if type(value) is not int or value < least:
         expected = f"an integer of at least {least}"

@@ -63,7 +63,7 @@ class _BertBuilder:
     def score(self, hidden: str) -> str:
         """Add a reranker's head, the classifier's single logit: (batch,)."""
         add, dim = self.graph.add, self._shape.dim
-        pooled = add("Tanh", [self._linear(self._first(hidden), "pooler.dense", dim, dim)])
+        pooled = add("Tanh", [self._linear(self.graph.first_token(hidden), "pooler.dense", dim, dim)])
         return add("Squeeze", [self._linear(pooled, "classifier", 1, dim), self.graph.integers(1)])
 
     def _embeddings(self) -> str:
@@ -166,10 +166,6 @@ class _BertBuilder:
         dim, floats = self._shape.dim, self.graph.floats
         parameters = [floats(f"{name}.{part}", self.weight(f"{name}.{part}", dim)) for part in ("weight", "bias")]
         return self.graph.add("LayerNormalization", [value, *parameters], axis=-1, epsilon=self._shape.epsilon)
-
-    def _first(self, hidden: str) -> str:
-        first = self.graph.add("Slice", [hidden, *(self.graph.integers(n) for n in (0, 1, 1))])
-        return self.graph.add("Squeeze", [first, self.graph.integers(1)])
 
 
 def build_backbone(network: Network, mlm: bool = False) -> Backbone:

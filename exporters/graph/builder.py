@@ -71,6 +71,11 @@ class Graph:
         """Add an int64 constant of any shape."""
         return self._constant(name, values)
 
+    def first_token(self, hidden: str) -> str:
+        """Add the vectors of the first token: (batch, dim) of (batch, length, dim)."""
+        first = self.add("Slice", [hidden, *(self.integers(n) for n in (0, 1, 1))])
+        return self.add("Squeeze", [first, self.integers(1)])
+
     def mask(self) -> str:
         """Add the mask as float32, once: (batch, length), 1 for a token, 0 for padding."""
         if "attention_mask" not in self._inputs:  # of a graph read from a checkpoint

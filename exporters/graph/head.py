@@ -75,7 +75,7 @@ class _HeadBuilder:
         """Add the pooling: (batch, n)."""
         if self._head.aggregation is not None:
             return self._aggregate(hidden, logits, self._head.aggregation)
-        return {"mean": self._mean, "cls": self._first, "max": self._max}[self._head.pooling](hidden)
+        return {"mean": self._mean, "cls": self.graph.first_token, "max": self._max}[self._head.pooling](hidden)
 
     def normalize(self, pooled: str) -> str:
         """Add the division by the L2 norm."""
@@ -98,10 +98,6 @@ class _HeadBuilder:
         count = add("ReduceSum", [mask, integers(1)], keepdims=0)
         return add("Div", [total, add("Max", [count, self.graph.floats("tiny_count", 1e-9)])])
 
-    def _first(self, hidden: str) -> str:
-        first = self.graph.add("Slice", [hidden, *(self.graph.integers(n) for n in (0, 1, 1))])
-        return self.graph.add("Squeeze", [first, self.graph.integers(1)])
-
     def _max(self, hidden: str) -> str:
         """Add the maximum over tokens; masked tokens get a very small value."""
         add, floats = self.graph.add, self.graph.floats
@@ -119,7 +115,7 @@ class _HeadBuilder:
         weights = add("Squeeze", [self.project(hidden, parts.terms, "terms"), integers(2)])
         kept = add("Mul", [add("Relu", [weights]), self._without_first()])
         slots = self._predicted(logits, kept, parts) if parts.mlm else self._own(kept, parts)
-        cls = self.project(self._first(hidden), parts.cls, "cls")
+        cls = self.project(self.graph.first_token(hidden), parts.cls, "cls")
         if not parts.signed:
             return add("Concat", [cls, slots], axis=-1)
         pairs = add("Reshape", [slots, integers(0, parts.n_dims, 2)])

@@ -11,6 +11,7 @@ import onnx
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
 from quarry.exporters.checkpoint.checkpoint import Checkpoint
+from quarry.exporters.parity.encoder import compute_cosines
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.errors import InvalidSetting
 
@@ -73,10 +74,4 @@ def _find_least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
     """Return the smallest cosine of token vectors and of texts' means; NaN if a vector is not finite."""
     means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (found, expected)]
     pairs = [(found[mask == 1], expected[mask == 1]), means]
-    return float(np.concatenate([_compute_cosines(*pair) for pair in pairs]).min())
-
-
-def _compute_cosines(one: Vectors, other: Vectors) -> Vectors:
-    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    cosines: Vectors = (one * other).sum(axis=-1) / np.maximum(norms, np.float32(1e-12))
-    return cosines
+    return float(np.concatenate([compute_cosines(*pair) for pair in pairs]).min())

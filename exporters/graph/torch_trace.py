@@ -16,6 +16,7 @@ import numpy.typing as npt
 from quarry.engine.encoding.tokenizer import Ids
 from quarry.exporters.checkpoint.checkpoint import WEIGHTS_NAME, Checkpoint
 from quarry.exporters.checkpoint.files import count_tensors
+from quarry.exporters.checkpoint.networks import read_size
 from quarry.exporters.graph.torch_check import check_traced
 from quarry.formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
 
@@ -51,8 +52,8 @@ def trace(checkpoint: Checkpoint, mlm: bool) -> Callable[[], Backbone]:
         CorruptFile: the configuration or the weights are not valid.
     """
     model = _load(checkpoint, mlm)
-    graph = _export(model, checkpoint, mlm)
-    n_hidden, n_words = checkpoint.n_hidden, _read_n_words(checkpoint)
+    n_hidden, n_words = checkpoint.n_hidden, read_size(checkpoint.config, "vocab_size", checkpoint.path)
+    graph = _export(model, checkpoint, mlm, n_words)
     check_traced(graph, _make_runner(model), checkpoint, n_words)
     return lambda: _make_backbone(graph, n_hidden, n_words if mlm else 0)
 
@@ -132,11 +133,11 @@ def _wrap_outputs(model: Any, mlm: bool) -> Any:  # noqa: ANN401
     return Outputs()
 
 
-def _export(model: Any, checkpoint: Checkpoint, mlm: bool) -> onnx.ModelProto:  # noqa: ANN401
+def _export(model: Any, checkpoint: Checkpoint, mlm: bool, n_words: int) -> onnx.ModelProto:  # noqa: ANN401
     """Trace the model into a graph with dynamic batch and length."""
     import torch
 
-    ids = torch.from_numpy(np.random.default_rng(0).integers(0, _read_n_words(checkpoint), _EXAMPLE))
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, n_words, _EXAMPLE))
     free = {
         0: torch.export.Dim("batch", min=1, max=_MOST_TEXTS),
         1: torch.export.Dim("length", min=1, max=checkpoint.window),
@@ -166,15 +167,6 @@ def _make_runner(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
         return cast("Vectors", (outputs[0] if isinstance(outputs, tuple) else outputs).numpy())
 
     return run
-
-
-def _read_n_words(checkpoint: Checkpoint) -> int:
-    found = checkpoint.config.get("vocab_size")
-    if type(found) is not int or found < 1:
-        raise CorruptFile(
-            "config.json: bad 'vocab_size'", path=checkpoint.path, expected="a positive integer", actual=found
-        )
-    return found
 
 
 @contextmanager

@@ -33,6 +33,7 @@ __all__ = [
     "LEAST_MEAN_COSINES",
     "check_bundle",
     "check_parity",
+    "compute_cosines",
     "cut_query",
     "find_recorded_file",
     "measure_parity",
@@ -114,18 +115,18 @@ def _compare(exact: Encoder, variant: Encoder, text: str) -> _Comparison:
     tokens: list[Vectors] = []
     pooled: list[Vectors] = []
     for one, other in zip(exact.windows(text), variant.windows(text), strict=True):
-        pooled.append(_compute_cosines(*(pool_vector(window)[np.newaxis] for window in (one, other))))
+        pooled.append(compute_cosines(*(pool_vector(window)[np.newaxis] for window in (one, other))))
         tokens.append(
-            _compute_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1]
+            compute_cosines(one.values, other.values) if one.values.size and other.values.size else pooled[-1]
         )
     if not pooled:
         return _Comparison(text, *([np.empty(0, np.float32)] * 2))
     queries = [encoder.encode_query(cut_query(text))[np.newaxis] for encoder in (exact, variant)]
-    return _Comparison(text, np.concatenate(tokens), np.concatenate([*pooled, _compute_cosines(*queries)]))
+    return _Comparison(text, np.concatenate(tokens), np.concatenate([*pooled, compute_cosines(*queries)]))
 
 
-def _compute_cosines(one: Vectors, other: Vectors) -> Vectors:
-    """Return the cosines of rows, NaN for rows that are not finite."""
+def compute_cosines(one: Vectors, other: Vectors) -> Vectors:
+    """Return the cosines of the rows of two (n, dim) arrays: (n,) float32, NaN for rows that are not finite."""
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: Vectors = np.einsum("ij,ij->i", one, other) / np.maximum(norms, np.float32(1e-12))
     return cosines

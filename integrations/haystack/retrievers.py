@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -11,6 +10,7 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from quarry.engine.arguments import shown
 from quarry.formats.errors import InvalidSetting
 from quarry.integrations.arguments import join_options
+from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.haystack.store import QuarryDocumentStore
 
 __all__ = ["QuarryBM25Retriever", "QuarryEmbeddingRetriever", "QuarryHybridRetriever", "QuarryRetriever"]
@@ -101,15 +101,7 @@ class QuarryEmbeddingRetriever(_StoreRetriever):
         """
         return self._find(None, query_embedding, "dense", filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        query_embedding: list[float],
-        filters: dict[str, Any] | None = None,
-        top_k: int | None = None,
-    ) -> _Found:
-        """Do the same as `run`, on a thread."""
-        return await asyncio.to_thread(self.run, query_embedding, filters, top_k)
+    run_async = on_thread(run)
 
 
 @component
@@ -127,12 +119,7 @@ class QuarryBM25Retriever(_StoreRetriever):
         """
         return self._find(query, None, "lexical", filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> _Found:
-        """Do the same as `run`, on a thread."""
-        return await asyncio.to_thread(self.run, query, filters, top_k)
+    run_async = on_thread(run)
 
 
 @component
@@ -158,16 +145,7 @@ class QuarryHybridRetriever(_StoreRetriever):
         """
         return self._find(query, query_embedding, "hybrid", filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        query: str,
-        query_embedding: list[float] | None = None,
-        filters: dict[str, Any] | None = None,
-        top_k: int | None = None,
-    ) -> _Found:
-        """Do the same as `run`, on a thread."""
-        return await asyncio.to_thread(self.run, query, query_embedding, filters, top_k)
+    run_async = on_thread(run)
 
 
 @component
@@ -211,9 +189,4 @@ class QuarryRetriever(_StoreRetriever):
         """
         return self._find(query, None, self._mode, filters, top_k)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> _Found:
-        """Do the same as `run`, on a thread."""
-        return await asyncio.to_thread(self.run, query, filters, top_k)
+    run_async = on_thread(run)

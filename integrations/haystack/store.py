@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections import Counter
@@ -17,9 +16,10 @@ from haystack.document_stores.types import DuplicatePolicy
 from quarry.engine import Document as StoredDocument
 from quarry.engine import Engine, Hit
 from quarry.engine.arguments import checked_integer, shown
-from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
-from quarry.integrations.arguments import checked_list, checked_query, join_options
+from quarry.integrations.arguments import check_embedding, checked_list, checked_query, join_options
+from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.haystack.filters import (
     Filters,
     filter_errors,
@@ -270,66 +270,18 @@ class QuarryDocumentStore:
         names = checked_list(metadata_fields, "metadata_fields")
         return {metadata_path(name): len(self._values(name, filters)) for name in names}
 
-    async def count_documents_async(self) -> int:
-        """Do the same as `count_documents`; so do the other methods of this kind."""
-        return await asyncio.to_thread(self.count_documents)
-
-    async def count_documents_by_filter_async(self, filters: Filters) -> int:
-        """See `count_documents_by_filter`."""
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
-
-    async def filter_documents_async(self, filters: Filters | None = None) -> list[Document]:
-        """See `filter_documents`."""
-        return await asyncio.to_thread(self.filter_documents, filters)
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """See `write_documents`."""
-        return await asyncio.to_thread(self.write_documents, documents, policy)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """See `delete_documents`."""
-        await asyncio.to_thread(self.delete_documents, document_ids)
-
-    async def delete_all_documents_async(self) -> None:
-        """See `delete_all_documents`."""
-        await asyncio.to_thread(self.delete_all_documents)
-
-    async def delete_by_filter_async(self, filters: Filters) -> int:
-        """See `delete_by_filter`."""
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def update_by_filter_async(self, filters: Filters, meta: dict[str, Any]) -> int:
-        """See `update_by_filter`."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
-
-    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
-        """See `get_metadata_fields_info`."""
-        return await asyncio.to_thread(self.get_metadata_fields_info)
-
-    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
-        """See `get_metadata_field_min_max`."""
-        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
-
-    async def get_metadata_field_unique_values_async(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int | None = 10,
-        filters: Filters | None = None,
-    ) -> tuple[list[Any], int]:
-        """See `get_metadata_field_unique_values`."""
-        return await asyncio.to_thread(
-            self.get_metadata_field_unique_values, metadata_field, search_term, from_, size, filters
-        )
-
-    async def count_unique_metadata_by_filter_async(
-        self, filters: Filters, metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """See `count_unique_metadata_by_filter`."""
-        return await asyncio.to_thread(self.count_unique_metadata_by_filter, filters, metadata_fields)
+    count_documents_async = on_thread(count_documents)
+    count_documents_by_filter_async = on_thread(count_documents_by_filter)
+    filter_documents_async = on_thread(filter_documents)
+    write_documents_async = on_thread(write_documents)
+    delete_documents_async = on_thread(delete_documents)
+    delete_all_documents_async = on_thread(delete_all_documents)
+    delete_by_filter_async = on_thread(delete_by_filter)
+    update_by_filter_async = on_thread(update_by_filter)
+    get_metadata_fields_info_async = on_thread(get_metadata_fields_info)
+    get_metadata_field_min_max_async = on_thread(get_metadata_field_min_max)
+    get_metadata_field_unique_values_async = on_thread(get_metadata_field_unique_values)
+    count_unique_metadata_by_filter_async = on_thread(count_unique_metadata_by_filter)
 
     def close(self) -> None:
         """Close the index."""
@@ -348,13 +300,8 @@ class QuarryDocumentStore:
         if self._embedding_dim is None:
             if not document.content:
                 raise ValueError(f"document {document.id!r} has no text")
-        elif document.embedding is None or len(document.embedding) != self._embedding_dim:
-            found = "no embedding" if document.embedding is None else f"{len(document.embedding)} numbers"
-            raise InvalidDocument(
-                f"document {document.id!r}: an embedding is stored for each document",
-                expected=f"{self._embedding_dim} numbers",
-                actual=found,
-            )
+        else:
+            check_embedding(document.embedding, self._embedding_dim, f"document {document.id!r}")
 
     def _to_stored(self, document: Document) -> dict[str, object]:
         stored: dict[str, object] = {"id": document.id, "text": document.content or "", "metadata": document.meta}

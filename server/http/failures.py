@@ -25,6 +25,7 @@ _STATUS: Mapping[type[errors.QuarryError], int] = {
     errors.EncodingFailed: 502,
     errors.AccessFailed: 503,
     errors.BackendUnavailable: 503,
+    errors.ShardNotFound: 503,
     errors.ShardTimeout: 504,
     errors.CommitFailed: 507,
 }

@@ -67,14 +67,14 @@ class _IdConvertor(Convertor[str]):
 register_url_convertor("document_id", _IdConvertor())
 
 
-def json_response(value: object, status: int = 200) -> Response:
+def json_response(value: object) -> Response:
     """Return a response with a value of JSON."""
-    return json_bytes_response(encode_json(value), status)
+    return json_bytes_response(encode_json(value))
 
 
-def json_bytes_response(body: bytes, status: int = 200) -> Response:
+def json_bytes_response(body: bytes) -> Response:
     """Return a response with encoded JSON."""
-    return Response(body, status, media_type=JSON_TYPE)
+    return Response(body, media_type=JSON_TYPE)
 
 
 def encode_json(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""What a program frozen by PyInstaller needs beside what its analysis finds by itself."""
+"""A program frozen by PyInstaller includes everything that PyInstaller's analysis does not find by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.pyinstaller import hidden_imports, hook_dirs
 
-OF_OTHER_TESTS = (  # hooks of PyInstaller bring them, for functions that the program does not call
+OF_OTHER_TESTS = (  # added by hooks of PyInstaller for functions that the program does not call
     *("IPython", "PIL", "cryptography", "fsspec", "huggingface_hub", "matplotlib", "networkx", "numba", "onnx"),
     *("pandas", "polars", "pyarrow", "pytest", "ray", "scipy", "setuptools", "sklearn", "sympy", "tensorrt"),
     *("torch", "transformers", "triton"),
@@ -46,10 +46,10 @@ def test_the_hook_collects_the_model() -> None:
 
 
 def test_a_frozen_program_starts_and_answers(repository: Path, tmp_path: Path) -> None:
-    """The program of an example, in a folder of its own and without a Python around it."""
+    """A frozen example runs from a folder of its own, without a Python installation."""
     pytest.importorskip("PyInstaller")
     options = [f"--exclude-module={name}" for name in OF_OTHER_TESTS]
-    options += [f"--additional-hooks-dir={folder}" for folder in hook_dirs()]  # found without it once installed
+    options += [f"--additional-hooks-dir={folder}" for folder in hook_dirs()]  # not needed once installed
     command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--specpath", str(tmp_path), *options]
     environment = os.environ | {"PYINSTALLER_CONFIG_DIR": str(tmp_path / "cache")}
     example = repository / "examples" / "desktop_search.py"
@@ -62,7 +62,7 @@ def test_a_frozen_program_starts_and_answers(repository: Path, tmp_path: Path) -
     (notes / "bread.md").write_text("# Bread\n\nBread is baked for forty minutes.\n", encoding="utf-8")
     (notes / "garden.md").write_text("# Garden\n\nTomatoes are planted in May.\n", encoding="utf-8")
     program = tmp_path / "dist" / "desktop_search" / "desktop_search"
-    for _ in range(2):  # the second time the index is there
+    for _ in range(2):  # the second run finds an index
         done = subprocess.run(
             [program, notes, "how long is bread baked?"],
             cwd=tmp_path,

@@ -1,7 +1,7 @@
-"""A suspended generator may be finalized by the garbage collector in any thread: it must have nothing to wait for.
+"""A suspended generator may be finalized by the garbage collector in any thread, so it must not have to wait.
 
-So no generator of the project yields inside a ``with`` or ``try ... finally`` statement. The exceptions are listed
-with what their end does; a context manager among them ends with the ``with`` statement that it is used in.
+Therefore no generator of the project yields inside a ``with`` or ``try ... finally`` statement. The exceptions are
+listed with what their finalization does; a context manager among them ends with its ``with`` statement.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALLOWED = {
 
 
 def held_across_yields(node: ast.AST, name: str = "", *, inside: bool = False) -> Iterator[str]:
-    """Names of the functions below a node that yield inside a ``with`` or a ``try`` with ``finally``."""
+    """Yield the names of functions below a node that yield inside a ``with`` or a ``try`` with ``finally``."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.ClassDef):
             prefix = f"{name}." if isinstance(node, ast.ClassDef) else ""

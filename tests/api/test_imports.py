@@ -1,4 +1,4 @@
-"""What importing and searching loads: nothing heavy before it is needed, nothing but core dependencies ever."""
+"""Imports and searches load large libraries only when they are needed, and otherwise only core dependencies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(program: str, repository: Path) -> str:
 
 
 def loaded_by(statement: str, repository: Path) -> set[str]:
-    """The top-level modules in memory after a statement in a fresh process."""
+    """Return the top-level modules that are loaded after a statement in a new process."""
     return set(run(f"{statement}\nimport sys\nprint(*sys.modules)", repository).split())
 
 
@@ -86,7 +86,7 @@ def test_the_core_dependencies_are_enough(repository: Path, tmp_path: Path) -> N
 
 
 def core_modules(repository: Path) -> set[str]:
-    """The top-level modules of a core installation: Python's, the project's, and those of its dependencies."""
+    """Return the top-level modules of a core installation: of Python, the project, and its dependencies."""
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     wanted = [canonical(requirement) for requirement in project["dependencies"]]
     distributions: set[str] = set()

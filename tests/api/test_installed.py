@@ -1,4 +1,4 @@
-"""What an installation holds: one package, ``quarry``, beside an application's own packages of any other name."""
+"""An installation contains one top-level package, ``quarry``, and works beside packages of any other name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from an sdist as an index would serve it."""
+    """Build a wheel from a source distribution, as pip does."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]

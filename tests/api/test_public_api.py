@@ -1,4 +1,4 @@
-"""What ``from quarry import engine`` offers is what is documented, no more and no less."""
+"""The public names of ``quarry.engine`` are exactly those that are documented."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_name_is_there_and_documented() -> None:
 
 
 def test_every_name_is_listed_before_it_is_used(repository: Path) -> None:
-    """Interactive shells complete from this list."""
+    """``dir`` lists every public name, so that interactive shells complete it."""
     listed = subprocess.run(
         [sys.executable, "-c", "from quarry import engine; print(*set(engine.__all__) - set(dir(engine)))"],
         capture_output=True,

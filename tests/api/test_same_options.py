@@ -1,4 +1,4 @@
-"""All forms of the interface have the options of `Engine`: asynchronous, served by Ray, HTTP, the command line."""
+"""All interfaces have the options of `Engine`: asynchronous, Ray Serve, HTTP, the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test that hangs is a failure that shows the stacks of all threads."""
+"""A test that hangs fails and shows the stacks of all threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.indexes.changes import environment
+from support.processes import environment
 
 HANGS = {
     "in Python": (

@@ -1,4 +1,4 @@
-"""Arguments of public functions with values and paths that they cannot have: errors of Quarry, and no others."""
+"""Arguments with invalid values or paths raise errors of Quarry, and no others."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class OfBytes:
 
 
 class OfNothing:
-    """A path that is none."""
+    """A path-like object whose path is no string."""
 
     def __fspath__(self) -> int:
         return 5  # type: ignore[return-value]
 
 
 class Unspeakable:
-    """Something that cannot be written into a message."""
+    """An object whose `repr` fails."""
 
     def __repr__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no repr")
 
 
 VALUES: list[Callable[[], object]] = [
@@ -87,7 +87,7 @@ PATHS: list[object] = [
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An index, and what is no index."""
+    """Create an index, a file and broken links, and change into their folder."""
     prepare("commit", tmp_path / "index")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "loop").symlink_to("loop")
@@ -97,7 +97,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check(what: str, call: Callable[[], object]) -> None:
-    """A result, or an error of Quarry that can be shown."""
+    """Check that a call returns a result or raises an error of Quarry that can be printed."""
     message = ""
     try:
         result = call()

@@ -1,4 +1,4 @@
-"""What every backend must do: its results are those of the oracle below."""
+"""The contract of backends: each finds the results of the oracle below."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetti
 from quarry.formats.snapshot import Snapshot
 
 DIM = 32
-N_DOCS = 600  # in the first segment; 300 in the second, 400 in the third
-EVERYTHING = 1 << 20  # as number of candidates or nprobe: all
+N_DOCS = 600  # in the first segment; the second has 300, the third 400
+EVERYTHING = 1 << 20  # candidates or nprobe that include all
 
 SMALL = Thresholds(list_rows=1700, graph_rows=100)
 open_index, build = partial(Engine.open, thresholds=SMALL), partial(engine.build, thresholds=SMALL)
 
 LIBRARIES = {"gpu": "torch"}  # a backend is tested only if its library is installed
-DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # set it to cuda on a machine with a GPU
+DEVICES = {"gpu": os.environ.get("QUARRY_TEST_DEVICE", "cpu")}  # use cuda on a machine with a GPU
 COMBINATIONS = [
     ("exact", "int8"),
     ("exact", "float16"),
@@ -64,7 +64,7 @@ def clustered(generator, n):
 
 
 def documents(seed, n_docs):
-    """Documents of one to six centroids, two of 1 and 500; every hundredth has the same vectors as number 50."""
+    """Return documents of 1 to 6, and of 1 and 500 centroids; every hundredth is a duplicate of document 50."""
     generator = np.random.default_rng(seed)
     docs = [clustered(generator, int(n)) for n in generator.integers(1, 7, n_docs)]
     docs[3], docs[4] = clustered(generator, 1), clustered(generator, 500)
@@ -91,7 +91,7 @@ def stored_vectors(segment):
 
 
 class Oracle:
-    """Return all live documents of an index with their vectors, in the order of insertion."""
+    """Reads all live documents of an index with their vectors, in the order of insertion."""
 
     def __init__(self, path):
         self.ids, self.vectors = [], []
@@ -127,7 +127,7 @@ def skip_without_library(backend):
 
 
 def is_approximate(backend, stored):
-    """Whether documents are found by codes or by a graph."""
+    """Return whether documents are found by codes or by a graph."""
     return backend in ("cpu_faiss", "hnsw") or (backend == "gpu" and stored == "none")
 
 
@@ -149,7 +149,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
-    """A function: (stored, beta, changed) -> (path, encoder, oracle), built at the first call."""
+    """Return a function (stored, beta, changed) -> (path, encoder, oracle) that builds each index once."""
     made = {}
 
     def index(stored, beta, changed):
@@ -187,7 +187,7 @@ def indexes(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def graphs_are_searched(monkeypatch):
-    """Use candidates although the segments of these tests are small enough to score all documents."""
+    """Search graphs although the segments of these tests are small enough to score all documents."""
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
@@ -226,11 +226,11 @@ def assert_scores(hits, oracle, query):
 
 
 def test_the_cases_are_what_they_claim(indexes):
-    """Segments with lists and without, of three sizes, with deleted documents."""
+    """The indexes have segments with and without lists, of three sizes, with deleted documents."""
     for stored in ("int8", "float16", "none"):
         snapshot = Snapshot(Directory(indexes(stored, None, True)[0]))
         lists = [segment.reader.lists is not None for segment in snapshot.segments]
-        # of 300 documents the rows are too few for lists of their own, but codes-only has a quantizer already
+        # 300 documents have too few rows to train lists, but an index of codes alone has a quantizer already
         assert lists == [True, stored == "none", True]
         assert [segment.reader.centroids.kind for segment in snapshot.segments] == [stored] * 3
         assert all(segment.deleted is not None for segment in snapshot.segments)
@@ -278,7 +278,7 @@ def test_equal_documents_come_in_the_order_of_their_ids(case):
 
 
 def test_batches_are_single_queries(case):
-    many = 1000 if case.oracle.beta is None else 40  # a long batch once for each backend
+    many = 1000 if case.oracle.beta is None else 40  # one long batch for each backend
     queries = np.concatenate([some_queries(many - 2), np.zeros((1, DIM), np.float32), some_queries(1, seed=9)])
     with case.open() as index:
         batch = index.search_vectors(queries, k=7)
@@ -302,7 +302,7 @@ def test_more_hits_than_there_are_documents(case):
 
 @pytest.mark.parametrize("k", [3, 300])
 def test_a_query_of_zeros_finds_k_documents(case, k):
-    """All scores are equal, and the first k of all documents are wanted, not any k."""
+    """All scores are equal, and an exact backend returns the k documents with the smallest ids."""
     with case.open() as index:
         hits = index.search_vectors(np.zeros((1, DIM), np.float32), k=k, candidates=k)[0]
     assert [hit.score for hit in hits] == [0.0] * k
@@ -313,7 +313,7 @@ def test_a_query_of_zeros_finds_k_documents(case, k):
 
 
 def test_a_document_is_found_by_its_own_vector(case):
-    """Of documents of one centroid, and of 500."""
+    """A document of one centroid and one of 500 are found by a centroid of theirs."""
     vector_of = dict(zip(case.oracle.ids, case.oracle.vectors, strict=True))
     assert len(vector_of["3"]) == 1
     assert len(vector_of["4"]) == 500
@@ -326,7 +326,7 @@ def test_a_document_is_found_by_its_own_vector(case):
 
 
 def allowed_in(segment, share):
-    """A filter that leaves that share of a segment's documents, in stretches; None: there is no filter."""
+    """Return a filter that lets `share` of a segment's documents pass, in runs of five; None for no filter."""
     if share is None:
         return None
     generator = np.random.default_rng(int(100 * share))
@@ -339,7 +339,9 @@ SHARES = [None, 0.0, 0.02, 0.5, 1.0]
 
 @pytest.mark.parametrize("share", SHARES)
 def test_candidates_keep_the_contract(case, share):
-    """Enough of them, distinct, none deleted or not allowed, and nothing above the ceiling is left out."""
+    """Candidates are numerous enough, distinct, live and allowed; no better document is left out of an exact
+    search.
+    """
     snapshot = Snapshot(Directory(case.path))
     queries = np.concatenate([some_queries(3), np.zeros((1, DIM), np.float32)])
     for segment in snapshot.segments:
@@ -468,7 +470,7 @@ def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
         estimated = sum(choice.needed_bytes for choice in view.searcher.choices)
         held = sum(backend.resident_bytes for backend in opened)
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
-        assert held <= estimated <= 1.3 * held  # what is deleted, of some backends, takes no memory
+        assert held <= estimated <= 1.3 * held  # some backends hold no memory for deleted documents
         chosen = index.stats()["backend"]["chosen"]
         assert sum(group["n_segments"] for group in chosen.values()) == len(opened)
         left = [weakref.ref(backend) for backend in opened]

@@ -1,4 +1,4 @@
-"""What every batch runner must do: ONNX Runtime, TensorRT (a substitute library), and a table of vectors.
+"""The contract of batch runners: ONNX Runtime, TensorRT (a substitute library), and a table of vectors.
 
 All run on torch's CPU device; graphs are compared with ONNX Runtime in numpy.
 """
@@ -73,7 +73,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EncoderBundle
 def case(
     request: pytest.FixtureRequest, bundles: dict[str, EncoderBundle], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Any, EncoderBundle, float]]:
-    """A runner, its bundle, and the rounding of its precision."""
+    """Return a runner, its bundle, and the rounding error of its precision."""
     name, precision = request.param
     bundle = bundles[precision]
     monkeypatch.setitem(sys.modules, "tensorrt", tensorrt(str(bundle.model_path), PROFILES))
@@ -81,7 +81,7 @@ def case(
 
 
 def make_batch(*lengths: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random tokens: (batch, length) int64 ids, and mask."""
+    """Return random tokens: ids of shape (batch, length) int64, and their mask."""
     ids = np.random.default_rng(seed).integers(5, 50, (len(lengths), max(lengths)))
     mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
     return ids, mask

@@ -1,4 +1,4 @@
-"""What every folder of index files must do: on a disk, with recorded or failing system calls, and in memory."""
+"""The contract of folders of index files: on disk, with recorded or failing system calls, and in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def recorded(folder: Path, stack: ExitStack) -> Directory:
 
 
 def after_failures(folder: Path, stack: ExitStack) -> Directory:
-    """A disk that has failed once for each kind of call, and works again."""
+    """Return a directory in which each kind of call has failed once and which works again."""
     directory = Directory(folder)
     for action in ACTIONS.values():
         for kind in action.calls:
@@ -59,12 +59,12 @@ def in_memory(folder: Path, _: ExitStack) -> Directory:
 
 
 class Action(NamedTuple):
-    """Something that is done with a folder.
+    """An operation on a folder.
 
     Attributes:
-        prepare: makes its files and returns what does it.
+        prepare: creates the files it needs and returns the operation.
         calls: the kinds of system calls that it makes, each of which may fail.
-        n_files: files of the folder after it has failed.
+        n_files: number of files in the folder after a failure.
     """
 
     prepare: Callable[[Directory], Callable[[], object]]
@@ -338,14 +338,14 @@ CALLS = [(name, kind) for name, action in ACTIONS.items() for kind in action.cal
 def test_a_failed_call_is_an_error_that_names_the_file(tmp_path: Path, name: str, kind: str, number: int) -> None:
     directory = Directory(tmp_path)
     run = ACTIONS[name].prepare(directory)
-    gc.collect()  # files that earlier tests left open, whose close would fail instead
+    gc.collect()  # close files of earlier tests, whose close would fail instead
     with FailsAt(1, number, frozenset({kind})).installed() as calls, pytest.raises(AccessFailed) as caught:
         run()
     assert calls.failed.startswith(kind)
     assert caught.value.errno == number
     assert caught.value.path in {tmp_path, tmp_path / "a.seg"}
     assert len(directory.names()) == ACTIONS[name].n_files
-    if kind != "close":  # a descriptor is closed whatever the system says
+    if kind != "close":  # a descriptor is closed even if close fails
         run()
 
 

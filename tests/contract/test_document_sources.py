@@ -1,4 +1,4 @@
-"""What every source of documents must do: iterables of all kinds, plain and compressed files, BEIR folders."""
+"""The contract of document sources: iterables of all kinds, plain and compressed files, BEIR folders."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Source(NamedTuple):
     """A kind of source.
 
     Attributes:
-        make: makes a source of some documents below a folder.
-        place: how errors name the document of a number from 1.
+        make: creates a source of some documents below a folder.
+        place: format of a document's position in errors, counted from 1.
     """
 
     make: Callable[[Path, Sequence[Item]], DocumentSource]
@@ -75,7 +75,7 @@ def in_folder(folder: Path, items: Sequence[Item]) -> Path:
 
 
 def in_frames(content: bytes) -> bytes:
-    """Compress each line by itself, as programs do that append to a file."""
+    """Compress each line into a separate frame, as programs do that append to a file."""
     return b"".join(map(zstandard.ZstdCompressor().compress, content.splitlines(keepends=True)))
 
 
@@ -184,7 +184,7 @@ def test_an_error_found_later_counts_as_a_skipped_document(source: Source, tmp_p
 def test_progress_ends_at_the_number_of_documents(source: Source, tmp_path: Path) -> None:
     stream = read_documents(source.make(tmp_path, DOCUMENTS * 50))
     fractions = [stream.fraction_read() for _ in stream]
-    if fractions[0] is None:  # a generator does not know its size
+    if fractions[0] is None:  # the size of a generator is unknown
         assert set(fractions) == {None}
         assert stream.n_expected() is None
     else:
@@ -200,7 +200,7 @@ def test_reading_may_stop_early(source: Source, tmp_path: Path) -> None:
     next(documents)
     stream.close()
     stream.close()
-    del documents  # a file left open would be a ResourceWarning, which fails the test
+    del documents  # an open file would raise a ResourceWarning, which fails the test
 
 
 def test_items_of_an_iterable_may_be_texts_mappings_and_documents() -> None:

@@ -1,4 +1,4 @@
-"""What every encoder must do, with every runtime."""
+"""The contract of encoders, with every runtime."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_pooled_vectors_of_documents_are_the_encoders_own(encoder: Encoder, text
         assert all(window.pooled is None for window in windows)
         return
     assert {window.pooled.shape for window in windows} == {(encoder.dim,)}
-    if len(windows) == 1 and encoder.name != "tiny":  # whose prefixes differ
+    if len(windows) == 1 and encoder.name != "tiny":  # tiny has different prefixes for queries and documents
         np.testing.assert_allclose(windows[0].pooled, encoder.encode_query(text), atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Documents that come with their vectors: every metric, storage type and backend against numpy."""
+"""Documents with given vectors: every metric, storage type and backend is compared with numpy."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def gaussian(generator, n):
 
 
 def rank_deficient(generator, n):
-    """Vectors in a plane."""
+    """Return vectors in a plane."""
     return (generator.standard_normal((n, 2)) @ generator.standard_normal((2, DIM))).astype(np.float32)
 
 
 def far_from_origin(generator, n):
-    """Vectors that are much closer to one another than to the origin."""
+    """Return vectors that are much closer to one another than to the origin."""
     return (generator.standard_normal((n, DIM)) + 40).astype(np.float32)
 
 
@@ -45,7 +45,7 @@ COLLECTIONS = (gaussian, rank_deficient, far_from_origin, whole_numbers)
 
 
 def documents(vectors, counts):
-    """Documents of ids "0", "1", ... with as many of the vectors as `counts` says."""
+    """Yield documents with ids "0", "1", ...; `counts` has the number of vectors of each."""
     bounds = np.concatenate([[0], np.cumsum(counts)])
     for number, (low, high) in enumerate(pairwise(bounds.tolist())):
         yield {"id": str(number), "text": f"number {number}", "vectors": vectors[low:high]}
@@ -58,7 +58,7 @@ def collection(make, seed=0):
 
 
 def true_scores(metric, query, vectors):
-    """(n,) float64 scores of vectors."""
+    """Return (n,) float64 scores of vectors."""
     q, x = query.astype(np.float64), vectors.astype(np.float64)
     if metric == "l2":
         return -((x - q) ** 2).sum(axis=1)
@@ -66,7 +66,7 @@ def true_scores(metric, query, vectors):
 
 
 def check(hits, metric, query, stored, k=10):
-    """Hits are the k best documents by their stored vectors, with the scores of these."""
+    """Check that hits have the exact scores of their stored vectors and are the k best documents."""
     scores = {doc_id: true_scores(metric, query, vectors).max() for doc_id, vectors in stored.items()}
     largest = max(np.linalg.norm(query), 1) * max(np.linalg.norm(each, axis=1).max() for each in stored.values())
     tolerance = 1e-5 * largest if metric != "cosine" else 1e-5
@@ -79,7 +79,7 @@ def check(hits, metric, query, stored, k=10):
 
 
 def check_codes(hits, query, path, k=10):
-    """The k best by inner products of decoded rows; of l2 the added numbers are decoded too."""
+    """Check that hits are the k best by inner products of decoded rows, with the added dimension of l2."""
     snapshot = Snapshot(Directory(path))
     metric, scores = Metric.of(snapshot.manifest), {}
     asked = metric.queries(query[None])[0]
@@ -117,7 +117,7 @@ def test_hits_are_those_of_numpy(tmp_path, make, metric, stored):
         assert (index.stats()["metric"], index.stats()["dim"], index.stats()["encoder"]) == (metric, DIM, "none")
         assert index.get("0", vectors=True)[0].stored_as == ("int8" if stored == "none" else stored)
         rounding = {"int8": 1 / 127, "none": 1 / 127, "float16": 2**-10}[stored]
-        if metric == "l2":  # the added numbers are larger than the others if norms are very different
+        if metric == "l2":  # the added component is larger than the others if norms differ widely
             rounding *= 4
         expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if metric == "cosine" else vectors
         found = np.concatenate([known[str(n)] for n in range(N_DOCS)])
@@ -128,7 +128,7 @@ def test_hits_are_those_of_numpy(tmp_path, make, metric, stored):
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("metric", METRICS)
 def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, backend):
-    """Lists and codes, replaced and deleted documents, several segments, a merge; found by every backend."""
+    """All backends find the best documents after replacements, deletions and a merge of several segments."""
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
     if (backend, stored) == ("scan", "none"):
         backend = "auto"
@@ -188,7 +188,7 @@ def test_shards_rank_as_one_index(tmp_path, metric):
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_default_searches_of_lists_find_nearly_all(tmp_path, metric):
-    """Lists are calibrated with rows as queries, which for l2 are not like rows."""
+    """Default searches of lists find nearly all of the best, also for l2, whose queries differ from rows."""
     generator = np.random.default_rng(5)
     centers = generator.standard_normal((40, 16)) * 2
     vectors = (centers[generator.integers(0, 40, 4000)] + generator.standard_normal((4000, 16))).astype(np.float32)
@@ -211,7 +211,7 @@ def test_default_searches_of_lists_find_nearly_all(tmp_path, metric):
 
 @pytest.mark.parametrize("encoder", [WordEncoder(), WordEncoder(normalize=False)], ids=["unit", "any norm"])
 def test_vectors_of_the_encoder_give_the_same_index(tmp_path, encoder):
-    """Documents with the vectors that the encoder makes of them, mixed with documents without."""
+    """Documents with the vectors of the encoder, mixed with documents without, give the same index."""
     generator = np.random.default_rng(0)
     words = ["tea", "moon", "bridge", "salt", "violin", "old", "quiet"]
     docs = [{"id": str(n), "title": f"t{n}", "text": " ".join(generator.choice(words, 70))} for n in range(40)]
@@ -239,7 +239,7 @@ def test_vectors_of_the_encoder_give_the_same_index(tmp_path, encoder):
 
 
 def test_the_order_of_mixed_documents_is_kept(tmp_path):
-    """Of documents with one id the last one stays, whether it is encoded or not."""
+    """The last of several documents with the same id is kept, whether it is encoded or has vectors."""
     encoder = WordEncoder()
     generator = np.random.default_rng(0)
     docs = []
@@ -275,7 +275,9 @@ def test_the_metric_of_an_encoder_can_be_chosen(tmp_path):
 
 @pytest.mark.parametrize("shards", [None, 4])
 def test_the_first_documents_fix_the_norm_of_l2(tmp_path, shards):
-    """Of an index that was created empty, too; shards without documents learn it from the others."""
+    """The first documents fix the norm also of an empty index, and shards without documents use that of the
+    others.
+    """
     generator = np.random.default_rng(0)
     vectors = (generator.standard_normal((60, DIM)) * 20).astype(np.float32)
     docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]

@@ -1,8 +1,8 @@
 """Degenerate collections of vectors, with every backend and storage type.
 
-Documents with NaN or infinities are refused by name; all others can be searched: outliers of any length, thousands
-of identical vectors, vectors of zeros, vectors in a plane, subnormal numbers. Lists and codes are trained on them.
-Collections are small in normal runs and have 22,000 vectors or more at the full share of the torture tests.
+Documents with NaN or infinities are refused with their ids. All others can be searched, and lists and codes are
+trained on them: outliers of any length, thousands of identical vectors, zero vectors, vectors in a plane,
+subnormal numbers. Collections are small in normal runs and have at least 22,000 vectors in the full torture tests.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from quarry.formats.errors import InvalidDocument
 from quarry.formats.snapshot import Snapshot
 
 DIM = 16
-N_ROWS = figure(1300, 44_000)  # two per document, which may be equal: at least half as many are stored
-LARGEST = 65_000.0  # just below what float16 holds
+N_ROWS = figure(1300, 44_000)  # two per document, possibly equal: at least half of them are stored
+LARGEST = 65_000.0  # just below the largest float16
 STORED = ("int8", "float16", "none")
 COMBINATIONS = [
     (backend, stored)
     for backend in ("exact", "scan", "cpu_faiss", "hnsw", "gpu")
     for stored in STORED
-    if (backend, stored) != ("scan", "none")  # a scan needs centroids
+    if (backend, stored) != ("scan", "none")  # a scan needs stored centroids
 ]
 
 
@@ -41,7 +41,9 @@ def sphere(generator, n):
 
 
 def outliers(generator):
-    """One in a hundred is up to 65,000 times as long as the others, or up to 1e20 times as short."""
+    """Return vectors of which one in a hundred is up to 65,000 times as long, or 1e20 times as short, as the
+    others.
+    """
     vectors = sphere(generator, N_ROWS)
     vectors[::100] *= np.float32(10) ** generator.uniform(-20, np.log10(LARGEST), len(vectors[::100]))[
         :, None
@@ -50,7 +52,7 @@ def outliers(generator):
 
 
 def clusters(generator):
-    """Copies of thirty vectors, half of them of the same one, with a tenth of other vectors among them."""
+    """Return copies of thirty vectors, half of them of one, mixed with a tenth of other vectors."""
     kinds = sphere(generator, 30)
     number = np.where(generator.random(N_ROWS) < 0.5, 0, generator.integers(0, 30, N_ROWS))
     vectors = kinds[number]
@@ -63,29 +65,29 @@ def one_vector(generator):
 
 
 def zeros(generator):
-    """Nine of ten vectors are zero."""
+    """Return vectors of which nine in ten are zero."""
     vectors = sphere(generator, N_ROWS)
     vectors[np.arange(N_ROWS) % 10 > 0] = 0
     return vectors
 
 
 def plane(generator):
-    """All vectors lie in a plane."""
+    """Return vectors in a plane."""
     return (generator.standard_normal((N_ROWS, 2)) @ sphere(generator, 2)).astype(np.float32)
 
 
 def tiny(generator):
-    """Subnormal numbers, whose products all underflow to zero."""
+    """Return subnormal vectors, whose products all underflow to zero."""
     return sphere(generator, N_ROWS) * np.float32(1e-40)
 
 
 COLLECTIONS = (outliers, clusters, one_vector, zeros, plane, tiny)
-N_LIKE_DOCUMENTS = 6  # queries, of eleven
+N_LIKE_DOCUMENTS = 6  # of eleven queries, those that are like documents
 NOT_FINITE = (np.nan, np.inf, -np.inf, 1e30)
 
 
 def table_encoder(vectors, generator):
-    """Return an encoder of these and of invalid vectors, valid documents of two vectors, invalid documents."""
+    """Return an encoder of these and of invalid vectors, valid documents of two vectors, and invalid documents."""
     bad = sphere(generator, 8)
     bad[np.arange(8), generator.integers(0, DIM, 8)] = NOT_FINITE * 2
     encoder = TableEncoder(np.concatenate([vectors, bad]))
@@ -136,7 +138,7 @@ THRESHOLDS = Thresholds(list_rows=N_ROWS // 2, graph_rows=100)
 
 @pytest.fixture(scope="module", autouse=True)
 def graphs_are_searched():
-    """Search graphs even in the small segments of these tests."""
+    """Search graphs also in the small segments of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
         yield
@@ -144,7 +146,7 @@ def graphs_are_searched():
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
-    """A function: (collection, stored) -> (path, oracle, queries), built at the first call."""
+    """Return a function (collection, stored) -> (path, oracle, queries) that builds each index once."""
     made = {}
 
     def index(collection, stored):
@@ -184,7 +186,7 @@ def is_approximate(backend, stored):
 @pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
 @pytest.mark.parametrize("collection", COLLECTIONS, ids=lambda each: each.__name__)
 def test_found_documents_are_correct(indexes, collection, stored, backend, torture):
-    """k distinct documents with their true scores, the best of all if the backend is exact."""
+    """Searches find k distinct documents with their true scores, and the best of all if the backend is exact."""
     if backend == "gpu" and find_spec("torch") is None:
         pytest.skip("backend gpu needs torch")
     path, oracle, queries = indexes(collection, stored)
@@ -203,7 +205,7 @@ MERGED = COLLECTIONS if SHARE else (outliers, clusters, one_vector)
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("collection", MERGED, ids=lambda each: each.__name__)
 def test_a_merge_trains_on_them_too(tmp_path, collection, stored, torture):
-    """Added to an index of other vectors, deleted from, and merged with a new quantizer if vectors are stored."""
+    """A merge after additions and deletions works, and retrains the quantizer if vectors are stored."""
     generator = np.random.default_rng(4)
     others, vectors = sphere(generator, 40), collection(generator)
     encoder, docs, bad = table_encoder(np.concatenate([others, vectors]), generator)
@@ -243,7 +245,7 @@ def check(hits, scores, oracle, k, approximate):
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("collection", [clusters, one_vector, zeros, plane], ids=lambda each: each.__name__)
 def test_the_default_finds_what_is_as_good_as_the_best(indexes, collection, stored):
-    """Default searches by codes, for queries from the collection; of tied documents any counts as found."""
+    """Default searches by codes find at least 90 % of the best; any of several tied documents counts as found."""
     path, oracle, queries = indexes(collection, stored)
     queries = queries[:N_LIKE_DOCUMENTS]
     shares = []

@@ -1,4 +1,4 @@
-"""What every representation must do, in numpy and on a device (torch's CPU device here)."""
+"""The contract of representations, in numpy and on a device (torch's CPU device here)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = (1, 2, 7, 61, 250)
 WINDOW = 60
 ON_DEVICE = (Pieces(5), Pieces(4096), KMeans(1), KMeans(4))
 IN_NUMPY = (*ON_DEVICE, FirstM(3), Mean(), Cls(), Pooled())
-FIRST_TOKENS = {FirstM(3): 3, Cls(): 1}  # of these the vectors are made; of all tokens otherwise
+FIRST_TOKENS = {FirstM(3): 3, Cls(): 1}  # these use only the first tokens, the others all
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A small index that a test may damage as it likes."""
+"""Fixtures: a small index that a test may damage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from quarry.formats.container.directory import Directory
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory):
-    """A valid index, which is not written to."""
+    """Build a valid index, for reading only."""
     return build(tmp_path_factory.mktemp("sound"))
 
 
 @pytest.fixture
 def directory(sound, tmp_path):
-    """A copy of the index."""
+    """Copy the index to a folder that a test may change."""
     folder = tmp_path / "index"
     shutil.copytree(sound.path, folder)
     return Directory(folder)

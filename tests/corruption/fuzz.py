@@ -1,11 +1,12 @@
-"""A coverage-guided fuzzer of all that reads files: `python tests/corruption/fuzz.py FOLDER RUNS WORKERS SEED`.
+"""A coverage-guided fuzzer of everything that reads files: `python tests/corruption/fuzz.py FOLDER RUNS WORKERS
+SEED`.
 
-FOLDER gets a folder for each target (`fuzz_targets.py`), with the inputs that were of interest. The target "index"
-reads and searches a whole index of which one file was changed, which takes long: it gets one in `WHOLE_SHARE` of
-all runs, each of the others an equal part of the rest. libFuzzer (atheris, which is needed) chooses the inputs by
-the branches they lead to, and watches over memory; time is watched over here. What is found ends it with a
-message; else each worker leaves a file `runs-<number>`: in JSON, how often each target ran, and how often it ended
-without a FormatError.
+FOLDER gets a folder for each target (`fuzz_targets.py`), with the inputs that reached new code. The target "index"
+reads and searches a whole index of which one file was changed, which is slow: it gets one in `WHOLE_SHARE` of all
+runs, and the others share the rest equally. libFuzzer (atheris, which is needed) chooses inputs by the branches
+they reach and limits memory; the time of an input is limited here. A finding ends the process with a message;
+otherwise each worker writes a JSON file `runs-<number>` of how often each target ran, and how often without a
+FormatError.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ with atheris.instrument_imports(include=["quarry.formats", "msgpack"]):
     from quarry.formats.snapshot import Snapshot, check_files
 
 WHOLE_SHARE = 200
-MAX_CPU_S = 5.0  # that an input may take
+MAX_CPU_S = 5.0  # of one input
 MAX_PART_BYTES = 2048
-LIMITS = ["-max_len=4096", "-rss_limit_mb=2048", "-timeout=7200"]  # a clock would also count what others do
+LIMITS = ["-max_len=4096", "-rss_limit_mb=2048", "-timeout=7200"]  # wall-clock time would include other processes
 QUERIES = np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32)
 
 
 class Index:
-    """A sound index, of which copies with one changed file are made; see `changed`."""
+    """A valid index, of which copies with one changed file are made; see `changed`."""
 
     def __init__(self, folder: Path) -> None:
         directory = build(folder)
@@ -57,7 +58,7 @@ class Index:
         self.files = {name: (folder / name).read_bytes() for name in self.names}
 
     def seeds(self) -> list[bytes]:
-        """Each file as it is."""
+        """Return each file unchanged."""
         contents = (pack(Container.of(self.files[name]).contents) for name in self.names)
         return [bytes([number, 1]) + each for number, each in enumerate(contents)]
 
@@ -66,10 +67,10 @@ class Index:
             read(MemoryDirectory(Path("memory"), self.changed(data)))
 
     def changed(self, data: bytes) -> dict[str, bytes]:
-        """The files that an input encodes.
+        """Return the changed files that an input encodes.
 
-        Its first byte says which is changed. If the second is odd, or it is the manifest, the rest is its table of
-        contents; otherwise every 12 bytes encode a write and its place in a section.
+        The first byte selects the file. If the second is odd, or the file is the manifest, the rest is its table
+        of contents; otherwise every 12 bytes encode a write and its place in a section.
         """
         name = self.names[data[0] % len(self.names)]
         part = Container.of(self.files[name])
@@ -93,7 +94,7 @@ class Index:
             old[: len(new)] = new[: len(old)]
 
     def _signed(self, name: str, n_bytes: int, contents: bytes) -> dict[str, bytes]:
-        """The manifest, with what it says of a file put right."""
+        """Return the manifest with the new size and digest of a file."""
         if name == self.root:
             return {}
         root = Container.of(self.files[self.root])
@@ -104,7 +105,7 @@ class Index:
 
 
 def read(directory: Directory) -> None:
-    """Read something by every way there is, and search."""
+    """Read an index in every way, and search it."""
     snapshot = Snapshot(directory)
     check_files(directory, snapshot.manifest)
     for segment in snapshot.segments:
@@ -122,9 +123,9 @@ def read(directory: Directory) -> None:
 
 
 class Mutator:
-    """Lets libFuzzer change all of an input, or one part of it, or that with its length kept.
+    """Lets libFuzzer change all of an input, one part of it, or one part of it with its length kept.
 
-    Sections have lengths that must fit one another, so that few of the first kind get far.
+    Sections have lengths that must be consistent, so that few changes of the first kind get far.
     """
 
     def __init__(self, n_parts: int) -> None:
@@ -142,7 +143,7 @@ class Mutator:
 
 
 def fuzz(target: Target, folder: Path, n_runs: int, seed: int, counts: npt.NDArray[np.int64]) -> None:
-    """Let libFuzzer run a target in this process, which it ends; count the runs, and those without an error."""
+    """Run libFuzzer on a target in this process, which it ends; count all runs and those without an error."""
 
     def too_slow(_signal: int, _frame: object) -> None:
         raise TimeoutError(f"an input that takes more than {MAX_CPU_S} s")
@@ -164,7 +165,7 @@ def fuzz(target: Target, folder: Path, n_runs: int, seed: int, counts: npt.NDArr
 
 
 def forked(name: str, target: Target, folder: Path, n_runs: int, seed: int) -> list[int]:
-    """Fuzz in a child, which ends as soon as it finds something; its counts."""
+    """Fuzz in a child process, which ends at the first finding; return its counts."""
     log, counts = folder / f"log-{seed}", np.frombuffer(mmap.mmap(-1, 16), np.int64)
     child = os.fork()
     if child == 0:
@@ -183,7 +184,7 @@ def forked(name: str, target: Target, folder: Path, n_runs: int, seed: int) -> l
 
 
 def shares(names: list[str], n_runs: int) -> Iterator[tuple[str, int]]:
-    """How often each target runs."""
+    """Yield how often each target runs."""
     n_whole = max(1, n_runs // WHOLE_SHARE)
     for number, name in enumerate(names):
         rest, n_others = n_runs - n_whole, len(names) - 1
@@ -191,12 +192,12 @@ def shares(names: list[str], n_runs: int) -> Iterator[tuple[str, int]]:
 
 
 def work(chosen: dict[str, Target], folder: Path, n_runs: int, seed: int) -> dict[str, list[int]]:
-    """Fuzz all targets, one after the other."""
+    """Fuzz all targets in turn."""
     return {name: forked(name, chosen[name], folder / name, n, seed) for name, n in shares(list(chosen), n_runs)}
 
 
 def main(folder: Path, n_runs: int, n_workers: int, seed: int) -> None:
-    """Fuzz in several processes, each with a seed of its own; what one finds of interest the others take up."""
+    """Fuzz in several processes with different seeds, which share their inputs of interest."""
     (folder / "sound").mkdir()
     (folder / "files").mkdir()
     chosen = {**targets(folder / "files"), "index": Target(whole := Index(folder / "sound"), whole.seeds())}

@@ -1,4 +1,4 @@
-"""One bit is enough: found at open in what describes the data, at first touch or by a check in the data."""
+"""A single flipped bit is found when the file is opened, when the data is first read, or by a check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUERIES = np.random.default_rng(3).standard_normal((2, DIM)).astype(np.float32)
 
 @contextmanager
 def flipped(path, bit):
-    """A file with one bit of it turned over."""
+    """Flip one bit of a file within the block."""
     with path.open("r+b", buffering=0) as file:
         file.seek(bit // 8)
         byte = file.read(1)
@@ -40,30 +40,30 @@ def flipped(path, bit):
 
 
 def bits_of_the_frame(blob):
-    """Every bit of preamble, table of contents and footer."""
+    """Return every bit of preamble, table of contents and footer."""
     contents = int.from_bytes(blob[-64:-56], "little")
     return [*range(64 * 8), *range(contents * 8, len(blob) * 8)]
 
 
 def bits_of_the_data(blob):
-    """Every bit of the sections and of the zeros between them."""
+    """Return every bit of the sections and of the padding between them."""
     return range(64 * 8, int.from_bytes(blob[-64:-56], "little") * 8)
 
 
 def contents(directory):
-    """The files of the index by name, to be changed."""
+    """Return the files of the index by name, for changes."""
     return {name: bytearray((directory.path / name).read_bytes()) for name in current(directory).file_names()}
 
 
 @pytest.fixture
 def in_memory(sound):
-    """A copy of the index whose bits may be turned over."""
+    """Return a copy of the index in memory whose bits may be flipped."""
     return MemoryDirectory(sound.path, contents(sound))
 
 
 @contextmanager
 def turned(file, bit):
-    """A file in memory with one bit of it turned over."""
+    """Flip one bit of a file in memory within the block."""
     file[bit // 8] ^= 1 << bit % 8
     yield
     file[bit // 8] ^= 1 << bit % 8
@@ -79,7 +79,7 @@ def test_the_index_is_what_these_tests_are_about(sound):
 
 @pytest.mark.parametrize("suffix", ["MANIFEST", "seg", "del", "quant"])
 def test_every_bit_that_describes_the_data(in_memory, suffix, torture):
-    """Exhaustive: each flip is found when the file is opened, and the error names the file."""
+    """Each flipped bit outside the data is found when the file is opened, and the error names the file."""
     committed = current(in_memory)
     for name in sorted(name for name in in_memory.files if suffix in name):
         file, path = in_memory.files[name], in_memory.path / name
@@ -104,7 +104,7 @@ def test_a_sample_of_them_when_the_whole_index_is_opened(directory):
 
 
 def data_bits(files, n, seed):
-    """Pairs of a file's name and a bit in its data: n of them, or all."""
+    """Yield (file name, bit of its data): n of them, or all."""
     bits = [(name, bits_of_the_data(files[name])) for name in sorted(files)]
     starts = np.cumsum([0] + [len(of_file) for _, of_file in bits])
     for place in sorted(random.Random(seed).sample(range(starts[-1]), min(n, starts[-1]))):
@@ -113,7 +113,7 @@ def data_bits(files, n, seed):
 
 
 def counted_bits(files, torture, usual, seed):
-    """The same: a sample of `usual`, and at the torture level all of them."""
+    """Yield `usual` bits of the data, and all of them at the torture level; count them."""
     n_bits = sum(len(bits_of_the_data(blob)) for blob in files.values())
     torture.seed, n = seed, min(n_bits, figure(usual, n_bits))
     torture.add(flips=n, bits=n_bits)
@@ -121,7 +121,7 @@ def counted_bits(files, torture, usual, seed):
 
 
 def test_every_bit_of_the_data_is_found_by_a_check(in_memory, torture):
-    """A check looks at file after file, so here at the one that is damaged."""
+    """A check of the damaged file finds every flipped bit."""
     committed = current(in_memory)
     for name, bit in counted_bits(in_memory.files, torture, 20_000, 1):
         with turned(in_memory.files[name], bit):
@@ -144,14 +144,15 @@ def same(found, truth):
 
 
 def read(answers_of_queries):
-    """All that a caller gets to see of some hits."""
+    """Return everything of some hits that a caller can read."""
     return [(hit.id, hit.score, hit.text, hit.metadata) for hits in answers_of_queries for hit in hits]
 
 
 def answers(directory, before=None, changed=""):
-    """What a search finds, by vectors and by words, and reads of what it found.
+    """Search by vectors and by words; return the view and what can be read of its hits.
 
-    Of a view of the sound index `before` it takes over whatever it can that does not come from the file `changed`.
+    A view made from that of the valid index, `before`, reuses everything that was not read from the file
+    `changed`.
     """
     segments = before.snapshot.segments if before else ()
     known = [segment for segment in segments if changed not in made_of(segment)]
@@ -162,13 +163,13 @@ def answers(directory, before=None, changed=""):
 
 
 def made_of(segment):
-    """The names of the files that an open segment was read from."""
+    """Return the names of the files that an open segment was read from."""
     record = segment.record
     return {record.file.name, record.tombstones.name, record.quantizer}
 
 
 def test_a_search_is_right_or_says_what_is_damaged(in_memory, torture):
-    """Of the same generation everything is opened and derived anew that a search has from the damaged file."""
+    """A search is right or names the damaged file, of which nothing is reused from an earlier view."""
     (sound, truth), n_refused = answers(in_memory), 0
     for name, bit in counted_bits(in_memory.files, torture, 1000, 4):
         with turned(in_memory.files[name], bit):
@@ -194,7 +195,7 @@ def test_a_search_of_an_index_on_disk(directory):
 
 
 def test_a_flipped_bit_never_changes_what_is_read(in_memory, torture):
-    """Without verification: reading the bit is an error. Only zeros between sections are never read."""
+    """Reading a flipped bit raises an error even without verification; only padding is never read."""
     truth, committed, n_silent = everything(in_memory), current(in_memory), 0
     torture.seed, n_flips = 2, figure(500, 20_000)
     for name, bit in data_bits(in_memory.files, n_flips, 2):

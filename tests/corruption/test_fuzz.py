@@ -1,16 +1,14 @@
-"""The fuzzer finds nothing in its first thousands of inputs, nor in the millions of the torture level."""
+"""The fuzzer finds nothing in thousands of inputs, or millions at the torture level."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.faults.fuzz_seeds import targets
 from support.faults.torture import figure
-from support.indexes.changes import environment
+from support.processes import run_python
 
 N_WORKERS = 2
 
@@ -25,13 +23,7 @@ def test_hostile_files_that_coverage_leads_to(tmp_path, torture):
     pytest.importorskip("atheris", reason="atheris is not installed", exc_type=ImportError)
     torture.seed, n_runs = 1, figure(20_000, 10_000_000)
     program = Path(__file__).with_name("fuzz.py")
-    done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), str(n_runs), str(N_WORKERS), str(torture.seed)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(program, tmp_path, n_runs, N_WORKERS, torture.seed, timeout_s=None)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     workers = [json.loads((tmp_path / f"runs-{number}").read_text()) for number in range(N_WORKERS)]
     for counts in workers:

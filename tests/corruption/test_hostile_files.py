@@ -1,4 +1,4 @@
-"""Files made to do harm, with checksums that are right all over: refused with a typed error, cheaply."""
+"""Malicious files with correct checksums are refused with a typed error, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from support.indexes.small_index import (
 from quarry.formats.errors import FormatError
 from quarry.formats.snapshot import check_files
 
-MAX_BYTES = 32 << 20  # that a reader may take before it refuses; the index has a tenth of a megabyte
-MAX_CPU_S = 1.0  # that a refusal may take
+MAX_BYTES = 32 << 20  # of a reader before it refuses a file; the index has 0.1 MB
+MAX_CPU_S = 1.0  # of a refusal
 N_VALUES = figure(1400, 100_000)
 N_BYTES = figure(600, 40_000)
 
@@ -63,7 +63,7 @@ def test_signing_again_is_no_change(directory):
 
 
 def entry(name, **changes):
-    """A change to what the table of contents says of a section."""
+    """Return a change of the table of contents' entry for a section."""
 
     def change(part):
         part.contents["sections"][name] |= changes
@@ -72,7 +72,7 @@ def entry(name, **changes):
 
 
 def place(name, other, by=0):
-    """A section moved to the place of another one."""
+    """Return a change that moves a section to the offset of another one."""
 
     def change(part):
         sections = part.contents["sections"]
@@ -168,7 +168,7 @@ def test_fields_of_a_segment(directory, name, value):
 
 
 def put(name, value, at=slice(None)):
-    """Other numbers in a section."""
+    """Return a change of values in a section."""
 
     def change(part):
         part.array(name)[at] = value
@@ -186,7 +186,7 @@ def reordered(name):
 
 
 def wrapped(name):
-    """Offsets that fall, but whose differences as signed numbers are all positive."""
+    """Return a change to decreasing offsets whose differences as signed numbers are all positive."""
 
     def change(part):
         offsets = part.array(name)
@@ -237,7 +237,7 @@ def test_numbers_in_a_segment(directory, change):
 
 
 def frame_of(inflated):
-    """A change that puts another frame in the place of the first documents' frames."""
+    """Return a change that replaces the frames of the first documents."""
 
     def change(part):
         packed = zstandard.ZstdCompressor(level=19).compress(inflated)
@@ -275,7 +275,7 @@ def test_frames_with_false_sizes(directory, change):
     try:
         with pytest.raises(FormatError, match=r"document|spans"):
             everything(directory)
-        assert tracemalloc.get_traced_memory()[1] < 160 << 20  # a document may be 64 MiB long
+        assert tracemalloc.get_traced_memory()[1] < 160 << 20  # a document may have 64 MiB
     finally:
         tracemalloc.stop()
 
@@ -283,7 +283,7 @@ def test_frames_with_false_sizes(directory, change):
 @pytest.mark.parametrize("name", ["coarse", "encode_codebook"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1.0])
 def test_numbers_in_a_quantizer(directory, name, value):
-    """Finite ones are refused too: the file is named by its content."""
+    """Finite values are refused too, because the file is named by its content."""
     harmed(directory, a_quantizer(directory), put(name, value, at=3))
 
 
@@ -313,7 +313,7 @@ def test_tombstones(directory, fields, deleted):
 
 
 def cheap_refusal(use, *arguments):
-    """A refusal, if it is one, within a second of work."""
+    """Return the refusal, if any, and check that it takes less than a second of CPU time."""
     started = time.process_time()
     found = refusal(use, *arguments)
     assert found is None or time.process_time() - started < MAX_CPU_S
@@ -321,7 +321,7 @@ def cheap_refusal(use, *arguments):
 
 
 def iterate_values(value, steps=()):
-    """The path of every value in nested maps and lists."""
+    """Yield the path of every value in nested maps and lists."""
     yield steps
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -338,7 +338,7 @@ POOL = [
 
 @pytest.mark.parametrize("suffix", ["MANIFEST", "seg", "del", "quant"])
 def test_any_value_in_the_place_of_any_other(sound, suffix, torture):
-    """Whatever a table of contents says: the index is read as before, or a FormatError says why not."""
+    """If any value of a table of contents is replaced, the index is read as before or a FormatError is raised."""
     files = contents(sound)
     name = sorted(name for name in files if suffix in name)[0]
     chance, n_refused = random.Random(suffix), 0
@@ -357,13 +357,13 @@ def test_any_value_in_the_place_of_any_other(sound, suffix, torture):
 
 
 def contents(directory):
-    """The files of the index by name."""
+    """Return the files of the index by name."""
     return {name: (directory.path / name).read_bytes() for name in current(directory).file_names()}
 
 
 @pytest.mark.parametrize("backend", ["auto", "exact", "scan"])
 def test_any_bytes_in_the_sections(sound, backend, torture):
-    """Random damage under right checksums: a search over it ends, with hits or with a FormatError."""
+    """A search over random bytes with correct checksums ends with hits or with a FormatError."""
     files, chance, n_refused = contents(sound), random.Random(backend), 0
 
     def change(part):

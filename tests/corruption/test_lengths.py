@@ -27,14 +27,14 @@ def refused(directory, path):
 
 
 def lengths(blob, chance):
-    """The shortest and longest lengths, those around the table of contents, and a sample of all others."""
+    """Return the smallest and largest lengths, those around the table of contents, and a sample of all others."""
     contents = int.from_bytes(blob[-64:-56], "little")
     near = {*range(0, 70, 7), *range(len(blob) - 70, len(blob), 7), *range(contents - 3, contents + 3)}
     return sorted(near | set(chance.sample(range(len(blob)), min(len(blob), N_LENGTHS))))
 
 
 def test_every_length_below_the_full_one(directory, torture):
-    """Exhaustive, file by file; the file gets shorter by one byte each time."""
+    """A file of any length below the full one is refused when it is opened."""
     committed = current(directory)
     for path, blob in files(directory):
         torture.add(lengths=len(blob))
@@ -70,7 +70,7 @@ def test_extended_files(directory, n_bytes):
 
 
 def test_a_page_that_was_never_written(directory):
-    """After a power loss a file may have its length and hold zeros."""
+    """A file that has its length but contains zeros, as after a power loss, is refused."""
     for path, blob in files(directory):
         for low in (0, len(blob) - 4096 if len(blob) > 4096 else 0, len(blob) - 64):
             path.write_bytes(blob[:low] + bytes(min(4096, len(blob) - low)) + blob[low + 4096 :])

@@ -1,4 +1,4 @@
-"""Sound files in the wrong place: swapped, stale, or of another index."""
+"""Valid files in the wrong place are refused: swapped, stale, or of another index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_any_file_under_the_name_of_any_other(directory):
 
 
 def test_an_older_file_under_the_name_of_a_newer(directory):
-    """A backup that restored one file: the same segment, before more documents were deleted."""
+    """Older tombstones of the same segment, as from a partly restored backup, are refused."""
     committed = current(directory)
     first = committed.segments[0]
     flags = Snapshot(directory).segments[0].deleted.copy()
@@ -53,7 +53,7 @@ def test_an_older_manifest_under_the_name_of_a_newer(directory):
 
 
 def test_files_of_another_build_of_the_same_documents(directory, tmp_path):
-    """Same bytes but for the random ids: nothing of one index passes for another's."""
+    """Files of another index with the same contents are refused, because their random ids differ."""
     (tmp_path / "other").mkdir()
     other = build(tmp_path / "other")
     mine, theirs = current(directory), current(other)

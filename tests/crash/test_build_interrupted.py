@@ -1,7 +1,7 @@
-"""Changes of an index that are killed or interrupted for real: at file operations, system calls, chosen moments.
+"""Changes of an index killed or interrupted by real signals: at file operations, system calls and chosen moments.
 
-pytest starts this file as a program of its own. It forks a child for each moment; the child sends itself the
-signal, the next child looks at what is left. Where strace is there, it kills whole processes at a system call.
+pytest runs this file as a separate program. It forks a child for each moment; the child sends itself the signal,
+and the next child checks what is left. If strace is installed, it kills whole processes at a system call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 from support.faults.torture import SHARE, figure
-from support.indexes.changes import CHANGES, NEW, check_recovery, environment, prepare, work
+from support.indexes.changes import CHANGES, NEW, check_recovery, prepare, work
+from support.processes import environment, run_python
 
 from quarry import engine
 from quarry.formats.container.directory import Directory, OutputFile
@@ -31,14 +32,16 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 ADDING = ("new", "overwrite", "commit")
 MOMENTS = ("first document", "middle", "training")
 FINISHED, FAILED = 0, 70
-STEP = 1 if SHARE >= 1 else 17  # from one struck operation to the next
+STEP = 1 if SHARE >= 1 else 17  # distance between the operations at which the signal is sent
 CALLS = "write,fsync,rename,unlink,ftruncate"
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 @pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)))
 def test_at_file_operations(tmp_path, number, change, name, torture):
-    """Each kind of change begins at another one; the next is `STEP` further on."""
+    """A change that is killed at a file operation leaves the old or the new index; start points vary with the
+    change.
+    """
     results = run_this_file("sweep", change, name, tmp_path, number % STEP + 1, STEP)
     torture.add(signals=sum(results["left"].values()))
     assert results["last"] > 30
@@ -54,7 +57,7 @@ def test_at_chosen_moments(tmp_path, change, name):
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not there")
 @pytest.mark.parametrize("change", ["commit", "merge"])
 def test_killed_at_a_system_call(tmp_path, change, torture):
-    """By the kernel, as the call is entered; the process has no part in it."""
+    """A process that the kernel kills at a system call leaves the old or the new index."""
     before = tmp_path / "before"
     run_this_file("prepare", change, "SIGKILL", before)
     moments = moments_of(traced(change, copied(before, tmp_path / "counted"), tmp_path, "")[1])
@@ -71,7 +74,7 @@ def test_killed_at_a_system_call(tmp_path, change, torture):
 
 
 def moments_of(log: list[str]) -> list[tuple[str, int]]:
-    """The calls of the main thread, in order, with their numbers: strace counts each kind by itself."""
+    """Return the system calls of the main thread in order, each with its number among those of the same name."""
     seen: Counter[str] = Counter()
     moments = []
     for line in log:
@@ -88,7 +91,7 @@ def copied(before: Path, path: Path) -> Path:
 
 
 def traced(change: str, path: Path, folder: Path, inject: str) -> tuple[bool, list[str]]:
-    """Make the change under strace: whether it was killed, and the calls it made."""
+    """Make the change under strace; return whether it was killed, and the calls it made."""
     log = folder / "strace"
     options = ["-f", "-qq", "-o", str(log), f"--trace={CALLS}"] + ([inject] if inject else [])
     command = [sys.executable, __file__, "work", change, "SIGKILL", str(path)]
@@ -102,19 +105,12 @@ def traced(change: str, path: Path, folder: Path, inject: str) -> tuple[bool, li
 
 
 def run_this_file(*arguments: object) -> dict:
-    found = subprocess.run(
-        [sys.executable, __file__, *map(str, arguments)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=3000,
-    )
+    found = run_python(__file__, *arguments, timeout_s=3000)
     assert found.returncode == 0, found.stderr[-4000:]
     return json.loads(found.stdout or "{}")
 
 
-# The program. It does the work once before it forks, so that its children find all libraries imported.
+# The program makes the change once before it forks, so that its children have all libraries imported.
 
 
 def documents(moment: str, strike: Callable[[], None]) -> Iterator[dict[str, str]]:
@@ -125,7 +121,7 @@ def documents(moment: str, strike: Callable[[], None]) -> Iterator[dict[str, str
 
 
 class Striker:
-    """Sends this process a signal at its n-th file operation within a folder (half of a write is one too)."""
+    """Sends this process a signal at its n-th file operation within a folder; half a write counts as one."""
 
     def __init__(self, folder: Path, n: int, signal_number: int) -> None:
         self._folder = str(folder)
@@ -163,7 +159,7 @@ class Striker:
 
 
 def in_child(action: Callable[[], object]) -> int:
-    """Its wait status; an error is printed."""
+    """Run an action in a child process, print its error, and return its wait status."""
     child = os.fork()
     if child == 0:
         try:
@@ -176,7 +172,9 @@ def in_child(action: Callable[[], object]) -> int:
 
 
 def interrupted(action: Callable[[], None], path: Path) -> None:
-    """An interrupt that arrives as an exception must say what is left; then die of it, as Python would."""
+    """Check that the notes of a `KeyboardInterrupt` name the state of the index, then die of the signal as Python
+    does.
+    """
     try:
         action()
     except KeyboardInterrupt as error:
@@ -192,7 +190,7 @@ def interrupted(action: Callable[[], None], path: Path) -> None:
 
 
 def strike_and_check(change: str, signal_number: int, path: Path, action: Callable[[], None]) -> str | None:
-    """The state that is left, or None if the action finished before the signal came."""
+    """Return the state of the index after the signal, or None if the action finished before it."""
     status = in_child(lambda: interrupted(action, path))
     if status == FINISHED:
         return None
@@ -209,7 +207,7 @@ def strike_and_check(change: str, signal_number: int, path: Path, action: Callab
 
 
 def sweep(change: str, signal_number: int, base: Path, first: str, step: str) -> dict:
-    """At file operation `first` and every `step` from there on, until the work is done before the signal comes."""
+    """Send the signal at file operation `first` and at every `step`-th one after it, until the change finishes."""
     left = {"old": 0, "new": 0}
     before = base / "before"
     assert in_child(lambda: prepare(change, before)) == FINISHED
@@ -260,7 +258,7 @@ def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
 
 
 def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
-    """The work of the program."""
+    """Run one mode of the program."""
     if mode == "prepare":
         prepare(change, base)
     elif mode == "work":
@@ -276,5 +274,5 @@ def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
 if __name__ == "__main__":
     import quarry.engine.quantization.training
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever who started the tests does about it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore the signal
     json.dump(main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:]), sys.stdout)

@@ -1,7 +1,7 @@
 """Builds of several processes into one folder: at most one succeeds, and the others do not affect it.
 
-The first tests run a second build at each system call of a first one. In the others pytest starts this file as a
-program of its own, which forks builds of different lengths, some of which fail or are killed.
+The first tests run a second build at each system call of a first one. For the others pytest runs this file as a
+separate program, which forks builds of different lengths, some of which fail or are killed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -23,7 +22,8 @@ from pathlib import Path
 import pytest
 from support.faults.system_calls import SystemCalls
 from support.faults.torture import figure
-from support.indexes.changes import environment, options, stray_files
+from support.indexes.changes import options, stray_files
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine, IndexExists, IndexLocked, IndexNotFound, QuarryError
@@ -42,7 +42,7 @@ class Broken(Exception):
 
 
 class Interrupted(SystemCalls):
-    """Before the n-th call something else happens."""
+    """Runs `act` before the n-th system call."""
 
     def __init__(self, moment: int, act: Callable[[], None]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def broken_texts(name: str) -> Iterator[dict[str, str]]:
 
 
 def outcome(path: Path, name: str, *, is_broken: bool) -> str:
-    """Build; "built", or the name of the error."""
+    """Build an index; return "built" or the name of the error."""
     try:
         engine.build(broken_texts(name) if is_broken else texts(name, 3), path, **options())
     except (QuarryError, Broken) as error:
@@ -78,7 +78,7 @@ def outcome(path: Path, name: str, *, is_broken: bool) -> str:
 
 
 def owner(path: Path) -> str | None:
-    """The name in all documents of an index that has every byte it should have; None if there is no index."""
+    """Return the common prefix of all ids of a complete index, or None if there is no index."""
     try:
         with Engine.open(path) as index:
             n = index.verify().n_documents
@@ -127,7 +127,7 @@ def build_second(path: Path, broken: str) -> str:
 
 
 def test_a_lost_lock_file_is_not_deleted(tmp_path):
-    """The lock file is deleted under a build that then fails: what another writer put there stays."""
+    """A failed build whose lock file was deleted leaves the lock file of another writer in place."""
     path = tmp_path / "index"
 
     def deleting():
@@ -145,7 +145,7 @@ def test_a_lost_lock_file_is_not_deleted(tmp_path):
 
 
 def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
-    """A build makes the folder anew as often as others delete it before it has the lock, but not for ever."""
+    """A build recreates a folder that others delete before it is locked, and gives up after many attempts."""
     path, left = tmp_path / "above" / "index", [5]
     real = build_folder.WriteLock
 
@@ -166,17 +166,12 @@ def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
 
 
 def test_many_rounds(tmp_path, torture):
-    """Two to four processes each, of different lengths; in some rounds builds fail, are killed, or overwrite."""
+    """Concurrent builds by two to four processes, of which some fail, are killed or overwrite, leave one valid
+    index.
+    """
     n_rounds = figure(*ROUNDS)
     seed = int.from_bytes(os.urandom(4), "little")
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path), str(n_rounds), str(seed)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120 + 10 * n_rounds,
-    )
+    done = run_python(__file__, tmp_path, n_rounds, seed, timeout_s=120 + 10 * n_rounds)
     assert done.returncode == 0, f"seed {seed}: {(done.stdout + done.stderr)[-4000:]}"
     counts = json.loads(done.stdout)
     torture.add(rounds=n_rounds, **counts)
@@ -184,11 +179,11 @@ def test_many_rounds(tmp_path, torture):
     assert counts["IndexLocked"] > n_rounds // 10
 
 
-# The program.
+# The program that the tests run.
 
 
 def lasting_texts(name: str, chance: random.Random, end: str) -> Iterator[dict[str, str]]:
-    """A few documents or many, some of which take their time; in the end, or before, something may happen."""
+    """Yield a few documents or many, some after a delay; fail or be killed at one of them if `end` says so."""
     n = chance.choice([1, 1, 5, 40])
     strike = chance.randrange(n) if end != "good" else n
     for number, document in enumerate(texts(name, n)):
@@ -202,7 +197,7 @@ def lasting_texts(name: str, chance: random.Random, end: str) -> Iterator[dict[s
 
 
 def build_in_child(path: Path, log: Path, name: str, end: str, overwrite: bool, seed: int, begin: float) -> int:
-    """Fork a build; it begins at a moment of the monotonic clock. Its process id."""
+    """Fork a build that begins at a moment of the monotonic clock; return its process id."""
     child = os.fork()
     if child:
         return child
@@ -221,7 +216,7 @@ def build_in_child(path: Path, log: Path, name: str, end: str, overwrite: bool, 
 
 
 def play(folder: Path, chance: random.Random) -> Counter[str]:
-    """One round: how the builds ended, after a look at what they left."""
+    """Run one round of builds, check what they leave, and return how they ended."""
     kind, overwrite = chance.choice(FOLDERS), chance.random() < 0.25
     path = folder / "above" / "index" if "above" in kind else folder / "index"
     if kind not in {"missing", "missing, and the one above"}:
@@ -260,7 +255,7 @@ def play(folder: Path, chance: random.Random) -> Counter[str]:
 
 
 def check(path: Path, kind: str, overwrite: bool, ends: dict[str, str], outcomes: dict[str, str]) -> None:
-    """Whether that many builds succeeded as can, and what they left is the work of one of them, or nothing."""
+    """Check that the possible number of builds succeeded, and that the index is that of one of them or missing."""
     context = f"{kind}, overwrite={overwrite}: {ends}, {outcomes}"
     built = {name for name, each in outcomes.items() if each == "built"}
     assert all(ends[name] == "good" for name in built), context
@@ -292,9 +287,9 @@ def check(path: Path, kind: str, overwrite: bool, ends: dict[str, str], outcomes
 
 
 def main(folder: Path, n_rounds: int, seed: int) -> None:
-    """Play; how the builds ended goes to standard output."""
+    """Run all rounds, and print how often each outcome occurred."""
     chance, counts = random.Random(seed), Counter[str]()
-    engine.build(texts("a", 2), folder / "first", **options())  # so that the children find all libraries imported
+    engine.build(texts("a", 2), folder / "first", **options())  # so that the children have all libraries imported
     assert owner(folder / "first") == "a"
     for number in range(n_rounds):
         (folder / str(number)).mkdir()

@@ -1,7 +1,7 @@
-"""The interpreter ends, in every way, while an index is in any state: in order, and the index is whole.
+"""The interpreter exits in every way while an index is in any state: it exits cleanly and the index is intact.
 
-pytest starts this file as a program of its own, once for each pair. Work that is under way at the end goes on in a
-daemon thread, which the interpreter stops wherever it is; a merge in the background is waited for.
+pytest runs this file as a separate program, once for each pair. Work in progress at exit continues in a daemon
+thread, which the interpreter stops at any point; a background merge is awaited.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -30,12 +29,12 @@ from support.indexes.changes import (
     SMALL_MERGED_OFTEN,
     content,
     documents,
-    environment,
     options,
     prepare,
     stray_files,
     work,
 )
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
@@ -46,9 +45,9 @@ from quarry.engine.representation.kmeans import KMeans
 
 REPEATS = (1, 12)
 open_index = partial(changes.open_index, thresholds=SMALL_MERGED_OFTEN)
-kept: list[object] = []  # what a state holds on to until the interpreter goes
+kept: list[object] = []  # objects that must live until the interpreter exits
 
-# States: each is brought about in an index that is there, and returns what is used in the end.
+# States: each function brings an existing index into a state and returns the open engine.
 
 
 def is_open(path: Path) -> engine.Engine:
@@ -74,7 +73,7 @@ def was_closed(path: Path) -> engine.Engine:
 
 
 def met_an_error(path: Path) -> engine.Engine:
-    """Errors that are kept hold on to all that their frames had."""
+    """Keep errors whose tracebacks refer to the frames of the failed calls."""
     index = open_index(path, writable=True)
     for act in (
         lambda: index.add([*documents(NEW), {"id": "x", "text": ""}]),
@@ -90,7 +89,7 @@ def met_an_error(path: Path) -> engine.Engine:
 
 
 def is_half_read(path: Path) -> engine.Engine:
-    """Iterators that are not read to their end."""
+    """Keep iterators that are not exhausted."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
     how = DocumentEncoder(index._writer._encoder, KMeans(2), Analyzer("english"))
@@ -109,7 +108,7 @@ def is_merging(path: Path) -> engine.Engine:
 
 
 def under_way(act: Callable[[engine.Engine], object], *, writable: bool) -> Callable[[Path], engine.Engine]:
-    """A state in which a daemon thread does something again and again."""
+    """Return a state in which a daemon thread repeats an action."""
 
     def begin(path: Path) -> engine.Engine:
         index = open_index(path, writable=writable)
@@ -120,7 +119,7 @@ def under_way(act: Callable[[engine.Engine], object], *, writable: bool) -> Call
                 has_begun.set()
                 try:
                     act(index)
-                except (IndexClosed, RuntimeError):  # by the end, or by Python: no work is begun any more
+                except (IndexClosed, RuntimeError):  # raised when the interpreter exits: no new work is accepted
                     if threading.main_thread().is_alive():
                         raise
 
@@ -164,7 +163,7 @@ STATES: dict[str, Callable[[Path], engine.Engine]] = {
     },
 }
 
-# Ends: each is given the index, and never returns, or lets the program come to its last line.
+# Ends: each function gets the open engine, and ends the program or returns so that it ends by itself.
 
 
 def returns(index: engine.Engine) -> None:
@@ -198,14 +197,14 @@ def searches_at_exit(index: engine.Engine) -> None:
     atexit.register(lambda: index.search("old text1", k=3))
 
 
-def lets_go(index: engine.Engine) -> None:
-    """A cycle, which only the last collection of garbage finds."""
+def leaves_a_cycle(index: engine.Engine) -> None:
+    """Leave a reference cycle that only the last garbage collection frees."""
     cycle: list[object] = [index]
     cycle.append(cycle)
 
 
 def forks(index: engine.Engine) -> None:
-    """The child ends first, in good order."""
+    """Fork a child that exits normally before its parent."""
     kept.append(index)
     child = os.fork()
     if child:
@@ -220,13 +219,13 @@ ENDS: dict[str, tuple[Callable[[engine.Engine], None], int]] = {
     "leaves at once": (leaves_at_once, 4),
     "closes at exit": (closes_at_exit, 0),
     "searches at exit": (searches_at_exit, 0),
-    "lets go": (lets_go, 0),
+    "leaves a cycle": (leaves_a_cycle, 0),
     **({"forks": (forks, 0)} if hasattr(os, "fork") else {}),
 }
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All of them in a long run; else each state with one end, and each end with a state."""
+    """Return all pairs at the torture level; otherwise each state with one end."""
     if SHARE:
         return list(itertools.product(STATES, ENDS))
     return [(state, list(ENDS)[number % len(ENDS)]) for number, state in enumerate(STATES)]
@@ -238,14 +237,8 @@ def test_the_interpreter_ends(state, end, tmp_path, torture):
     for number in range(figure(*REPEATS)):
         path = tmp_path / str(number) / "index"
         prepare("commit", path)
-        done = subprocess.run(
-            [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", __file__, str(path), state, end],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        options = ("-X", "dev", "-W", "ignore::DeprecationWarning")
+        done = run_python(*options, __file__, path, state, end, timeout_s=120)
         assert (done.returncode, done.stderr) == (ENDS[end][1], ""), f"{state}, {end}: {done.stderr[-3000:]}"
         found = content(path)
         assert found in possible(state), f"{state}, {end}: {sorted(found)}"
@@ -258,7 +251,7 @@ def test_the_interpreter_ends(state, end, tmp_path, torture):
 
 
 def possible(state: str) -> list[dict[str, str]]:
-    """What the index may hold when the interpreter has ended."""
+    """Return the contents that the index may have after the interpreter has exited."""
     changed = {key: text for key, text in OLD.items() if key not in DELETED} | NEW
     if state == "merging in the background":
         return [OLD | NEW]
@@ -272,5 +265,5 @@ def main(path: Path, state: str, end: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.disable()  # what was added and not committed is forgotten, and the log says so
+    logging.disable()  # uncommitted additions are discarded, which is logged
     main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,6 +1,7 @@
-"""Changes that stop, or meet an error of the system, at every single call about a file.
+"""Changes that are killed, or meet a system error, at every single system call about a file.
 
-The process goes on here, only its calls have no effect any more; `test_build_interrupted.py` has real kills.
+The process continues here, but its calls have no effect any more; `test_build_interrupted.py` kills real
+processes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SPILLING = replace(SMALL, writing=WriterLimits(section_bytes=1024, posting_bytes
 
 @pytest.fixture
 def fresh(tmp_path):
-    """A function: change -> the folder of an index as it is before, another one each time."""
+    """Return a function that makes a new copy of the index on which a change starts."""
     numbers = itertools.count()
 
     def make(change):
@@ -62,7 +63,7 @@ def fresh(tmp_path):
 
 
 def killed(change, path, moment):
-    """Make the change, and be killed on the way; whether it was."""
+    """Make the change, killed at call `moment`; return whether it was killed."""
     calls = KilledAt(moment)
     with calls.installed():
         try:
@@ -85,12 +86,12 @@ def test_killed_at_every_call(change, fresh, torture):
         shutil.rmtree(path.parent)
     torture.add(kills=moment - 1)
     assert left["old"] > 10
-    assert left["new"] > 0 or change in {"new", "graphs"}  # in the others old files are collected in the end
+    assert left["new"] > 0 or change in {"new", "graphs"}  # all other changes end with the deletion of old files
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_killed_again_and_again_while_recovering(change, fresh, torture):
-    """Each attempt gets as far as the n-th call and leaves its remains to the next."""
+    """Recovery succeeds after a series of attempts, each of which is killed one call later than the one before."""
     path, n_kills = fresh(change), 0
     for moment in itertools.count(1):
         if not killed(change, path, moment):
@@ -115,7 +116,7 @@ ERRORS = {
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_error_at_every_call(change, error, fresh, torture):
-    """A typed error, the last commit intact, what was written is gone; and once the system is well, it works."""
+    """An error at any call is typed, keeps the last commit, deletes new files, and lets the change be repeated."""
     n_failed = 0
     for path, calls in failing_calls(change, error, fresh):
         with calls.installed():
@@ -134,7 +135,7 @@ def test_an_error_at_every_call(change, error, fresh, torture):
 
 
 def failing_calls(change, error, fresh):
-    """A folder of its own, and calls of which the first fails, the second, ... until none is left to fail."""
+    """Yield a new index and system calls of which the n-th fails, for n from 1 until no call fails."""
     number, kinds, lasting = ERRORS[error]
     for moment in itertools.count(1):
         path, calls = fresh(change), FailsAt(moment, number, kinds, lasting)
@@ -146,17 +147,17 @@ def failing_calls(change, error, fresh):
 
 def check_failure(change, path, failed, problem, number):
     state = state_of(change, path)
-    if problem is None:  # some failures harm nothing: of deleting, of closing a file that was read
+    if problem is None:  # some failures are harmless: of deletions, and of closing a file that was read
         assert state == "new", failed
     elif isinstance(problem, CommitFailed):
         assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
         assert state == "old", failed
     elif isinstance(problem, MergeFailed):
         assert not stray_files(path), f"{failed}: left behind {stray_files(path)}"
-        assert change in {*MERGES, "graphs"} or state == "new", failed  # of several those before it stand
+        assert change in {*MERGES, "graphs"} or state == "new", failed  # finished merges are kept
     elif isinstance(problem, (DurabilityUnknown, IndexClosed)):
         assert state == "new", failed
-    else:  # before the change, or in reading after it
+    else:  # an error before the change, or while reading after it
         assert isinstance(problem, AccessFailed), f"{failed}: {problem!r}"
         assert problem.errno == number, failed
         assert not failed.startswith(("write ", "rename ")), failed
@@ -168,7 +169,7 @@ def check_failure(change, path, failed, problem, number):
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("change", ["commit", "delete", "background merge"])
 def test_nothing_collected_is_lost(change, error, fresh, torture):
-    """A commit, or an addition, that failed is made by the same writer once the system is well."""
+    """A commit or addition that failed can be repeated by the same writer after the error is gone."""
     n_failed = n_retried = 0
     for path, calls in failing_calls(change, error, fresh):
         with calls.installed():
@@ -185,9 +186,8 @@ def test_nothing_collected_is_lost(change, error, fresh, torture):
 
 
 def persist(change, path, calls):
-    """Make the change, each part of it a second time if it fails; what the first failure was, None without one.
-
-    The system is well before the second time.
+    """Make the change, and repeat each part that fails without errors of the system; return the first failure or
+    None.
     """
     problem = None
     try:

@@ -1,15 +1,14 @@
-"""The interpreter exits while daemon threads are at work: in good order, without a word, and soon."""
+"""The interpreter exits cleanly, silently and soon while daemon threads are at work."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 from support.faults.torture import figure
-from support.indexes.changes import environment
+from support.processes import run_python
 
 from quarry.engine import Engine
 
@@ -27,7 +26,7 @@ WORK = {
 
 
 def ended(work: str, path: object, first: str = "") -> subprocess.CompletedProcess[str]:
-    """Run four daemon threads that work in a loop, and end the interpreter meanwhile."""
+    """Run four daemon threads that work in a loop, and exit the interpreter meanwhile."""
     script = f"""{first}
 import random, threading, time
 from quarry import engine
@@ -51,9 +50,7 @@ for event in begun:
     event.wait()
 time.sleep(random.random() / 20)
 """
-    return subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False, timeout=300
-    )
+    return run_python("-c", script)
 
 
 @pytest.mark.parametrize("what", WORK)
@@ -69,7 +66,7 @@ def test_daemon_threads_work(tmp_path, small_index, what, torture):
 
 
 def test_the_exiting_thread_may_still_use_an_index(tmp_path, small_index):
-    """Nothing that the waiting threads hold is in its way."""
+    """An exit handler that runs while other threads wait can still search and change the index."""
     shutil.copytree(small_index, tmp_path / "index")
     first = """
 import atexit
@@ -83,15 +80,8 @@ def use():  # after what was registered later: after the gate is closed
 
 
 def run(script: str) -> tuple[int, str, str]:
-    """What a script that uses a gate of its own ends with."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _GATE + script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    """Run a script with its own exit gate; return its exit status, output and errors."""
+    done = run_python("-W", "ignore::DeprecationWarning", "-c", _GATE + script, timeout_s=60)
     return done.returncode, done.stdout, done.stderr
 
 

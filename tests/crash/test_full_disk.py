@@ -1,4 +1,4 @@
-"""A writer on a disk that is full now and then: whatever fails, nothing that was collected is lost."""
+"""A writer on a disk that is full at random moments loses nothing that was added."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders 
 
 IDS = [f"d{number}" for number in range(40)]
 SEED = random.SystemRandom().randrange(1 << 32) if SHARE else 0
-LIMITS = WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512)  # spill with every document
+LIMITS = WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512)  # every document spills
 THRESHOLDS = replace(SMALL, merging=OFTEN, writing=LIMITS)
 open_index, options = partial(changes.open_index, thresholds=THRESHOLDS), partial(changes.options, THRESHOLDS)
 
 
 @pytest.fixture(autouse=True)
 def silent():
-    logging.disable(logging.CRITICAL)  # of every merge that fails
+    logging.disable(logging.CRITICAL)  # silence the log of failed merges
     yield
     logging.disable(logging.NOTSET)
 
 
 class Unsteady(SystemCalls):
-    """Each call that needs room fails with some probability."""
+    """Fails each call that needs disk space with some probability."""
 
     def __init__(self, generator, rate):
         super().__init__()
@@ -53,14 +53,14 @@ class Unsteady(SystemCalls):
 
 
 class Writer:
-    """Makes changes, and remembers what there should be."""
+    """Makes changes and keeps the expected contents."""
 
     def __init__(self, index, texts):
         self.index, self.committed, self.collected, self.n_raised = index, dict(texts), dict(texts), 0
 
     def add(self, doc_id, text):
         self.try_it(lambda: self.index.add([{"id": doc_id, "text": text}]))
-        self.collected[doc_id] = text  # whether or not there was room for more behind it
+        self.collected[doc_id] = text  # also if the disk was full during the spill after it
 
     def delete(self, doc_id):
         assert self.index.delete(doc_id) == (doc_id in self.collected)
@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
             for step in range(120):
                 change(writer, generator, f"text{generator.randrange(1000)} {step}")
             calls.rate = 0.0
-            while writer.try_it(writer.index.commit):  # failures in the background are raised here
+            while writer.try_it(writer.index.commit):  # failures of background merges are raised here
                 pass
             writer.try_it(writer.index.close)
             check(path, writer.collected, SEED + number)
@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
 
 
 def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
-    """Each has documents of its own; a commit of one, or a merge in the background, may fail under the others."""
+    """Threads with documents of their own lose none, although commits and merges of the other threads may fail."""
     torture.seed = SEED
     for number in range(figure(6, 1500)):
         seed = SEED + number
@@ -116,7 +116,7 @@ def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
                 texts = list(pool.map(lambda thread: on_a_thread(index, seed, thread), range(3)))  # noqa: B023
                 calls.rate = 0.0
                 last = Writer(index, {})
-                last.try_it(lambda: wait_for_merges(index))  # of one that failed before, which close would raise
+                last.try_it(lambda: wait_for_merges(index))  # raises earlier failures before close does
                 while last.try_it(index.commit):
                     pass
             check(path, {key: text for part in texts for key, text in part.items()}, seed)
@@ -125,7 +125,7 @@ def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
 
 
 def on_a_thread(index, seed, thread):
-    """Random changes of every third document; what is collected of them in the end."""
+    """Change a third of the documents at random; return their expected texts."""
     generator = random.Random(3 * seed + thread)
     mine = IDS[thread::3]
     writer = Writer(index, dict.fromkeys(set(mine) & set(IDS[:5]), "first"))

@@ -1,18 +1,16 @@
-"""Garbage is collected at any allocation, in any thread, under any lock: what is collected waits for no thread.
+"""Finalizers run by the garbage collector, at any allocation, in any thread and under any lock, wait for no
+thread.
 
-Each script leaves an error behind that only the garbage collector can free, with all that its traceback holds, and
-has it collected at a bad moment. If something there waited for a thread, the script would hang, or say on standard
-error that an exception was ignored.
+Each script leaves an error that only the garbage collector can free, with everything its traceback refers to, and
+starts a collection at a critical moment. If a finalizer waited for a thread, the script would hang, or report an
+ignored exception on standard error.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from support.indexes.changes import environment
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 
@@ -43,7 +41,7 @@ def leave_error(index):
 """
 
 MOMENTS = {
-    # CPython 3.11 and 3.12 allocate while they hold it; later versions have no such lock in Python.
+    # CPython 3.11 and 3.12 allocate memory under this lock; later versions have no such lock in Python.
     "under the lock of starting threads": """
         for _ in range(10):
             leave_error(index)
@@ -74,7 +72,7 @@ MOMENTS = {
 
 @pytest.fixture
 def path(tmp_path):
-    """An index that the scripts' encoder can open."""
+    """Build an index that the scripts' encoder can open."""
     engine.build(["one text"], tmp_path / "index", encoder=WordEncoder(dim=16))
     return tmp_path / "index"
 
@@ -86,12 +84,5 @@ with Engine.open(Path({str(path)!r}), writable=True, encoder=encoder, threads=4)
     if True:{MOMENTS[moment]}
     index.rollback()
 """
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-X", "dev", "-c", script, timeout_s=120)
     assert (done.returncode, done.stderr) == (0, "")

@@ -29,7 +29,7 @@ def embedding_threads():
 
 
 def interrupted_add(path, encoder, interrupt):
-    """Add documents; once it is interrupted add them again, with the same writer if it is still open."""
+    """Add documents; after an interrupt add them again, with the same writer if it is still open."""
     with Engine.open(path, writable=True, encoder=encoder) as index:
         try:
             with interrupt.installed():
@@ -48,7 +48,7 @@ def interrupted_add(path, encoder, interrupt):
         index.commit()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a __del__ is passed over
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # errors in __del__ are ignored
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_interrupted_at_any_step(tmp_path, in_flight):
     encoder = encoder_of(EmbeddingFunction(8), in_flight)
@@ -74,7 +74,7 @@ def test_interrupted_at_any_step(tmp_path, in_flight):
 
 
 def test_an_interrupted_call_ends_the_add_and_keeps_what_came_before(tmp_path):
-    """The call is made on the thread that adds documents, so that Ctrl-C reaches it."""
+    """The function is called on the thread that adds documents, so that Ctrl-C interrupts it."""
 
     def interrupt(number, texts):
         if number == 6:

@@ -1,4 +1,4 @@
-"""Ctrl-C between any two steps of a writer: the index is the old or the new one, and stays whole."""
+"""Ctrl-C between any two steps of a writer leaves the old or the new index, and the change can be repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ open_index = partial(changes.open_index, thresholds=THRESHOLDS)
 
 
 def make(change, index):
-    index._writer._is_automatic = False  # a merge in the background would end it differently each time
+    index._writer._is_automatic = False  # background merges would make runs differ
     if change == "merge":
         index.merge()
         return
@@ -48,7 +48,7 @@ def make(change, index):
 
 
 def interrupted(change, path, interrupt):
-    """Make the change; once it is interrupted make it again, with the same writer if it is still open."""
+    """Make the change; after an interrupt repeat it, with the same writer if it is still open."""
     with open_index(path, writable=True) as index:
         try:
             with interrupt.installed():
@@ -65,7 +65,7 @@ def interrupted(change, path, interrupt):
         make(change, index)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a __del__ is passed over
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # errors in __del__ are ignored
 @pytest.mark.parametrize(("files", "usual", "full"), [(CORE, 50, 1500), (WHOLE, 25, 4000)], ids=["core", "whole"])
 @pytest.mark.parametrize("change", ["commit", "merge"])
 def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):

@@ -1,4 +1,4 @@
-"""How an open index begins and ends: read-only media, deleted folders and locks, exits, descriptors."""
+"""Opening and closing an index: read-only media, deleted folders and locks, exits, file descriptors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from support.indexes.changes import (
     OLD,
     content,
     documents,
-    environment,
     open_index,
     options,
     prepare,
@@ -22,6 +21,7 @@ from support.indexes.changes import (
 )
 from support.indexes.format_samples import n_descriptors, preamble
 from support.indexes.small_index import Container
+from support.processes import environment, run_python
 
 from quarry import engine
 from quarry.engine import AccessFailed, Engine, FormatTooNew, IndexClosed, IndexLocked, IndexNotFound
@@ -31,7 +31,7 @@ from quarry.formats.write_lock import LOCK_NAME
 
 @pytest.fixture
 def path(tmp_path):
-    """An index of two segments with tombstones, a quantizer and codes."""
+    """Create an index of two segments with tombstones, a quantizer and codes."""
     prepare("commit", tmp_path / "index")
     return tmp_path / "index"
 
@@ -42,7 +42,7 @@ def names(path):
 
 class TestReadOnly:
     def test_a_reader_changes_nothing(self, path):
-        """Whatever it does, no call is made that a read-only medium would refuse."""
+        """A reader makes no system call that a read-only file system refuses."""
         medium, before = ReadOnlyMedium(), names(path)
         with medium.installed(), open_index(path) as index:
             for mode in ("dense", "lexical", "hybrid"):
@@ -83,7 +83,7 @@ class TestReadOnly:
 
 class TestDeleted:
     def test_a_folder_that_is_deleted_under_a_reader(self, path):
-        """What is open stays readable; anything that needs the folder says that it is gone."""
+        """Open files stay readable, and calls that need the deleted folder raise `IndexNotFound`."""
         with open_index(path) as index:
             shutil.rmtree(path)
             assert len(index.search("old text3", k=3)) == 3
@@ -101,7 +101,9 @@ class TestDeleted:
                 index.commit()
 
     def test_a_lock_file_that_is_deleted_under_a_writer(self, path):
-        """There may be another writer now: the first one neither commits nor deletes anything."""
+        """A writer whose lock file was deleted neither commits nor deletes files, because another writer may be
+        active.
+        """
         with open_index(path, writable=True) as first:
             first.add(documents(NEW))
             (path / LOCK_NAME).unlink()
@@ -126,7 +128,7 @@ class TestDeleted:
 
 
 def test_features_that_a_writer_must_know(path):
-    """Readable, not writable, and the lock is free again; a build may replace it."""
+    """An index with unknown features can be read and replaced but not changed, and its lock is released."""
     (name,) = (name for name in names(path) if name.startswith("MANIFEST"))
     part = Container(path / name)
     part.head = preamble(FileKind.MANIFEST, writer=4, file_id=part.file_id)
@@ -161,20 +163,13 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_the_interpreter_ends(path, end):
-    """In good order and without a word; the next writer finds nothing but what was committed."""
+    """The interpreter exits cleanly without output, and the next writer finds only what was committed."""
     script = (
         "from support.indexes.changes import open_index; from pathlib import Path\n"
         f"index = open_index(Path({str(path)!r}), writable=True)\n"
         "index.search('old text3', k=3)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", script + ENDS[end]],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_python("-X", "dev", "-W", "ignore::DeprecationWarning", "-c", script + ENDS[end], timeout_s=60)
     assert (done.returncode, done.stderr) == (0, "")
     with open_index(path, writable=True) as index:
         assert len(index) == len(OLD)
@@ -182,19 +177,19 @@ def test_the_interpreter_ends(path, end):
 
 
 def test_descriptors(path):
-    """At most one for each segment; none is left after an end, a failed open, or commits."""
+    """An open index holds one descriptor per segment and releases all when it is closed or cannot be opened."""
     before = n_descriptors()
     with open_index(path) as index:
         index.search("old text1", k=3)
         assert n_descriptors() - before <= 2
     assert n_descriptors() == before
     with open_index(path, writable=True) as index:
-        for number in range(4):  # too few to be merged
+        for number in range(4):  # too few segments for a merge
             index.add([f"more {number}"])
             index.commit()
             index.search("more", k=3)
         n_segments = sum(name.endswith(".seg") for name in names(path))
-        assert n_descriptors() - before <= 2 * n_segments + 1  # the lock; reader and writer map a segment each
+        assert n_descriptors() - before <= 2 * n_segments + 1  # the lock, and each segment for reader and writer
     assert n_descriptors() == before
     for name in sorted(names(path)):
         if name != LOCK_NAME:

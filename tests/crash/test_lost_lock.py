@@ -1,4 +1,4 @@
-"""The lock file is deleted, and a second writer commits while the first one is at work: what it commits stays."""
+"""If the lock file is deleted and a second writer commits while the first one is at work, its commit is kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Overtaken(SystemCalls):
-    """Before the n-th call something else happens; the one `failing` calls later fails."""
+    """Runs `act` before the n-th call, and fails the call that comes `failing` calls later."""
 
     def __init__(self, moment, act, failing):
         super().__init__()
@@ -43,7 +43,7 @@ class Overtaken(SystemCalls):
 
 @pytest.mark.parametrize("failing", [None, 5])
 def test_another_writer_at_every_call(failing, tmp_path, torture):
-    """Both add the same documents, so that they train the same quantizer."""
+    """The commit of a second writer is kept; both add the same documents, to train the same quantizer."""
     before, path = tmp_path / "before", tmp_path / "index"
     with SystemCalls().installed():
         prepare("commit", before)

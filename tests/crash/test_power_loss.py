@@ -1,4 +1,4 @@
-"""Power losses at any moment of random histories: what was committed is there, and whatever is there is whole."""
+"""Power losses at any moment of random histories keep every commit and leave an intact index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ options = partial(changes.options, SMALL_MERGED_OFTEN)
 
 
 def content(directory: Directory) -> Texts:
-    """Every live document, with every byte of the index checked; nothing if there is no index."""
+    """Return all live documents after checking every byte of the index, or nothing if there is no index."""
     try:
         snapshot = Snapshot(directory)
     except IndexNotFound:
@@ -45,12 +45,11 @@ def content(directory: Directory) -> Texts:
 
 @dataclass
 class History:
-    """Random changes of an index, recorded.
+    """Makes random changes of an index and records them.
 
     Attributes:
-        states: what the index held or was to hold, one after the other.
-        calls: the calls of the system, with the marks "begin n" and "done n": state n is being committed, is
-            committed.
+        states: the contents of the index, one for each commit.
+        calls: the system calls, with the marks "begin n" and "done n" around the commit of state n.
     """
 
     path: Path
@@ -76,12 +75,12 @@ class History:
         self.commit(texts, lambda: engine.build(documents(texts), self.path, overwrite=True, **options()))
 
     def texts(self, n_max: int) -> Texts:
-        """New documents, and new texts of old ones."""
+        """Return texts for a random set of new and existing documents."""
         numbers = self.chance.sample(range(40), self.chance.randint(1, n_max))
         return {f"d{number}": f"text {self.chance.randrange(10**6)}" for number in numbers}
 
     def write(self, n_steps: int) -> int:
-        """A writer opens, works and closes; how many steps it took."""
+        """Open a writer, make random changes and close it; return the number of steps."""
         with open_index(self.path, writable=True) as index:
             assert stray_files(self.path) == set()
             pending = dict(self.states[-1])
@@ -115,7 +114,7 @@ class History:
 
 
 def allowed(states: list[Texts], events: list[Event]) -> list[Texts]:
-    """What may be found after these events: the last state that is certain, and what was being committed."""
+    """Return the states allowed after these events: the last durable one, and those being committed."""
     last, begun = 0, 0
     for event in events:
         if event.kind == "mark":
@@ -125,7 +124,7 @@ def allowed(states: list[Texts], events: list[Event]) -> list[Texts]:
 
 
 def store(files: dict[str, bytes], path: Path) -> None:
-    """Make the folder hold just these files."""
+    """Replace the contents of the folder by these files."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     for name, data in files.items():
@@ -133,7 +132,7 @@ def store(files: dict[str, bytes], path: Path) -> None:
 
 
 def test_no_commit_is_lost_and_nothing_is_half(tmp_path, torture):
-    """History after history goes on from what a power loss in the one before has left."""
+    """Every power loss leaves the last durable commit or a later one; the next history continues from there."""
     chance, torture.seed = Random(SEED), SEED
     files: dict[str, bytes] = {}
     states: list[Texts] = [{}]
@@ -156,7 +155,7 @@ def test_no_commit_is_lost_and_nothing_is_half(tmp_path, torture):
 
 
 class TestModel:
-    """The model must be able to lose what is not certain, and nothing else."""
+    """The disk model can lose everything that was not synced, and nothing else."""
 
     def outcomes(self, *events):
         disk = Disk({"old": b"o"})

@@ -1,7 +1,7 @@
-"""Sixteen writers that race for the lock, some of them killed, and eight readers that watch.
+"""Sixteen writers compete for the lock, some of them killed, while eight readers check what they see.
 
-Every commit replaces all documents, so that a reader that sees two rounds at once, or one twice, has seen what
-was never committed. pytest starts this file as a program of its own, which forks the processes.
+Every commit replaces all documents, so that a reader that sees two rounds at once has seen a state that was never
+committed. pytest runs this file as a separate program, which forks the processes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -21,7 +20,8 @@ from pathlib import Path
 import pytest
 from support.faults.torture import figure
 from support.indexes import changes
-from support.indexes.changes import OFTEN, environment, stray_files
+from support.indexes.changes import OFTEN, stray_files
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import IndexLocked
@@ -37,14 +37,7 @@ open_index, options = partial(changes.open_index, thresholds=THRESHOLDS), partia
 
 def test_writers_and_readers(tmp_path, torture):
     duration = figure(*DURATION_S)
-    done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path), str(duration)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10 * duration + 120,
-    )
+    done = run_python(__file__, tmp_path, duration, timeout_s=10 * duration + 120)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     commits, n_answers = check_logs(tmp_path)
     torture.add(writers=N_WRITERS, readers=N_READERS, commits=len(commits), answers=n_answers)
@@ -56,7 +49,7 @@ def test_writers_and_readers(tmp_path, torture):
 
 
 def check_logs(folder: Path) -> tuple[dict[int, int], int]:
-    """The rounds by their generation, each committed once; readers saw them in order, and nothing else."""
+    """Check that each round was committed once and readers saw committed rounds in order; return counts."""
     commits = {}
     for log in folder.glob("writer-*"):
         for generation, number in lines(log):
@@ -84,7 +77,7 @@ def lines(log: Path) -> Iterator[list[int]]:
     return map(json.loads, log.read_text().splitlines())
 
 
-# The program.
+# The program that the test runs.
 
 
 def texts(number: int) -> list[dict[str, str]]:
@@ -92,7 +85,7 @@ def texts(number: int) -> list[dict[str, str]]:
 
 
 def seen(index: engine.Engine) -> int:
-    """The round that an index holds, by every way of looking at it."""
+    """Return the round that an index holds, checked by every way to read it."""
     found = [document.text for document in index.get([f"d{place}" for place in range(N_DOCS)])]
     for mode in ("dense", "lexical", "hybrid"):
         hits = index.search("round document", k=2 * N_DOCS, mode=mode)
@@ -105,7 +98,7 @@ def seen(index: engine.Engine) -> int:
 
 
 def write(path: Path, chance: random.Random, log: Callable[[int, int], None]) -> None:
-    """Take the lock, commit a few rounds; now and then be killed before a commit."""
+    """Take the lock and commit a few rounds; sometimes be killed before a commit."""
     try:
         index = open_index(path, writable=True)
     except IndexLocked:
@@ -132,7 +125,7 @@ def write(path: Path, chance: random.Random, log: Callable[[int, int], None]) ->
 
 
 def read(path: Path, chance: random.Random, log: Callable[[int, int], None], until: float) -> None:
-    """Refresh and look, again and again; now and then check every byte."""
+    """Refresh and read repeatedly; sometimes verify every byte."""
     with open_index(path) as index:
         while time.monotonic() < until and chance.random() > 0.02:
             index.refresh()
@@ -143,7 +136,7 @@ def read(path: Path, chance: random.Random, log: Callable[[int, int], None], unt
 
 
 def start(kind: str, number: int, folder: Path, until: float) -> int:
-    """Fork a writer or a reader; its process id."""
+    """Fork a writer or a reader; return its process id."""
     child = os.fork()
     if child:
         return child
@@ -166,9 +159,9 @@ def start(kind: str, number: int, folder: Path, until: float) -> int:
 
 
 def run(folder: Path, duration_s: float) -> None:
-    """Until the time is over; a writer that was killed is replaced."""
+    """Run all processes until the time is over, and replace each writer that was killed."""
     engine.build([*texts(0), {"id": "even", "text": "round 0 is even"}], folder / "index", **options())
-    with open_index(folder / "index") as index:  # so that the children find all libraries imported
+    with open_index(folder / "index") as index:  # so that the children have all libraries imported
         assert seen(index) == 0
     until = time.monotonic() + duration_s
     running = {start("writer", number, folder, until): number for number in range(N_WRITERS)}

@@ -1,14 +1,13 @@
-"""`Engine.reencode` killed at chosen moments: the old index stays, and the next call encodes what is missing."""
+"""`Engine.reencode` killed at chosen moments keeps the old index, and the next call encodes the rest."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
-from support.indexes.changes import environment, stray_files
+from support.indexes.changes import stray_files
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine
@@ -63,14 +62,7 @@ print(n_encoded)
 
 
 def run(path, moment):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, path, moment],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return run_python("-c", SCRIPT, path, moment)
 
 
 @pytest.mark.parametrize(("moment", "n_left"), [("document", N - 7), ("before", 0), ("cleaning", 0)])
@@ -85,7 +77,7 @@ def test_killed(tmp_path, moment, n_left):
         assert index.search("text3 common", k=1)[0].id == "3"
         assert index.verify().n_documents == N
     again = run(path, "never")
-    if is_new:  # there is nothing to do, and the encoder is another one than the script opens the index with
+    if is_new:  # nothing is left to do, and the script opens the index with the previous encoder
         assert again.returncode == 1
         assert "EncoderMismatch" in again.stderr
         Engine.open(path, writable=True).close()

@@ -1,10 +1,10 @@
-"""The system refuses: permissions are missing, or all descriptors are in use, at any call and in long histories.
+"""Missing permissions and exhausted file descriptors, at any call and in random histories.
 
-Every public call either succeeds or raises an error of Quarry that names the path; the index is what it was before
-or what it was to become, and once the system grants everything again, nothing that was collected is lost.
+Every public call either succeeds or raises an error of Quarry that names the path; the index is in the state
+before or after the call, and once the cause is removed, nothing that was added is lost.
 
-pytest starts this file as a program of its own. It makes every call once, so that all libraries are imported, and
-forks; if the tests are run by root, the child becomes a user without rights.
+pytest runs this file as a separate program. It makes every call once, so that all libraries are imported, and
+forks; if the tests are run by root, the child becomes a user without privileges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import logging
 import os
 import random
 import shutil
-import subprocess
 import sys
 import traceback
 from collections import Counter
@@ -31,7 +30,8 @@ from public_calls import CALLS, READING, attempt, check_world, make_world
 from refusals import NOBODY, become_nobody, descriptors, folder_of_anybody, mode_of, only
 from support.faults.torture import SHARE, figure
 from support.indexes import changes
-from support.indexes.changes import SMALL_MERGED_OFTEN, documents, environment, options, stray_files
+from support.indexes.changes import SMALL_MERGED_OFTEN, documents, options, stray_files
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import (
@@ -61,7 +61,7 @@ Operation = tuple[Callable[[], object], Callable[[QuarryError | None], None]]
 
 
 def test_a_permission_that_is_missing(torture):
-    """For each file and folder, and each kind of permission; without torture for some of them."""
+    """Every call succeeds or raises a typed error if a file or folder lacks a permission."""
     counts = run_this_file("permissions", STEP)
     torture.add(**counts)
     assert counts["refused"] > 20
@@ -69,7 +69,7 @@ def test_a_permission_that_is_missing(torture):
 
 
 def test_no_descriptor_is_left(torture):
-    """With none, one, two, ... until there are enough; none is left open in the end."""
+    """Every call succeeds or raises a typed error with n free descriptors, for n from 0 up, and closes all."""
     counts = run_this_file("descriptors")
     torture.add(**counts)
     assert counts["refused"] > 2 * len(CALLS)
@@ -77,7 +77,7 @@ def test_no_descriptor_is_left(torture):
 
 
 def test_a_bundle_that_cannot_be_read(torture):
-    """Each file of an encoder's bundle, and its folder; and no descriptor for any of them."""
+    """Opening an encoder raises `AccessFailed` if a file is unreadable or descriptors have run out."""
     counts = run_this_file("bundles")
     torture.add(**counts)
     assert counts["refused"] > 8
@@ -85,7 +85,7 @@ def test_a_bundle_that_cannot_be_read(torture):
 
 
 def test_histories(torture):
-    """Changes at random, some of them refused for a while, beside a dictionary of what the index must hold."""
+    """Random changes, some of which the system refuses, leave an index with the expected texts."""
     seed = int.from_bytes(os.urandom(4), "little")
     counts = run_this_file("histories", figure(*HISTORIES), seed)
     torture.add(**counts)
@@ -95,23 +95,16 @@ def test_histories(torture):
 
 def run_this_file(*arguments: object) -> dict[str, int]:
     with folder_of_anybody() as folder:
-        done = subprocess.run(
-            [sys.executable, __file__, str(folder), *map(str, arguments)],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=7200,
-        )
+        done = run_python(__file__, folder, *arguments, timeout_s=7200)
         assert done.returncode == 0, f"{arguments}: {done.stderr[-6000:]}"
         return json.loads(done.stdout)
 
 
-# The program.
+# The program that the tests run.
 
 
 def as_nobody(action: Callable[[], Counter[str]]) -> Counter[str]:
-    """What an action counts, made by a child without rights."""
+    """Run an action in a child process without privileges; return what it counts."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -132,14 +125,14 @@ def as_nobody(action: Callable[[], Counter[str]]) -> Counter[str]:
 
 
 def own(path: Path) -> None:
-    """Give all files to the user without rights, whose permissions count."""
+    """Give all files to the user without privileges, so that their permissions have an effect."""
     if os.geteuid() == 0:
         for each in (path, *path.rglob("*")):
             os.chown(each, NOBODY, NOBODY)
 
 
 def targets(world: Path) -> Iterator[tuple[str, int]]:
-    """Files and folders, relative to the world, with the permissions that they get."""
+    """Yield files and folders, relative to the world, with the permissions to set."""
     for path in [world, *sorted(world.rglob("*"))]:
         if "other" not in path.parts:
             for mode in (0o000, 0o444, 0o555, 0o333) if path.is_dir() else (0o000, 0o222, 0o444):
@@ -233,15 +226,15 @@ def use(bundle: Path) -> None:
 
 
 class History:
-    """A writer, a reader, and what they must hold.
+    """A writer, a reader, and their expected contents.
 
-    An operation is made while the system refuses something, or nothing; what it has done is looked at afterwards,
-    when nothing is refused.
+    An operation runs while the system refuses some calls, or none; its effect is checked afterwards, when nothing
+    is refused.
 
     Attributes:
-        committed: by id, the texts of the last commit.
-        pending: what the next commit may make of them; several if an addition has failed, which may have taken
-            its document or not.
+        committed: the texts of the last commit by id.
+        pending: the possible texts after the next commit; several after a failed addition, which may or may not
+            have accepted its document.
     """
 
     def __init__(self, path: Path, chance: random.Random, counts: Counter[str]) -> None:
@@ -253,7 +246,7 @@ class History:
         self.reader = open_index(path)
 
     def play(self) -> None:
-        """Make one operation, refused or not, and look at what it has done."""
+        """Run one operation, refused or not, and check its effect."""
         changes = [self.add, self.add, self.delete, self.commit, self.commit, self.commit]
         operation = self.chance.choice([*changes, self.merge, self.roll_back, self.look])
         act, check_result = operation()
@@ -347,23 +340,32 @@ class History:
         return use, lambda error: None
 
     def retry(self) -> None:
-        """Commit with the same writer: what was collected is still there."""
+        """Commit with the same writer, which has kept the uncommitted changes.
+
+        A background merge may have been committed during the refusal. If its files could not be opened, it has
+        closed the writer.
+        """
         self.counts["retried"] += 1
-        with contextlib.suppress(MergeFailed):  # one in the background, which met the refusal
-            self.writer.commit()
+        error = caught(self.writer.commit)
+        if isinstance(error, IndexClosed):
+            assert "is committed, but cannot be opened" in str(error)
+            self.counts["closed"] += 1
+            self.open_again()
+            return
+        assert error is None or isinstance(error, MergeFailed), repr(error)  # a background merge, as above
         self.committed = content(self.path)
         assert self.committed in self.pending, f"lost: {self.pending}, found {self.committed}"
         self.pending = [dict(self.committed)]
 
     def open_again(self) -> None:
-        """Close the writer, and open one that knows nothing of what was not committed."""
-        error = caught(self.writer.close)  # of a background merge, which raises it here at the latest
+        """Close the writer, and open a new one without uncommitted changes."""
+        error = caught(self.writer.close)  # a failed background merge is raised here at the latest
         assert error is None or isinstance(error, TYPED), f"close: {error!r} {error}"
         self.writer = open_index(self.path, writable=True)
         self.pending = [dict(self.committed)]
 
     def check(self) -> None:
-        """All that was committed is there, and can be searched."""
+        """Check that everything committed can be read and searched."""
         self.reader.refresh()
         assert {doc.id: doc.text for doc in self.reader.get(IDS)} == self.committed
         assert len(self.reader) == len(self.committed)
@@ -372,7 +374,7 @@ class History:
             assert {hit.id for hit in hits} == set(self.committed)
 
     def end(self) -> None:
-        """Close all; nothing is left that does not belong to the index."""
+        """Close everything, and check that no orphan file is left."""
         error = caught(self.writer.close)  # of a background merge
         assert error is None or isinstance(error, TYPED), f"close: {error!r} {error}"
         self.reader.close()
@@ -390,7 +392,7 @@ def caught(act: Callable[[], object]) -> QuarryError | None:
 
 
 def is_closed(index: Engine) -> bool:
-    """Whether a writer had to be closed: a change that changes nothing says so."""
+    """Return whether the writer is closed, by a change that has no effect."""
     return isinstance(caught(lambda: index.delete([])), IndexClosed)
 
 

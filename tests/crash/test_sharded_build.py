@@ -1,14 +1,13 @@
-"""A build of shards that is killed leaves the old index until the rename, and the new one after it."""
+"""A killed build of shards leaves the old index before the rename, and the new one after it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+import signal
 import sys
-from pathlib import Path
 
 import pytest
 from support.indexes.sharded import ENCODER, random_documents
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine
@@ -16,27 +15,15 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.shard_set import load_newest_shard_set
 
 _BUILD = """
-import os, signal, sys
-from pathlib import Path
+import sys
 from support.indexes.sharded import ENCODER, random_documents
+from support.processes import kill_at_rename
 from quarry import engine
-import quarry.formats.container.directory
 
 path, moment = sys.argv[1:]
-rename = os.rename
-n_manifests = 0
-
-def renamed(source, target):
-    global n_manifests
-    is_root = "SHARDS" in Path(target).name
-    n_manifests += "MANIFEST" in Path(target).name
-    if moment == "shards" and n_manifests == 3 or moment == "before" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target)
-    if moment == "after" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-os.rename = renamed
+if moment == "shards":
+    kill_at_rename("MANIFEST", "before", 3)
+kill_at_rename("SHARDS", moment)
 engine.build(random_documents(40), path, encoder=ENCODER, shards=5, overwrite=True)
 """
 
@@ -46,16 +33,12 @@ engine.build(random_documents(40), path, encoder=ENCODER, shards=5, overwrite=Tr
 def test_a_build_that_is_killed(tmp_path, moment, n_documents):
     path = tmp_path / "idx"
     engine.build(random_documents(20), path, encoder=ENCODER, shards=2)
-    tests = Path(__file__).resolve().parents[1]
-    environment = os.environ | {"PYTHONPATH": str(tests)}
-    killed = subprocess.run(
-        [sys.executable, "-c", _BUILD, path, moment], env=environment, check=False, timeout=300
-    )
-    assert killed.returncode == -9
+    killed = run_python("-c", _BUILD, path, moment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     with Engine.open(path, encoder=ENCODER) as index:
         assert index.verify().n_documents == len(index) == n_documents
         assert len(index.search("w1", k=50)) == n_documents
-    with Engine.open(path, encoder=ENCODER, writable=True) as index:  # deletes what the build has left
+    with Engine.open(path, encoder=ENCODER, writable=True) as index:  # deletes the orphan files of the build
         index.add(["another"])
         index.commit()
         assert len(index) == n_documents + 1

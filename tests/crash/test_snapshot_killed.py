@@ -1,4 +1,4 @@
-"""`Engine.snapshot` killed at every call about a file: what is left is no index, and the next attempt succeeds."""
+"""`Engine.snapshot` killed at every call about a file leaves no index, and the next attempt succeeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="folders 
 
 
 class Unlinked(KilledAt):
-    """A file system without hard links, on which files are copied."""
+    """Models a file system without hard links, on which files are copied."""
 
     def link(self, *_, **__):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -39,7 +39,7 @@ def index(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", [KilledAt, Unlinked])
 def test_killed_at_every_call(index, tmp_path, kind, torture):
-    target = tmp_path / "copy"  # one after the other in the same folder: each finds what the one before left
+    target = tmp_path / "copy"  # all attempts share a folder, each with the orphan files of the one before
     for moment in itertools.count(1):
         calls = kind(moment)
         with calls.installed():
@@ -50,7 +50,7 @@ def test_killed_at_every_call(index, tmp_path, kind, torture):
             break
         found = content(target) if target.exists() else {}
         assert found in ({}, OLD)
-        if found:  # it was killed when all was done
+        if found:  # it was killed after the last step
             shutil.rmtree(target)
     torture.add(kills=moment - 1)
     assert moment > 8
@@ -80,7 +80,7 @@ def test_shards_killed_at_every_call(tmp_path, monkeypatch, torture):
                 with pytest.raises(IndexNotFound):
                     Engine.open(target)
         shutil.rmtree(target, ignore_errors=True)
-        (target / "shard-00000000000000000000000000000000-0000").mkdir(parents=True)  # as a killed one leaves
+        (target / "shard-00000000000000000000000000000000-0000").mkdir(parents=True)  # as if one was killed
         index.snapshot(target)
     torture.add(kills=moment - 1)
     folders = load_newest_shard_set(Directory(target)).folders
@@ -89,7 +89,7 @@ def test_shards_killed_at_every_call(tmp_path, monkeypatch, torture):
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_an_error_at_every_call(index, tmp_path, number, torture):
-    """A typed error and nothing left, or the whole index."""
+    """An error at any call is typed and leaves no file or the complete index."""
     for moment in itertools.count(1):
         target = tmp_path / str(moment)
         calls = FailsAt(moment, number, FALLIBLE | {"link"})

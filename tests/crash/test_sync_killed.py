@@ -1,16 +1,14 @@
-"""`Engine.sync` killed at chosen moments: the index is the old one or the new one, and the next run goes on."""
+"""`Engine.sync` killed at chosen moments leaves the old or the new index, and the next run completes it."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.indexes.changes import environment
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine
@@ -64,7 +62,7 @@ def texts(index: Engine) -> dict[str, str]:
 
 
 def prepare(folder: Path, path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Make an index of a folder, and change the folder; return the texts before and after that."""
+    """Build an index of a folder, and change the folder; return the texts before and after."""
     folder.mkdir()
     for number in range(20):
         write(folder / f"{number}.txt", f"old text {number}", OLD)
@@ -81,14 +79,7 @@ def prepare(folder: Path, path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def kill(folder: Path, path: Path, moment: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, folder, path, moment],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_python("-c", SCRIPT, folder, path, moment)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Processes that create one index at the same time, and take turns changing it; some of them are killed."""
+"""Processes create one index at the same time and take turns changing it; some of them are killed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from support.indexes.changes import environment, stray_files
+from support.indexes.changes import stray_files
 from support.indexes.word_encoder import WordEncoder
+from support.processes import environment
 
 from quarry.engine import Engine
 
@@ -49,7 +50,7 @@ def test_every_process_gets_its_turns(tmp_path, shards):
         )
         for number, kind in enumerate(kinds)
     ]
-    for process in processes:  # all have been started: they begin together
+    for process in processes:  # all processes are started first, so that they begin together
         process.stdin.write("begin\n")
         process.stdin.flush()
     for process, kind in zip(processes, kinds, strict=True):

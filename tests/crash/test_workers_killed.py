@@ -1,4 +1,4 @@
-"""A build with several processes that is killed leaves the old index or the new one, and no process."""
+"""A killed build with several processes leaves the old or the new index, and no process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.indexes.sharded import ENCODER, random_documents
+from support.processes import environment
 
 from quarry import engine
 from quarry.engine import Engine
@@ -18,21 +19,13 @@ from quarry.engine import Engine
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 
 _BUILD = """
-import os, signal, sys, time
+import signal, sys, time
 from pathlib import Path
 from support.indexes.sharded import ENCODER, random_documents
+from support.processes import kill_at_rename
 from quarry import engine
 
 path, moment = sys.argv[1:]
-rename = os.rename
-
-def renamed(source, target):
-    is_root = "MANIFEST" in Path(target).name
-    if moment == "before" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target)
-    if moment == "after" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 def documents():
     yield from random_documents(150)
@@ -42,20 +35,18 @@ def documents():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of shells ignore it
-    os.rename = renamed
+    kill_at_rename("MANIFEST", moment)
     engine.build(documents(), path, encoder=ENCODER, workers=2, overwrite=True)
 """
 
 
 def start(tmp_path, moment):
-    """Begin to replace an index of 20 documents by one of 150; return the process."""
+    """Start to replace an index of 20 documents by one of 150; return the process."""
     path, script = tmp_path / "idx", tmp_path / "script.py"
     engine.build(random_documents(20), path, encoder=ENCODER)
     script.write_text(_BUILD)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    return subprocess.Popen(
-        [sys.executable, script, path, moment], env=environment, stderr=subprocess.PIPE, start_new_session=True
-    )
+    command = [sys.executable, script, path, moment]
+    return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, start_new_session=True)
 
 
 def staging(tmp_path):
@@ -63,7 +54,7 @@ def staging(tmp_path):
 
 
 def check(tmp_path, n_documents):
-    """The index is complete, and the next writer deletes what is left beside it."""
+    """Check that the index is complete, and that the next writer deletes the orphan files beside it."""
     with Engine.open(tmp_path / "idx", encoder=ENCODER) as index:
         assert index.verify().n_documents == len(index) == n_documents
     Engine.open(tmp_path / "idx", encoder=ENCODER, writable=True).close()
@@ -81,7 +72,7 @@ def test_killed_at_the_rename(tmp_path, moment, n_documents):
 
 
 def _members(group):
-    """The processes of a process group that have not ended."""
+    """Return the running processes of a process group."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -97,7 +88,7 @@ def _members(group):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed by /proc")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 def test_no_process_is_left(tmp_path, name):
-    """By Ctrl-C every process of the group gets the signal, SIGKILL ends only the one that commits."""
+    """No process of the group survives, if all get Ctrl-C or if the main process is killed."""
     process = start(tmp_path, "reading")
     end = time.monotonic() + 200
     while not (tmp_path / "children").exists() or not list(tmp_path.glob(".quarry-*/*.seg")):
@@ -117,5 +108,5 @@ def test_no_process_is_left(tmp_path, name):
     if name == "SIGINT":
         assert not staging(tmp_path)
         assert output.rstrip().endswith("KeyboardInterrupt") or "The build was not completed" in output
-        assert output.count("KeyboardInterrupt") == 1  # nothing of the other processes
+        assert output.count("KeyboardInterrupt") == 1  # the other processes print nothing
     check(tmp_path, 20)

@@ -1,4 +1,4 @@
-"""BM25 over compressed postings and segments against the formula written out, and against bm25s."""
+"""BM25 over compressed postings and segments is compared with its formula and with bm25s."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ K1, B = 1.2, 0.75
 
 
 class Oracle:
-    """The formula over lists of terms, in double precision."""
+    """Computes the formula over lists of terms, in double precision."""
 
     def __init__(self, documents, k1=K1, b=B):
         self.counts = [Counter(terms) for terms in documents]
@@ -46,7 +46,7 @@ class Oracle:
 
 
 def segments(folder, documents, n_segments=1):
-    """Readers of the documents in so many segments, about equal."""
+    """Write documents to `n_segments` segments of about equal size; return their readers."""
     readers = []
     directory = Directory(folder)
     for number, part in enumerate(np.array_split(np.arange(len(documents)), n_segments)):
@@ -60,14 +60,14 @@ def segments(folder, documents, n_segments=1):
 
 
 def flattened(searcher, readers, query, n):
-    """The n best as (ordinal in all segments, score)."""
+    """Return the n best as (ordinal over all segments, score)."""
     starts = np.cumsum([0] + [reader.n_docs for reader in readers])
     found = searcher.query(query, typos=False).top(n)
     return list(zip((starts[found.segments] + found.docs).tolist(), found.scores.tolist(), strict=True))
 
 
 def all_scores(searcher, query):
-    """The scores of all documents of all segments, 0 for those that are not found."""
+    """Return the scores of all documents of all segments, 0 for those that do not match."""
     per_segment = []
     for segment, (docs, scores) in zip(
         searcher._segments, searcher.query(query, typos=False).scores(), strict=True
@@ -115,7 +115,7 @@ def test_scores_are_the_formula(collection, k1, b):
 
 @pytest.mark.parametrize("n_segments", [1, 3, 10])
 def test_scores_do_not_depend_on_segments(collection, n_segments):
-    """To the last bit, whichever way they are computed."""
+    """Scores have the same bits for any number of segments and any way to compute them."""
     _, readers = collection
     one = Bm25(readers[1], [None])
     many = Bm25(readers[n_segments], [None] * n_segments)
@@ -134,7 +134,7 @@ def test_scores_do_not_depend_on_segments(collection, n_segments):
 
 @pytest.mark.parametrize(("dense", "sparse"), [(0, 0), (0, 10**6), (6, 10**6), (100, 10**6), (10**6, 10**6)])
 def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
-    """Terms with a place for every document: none to all; queries with totals for every document: none or all."""
+    """Hits do not depend on which terms and queries use dense arrays of scores: none, some or all."""
     _, readers = collection
     expected = Bm25(readers[1], [None])
     wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, 4000)]
@@ -149,7 +149,7 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
 
 
 def test_a_frequent_term_in_many_queries(tmp_path):
-    """It lifts documents that have nothing else above those of the rare term."""
+    """Documents with only a frequent term that is repeated in the query rank above those with the rare term."""
     documents = [["r", "y"]] * 30 + [["f"] * (1 + number % 7) + ["x"] * 5 for number in range(2000)]
     readers, query = segments(tmp_path, documents), ["r", *["f"] * 400]
     expected = Oracle(documents).scores(query)
@@ -167,7 +167,7 @@ def test_the_order_of_the_words_does_not_matter(collection):
 
 @pytest.fixture(scope="module", params=[0.001, 0.1, 0.5, 0.99])
 def partly_deleted(request, collection, tmp_path_factory):
-    """(4000,) bool, a share of the documents; the other documents, and their readers in one segment."""
+    """Return deleted flags (4000,) bool, the live documents, and their readers in one segment."""
     documents, _ = collection
     deleted = np.random.default_rng(3).random(4000) < request.param
     live = [terms for terms, gone in zip(documents, deleted.tolist(), strict=True) if not gone]
@@ -176,7 +176,7 @@ def partly_deleted(request, collection, tmp_path_factory):
 
 @pytest.mark.parametrize("n_segments", [1, 3, 10])
 def test_deleted_documents_count_for_nothing(collection, partly_deleted, n_segments):
-    """Scores are those of an index that never had them, to the last bit."""
+    """Scores have the same bits as in an index without the deleted documents."""
     _, readers = collection
     deleted, live, live_readers = partly_deleted
     searcher = Bm25(readers[n_segments], np.array_split(deleted, n_segments))
@@ -265,7 +265,7 @@ def test_of_too_many_terms_the_rarest_count(tmp_path, monkeypatch):
 
 
 def test_the_rarest_terms_are_those_of_live_documents(tmp_path, monkeypatch):
-    """Of all documents "a" is the most frequent term, of the live ones "c"; "d" is in none of those."""
+    """Rarity counts live documents: "a" is the most frequent term of all documents, "c" of the live ones."""
     monkeypatch.setattr(bm25, "MAX_QUERY_TERMS", 2)
     live = [["a", "b", "c"], ["b", "c"], ["c"], ["x"]]
     documents = [*live[:2], *[["a", "d"]] * 5, *live[2:]]
@@ -378,7 +378,7 @@ def test_bm25s_gives_the_same_scores(data_folder, tmp_path):
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 1.0])
 def test_a_filter_leaves_the_best_of_what_passes(collection, share):
-    """The same scores to the last bit, whether few documents pass or many."""
+    """Filtered scores have the same bits as unfiltered ones, whether few or many documents pass."""
     _, readers = collection
     flags = np.random.default_rng(5).random(4000) < share
     flags[:2] = share > 0

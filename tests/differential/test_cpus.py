@@ -1,9 +1,9 @@
 """Calibrated settings are the same with the kernels of every CPU, up to rounding.
 
-OpenBLAS and FAISS choose kernels by the CPU; environment variables select others here, in a process for each. With
-the same vectors and the same quantizer, numbers of lists and rows may differ by one, or one in a thousand, and
-shares by a thousandth. A quantizer trained with other kernels differs, because the last bits of sums change the
-course of k-means: its numbers may differ by a tenth, and shares by a hundredth.
+OpenBLAS and FAISS choose kernels by the CPU; environment variables select others here, each in a new process. With
+the same vectors and quantizer, numbers of lists and rows may differ by one or one in a thousand, and recalls by a
+thousandth. A quantizer trained with other kernels differs, because rounding changes the course of k-means: its
+numbers may differ by a tenth, and recalls by a hundredth.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLAGS = set(CPUINFO.read_text(encoding="utf-8").split()) if CPUINFO.exists() els
 
 
 def kernels() -> list[dict[str, str]]:
-    """Variables that select kernels which this CPU can run: OpenBLAS does not check it.
+    """Return variables that select kernels for this CPU, which OpenBLAS does not check.
 
     Earlier versions of FAISS read FAISS_OPT_LEVEL, later ones FAISS_SIMD_LEVEL.
     """
@@ -102,7 +102,7 @@ def main(path: str) -> None:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """A file with a quantizer that was trained in this process, and its numbers here."""
+    """Train a quantizer in this process; return its file and its calibrated numbers."""
     path, made = tmp_path_factory.mktemp("quantizer") / "made.npz", trained()
     store(path, made)
     return path, with_measurements(made)
@@ -121,7 +121,7 @@ def test_measurements_are_the_same(here, cpu):
 
 
 def assert_alike(ours, theirs, share, recall):
-    """Compare numbers up to `share` or one, and recalls up to `recall`."""
+    """Compare numbers up to a factor of `share` or a difference of one, and recalls up to `recall`."""
     assert (ours["rows"] is None) == (theirs["rows"] is None)
     assert [each[0] for each in ours["settings"]] == [each[0] for each in theirs["settings"]]
     assert ours["rows"] is None or ours["rows"] == pytest.approx(theirs["rows"], rel=share, abs=1)

@@ -1,4 +1,4 @@
-"""Records of several terms decoded at once against one by one."""
+"""Decoding the records of several terms at once is compared with decoding them one by one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Texts whose vectors stay on a device until the answer is there, on torch's CPU device: as by way of numpy.
+"""Searches that keep the vectors of queries on a device (torch's CPU device) equal those by way of numpy.
 
-Afterwards the vectors of the queries are read once, for relevance and the best passages of the hits.
+The vectors of the queries are read once at the end, for relevance and the best passages of the hits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DOWNLOAD = back.download
 
 @pytest.fixture
 def downloads(monkeypatch):
-    """What came back from the device, by shape."""
+    """Return the shapes of the tensors in each download from the device."""
     shapes = []
 
     def counted(*tensors):
@@ -69,7 +69,7 @@ def downloads(monkeypatch):
 
 
 class Spoiled(OnnxRunner):
-    """Gives no number for the last text of a batch."""
+    """Returns NaN for the last text of a batch."""
 
     def run(self, output, ids, mask):
         found = super().run(output, ids, mask)
@@ -78,7 +78,7 @@ class Spoiled(OnnxRunner):
 
 
 class Shortened(OnnxRunner):
-    """Gives vectors of another length."""
+    """Returns vectors that are too short."""
 
     def run(self, output, ids, mask):
         return super().run(output, ids, mask)[..., :-1]
@@ -102,7 +102,7 @@ def texts(n, seed):
 
 @pytest.fixture(scope="module", params=["int8", "float16"])
 def index(request, encoder, tmp_path_factory):
-    """Two segments, with texts of several windows and 200 that are the same."""
+    """Build an index of two segments, with texts of several windows and 200 identical ones."""
     path = tmp_path_factory.mktemp("pipeline") / "index"
     docs = [*texts(300, 1), *["the same bread"] * 200, "cat " * 300]
     engine.build(docs, path, encoder=encoder, centroids=request.param)
@@ -115,7 +115,7 @@ def index(request, encoder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def coded_index(encoder, tmp_path_factory):
-    """Of codes alone."""
+    """Build an index of codes alone."""
     path = tmp_path_factory.mktemp("coded") / "index"
     engine.build(
         texts(600, 1),
@@ -169,7 +169,7 @@ def test_answers_of_codes_alone_are_those_by_way_of_numpy(coded_index, encoder, 
     shares = [
         len({hit.id for hit in one} & {hit.id for hit in other}) for one, other in zip(found, best, strict=False)
     ]
-    assert np.mean(shares) >= 9.9  # of those that tie any may be found
+    assert np.mean(shares) >= 9.9  # any of several tied documents may be found
     for hits, scores in zip(found, by_all, strict=False):
         np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-5)
 

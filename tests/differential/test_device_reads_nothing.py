@@ -1,6 +1,7 @@
-"""On torch's "meta" device, whose tensors hold nothing: reading one, or mixing it with another device, fails.
+"""Tensors on torch's "meta" device have no data: reading one, or mixing it with another device, fails.
 
-So from texts to what comes back in the end, nothing is read, and nothing is left on the wrong device.
+So these tests prove that nothing is read between the texts and the final downloads, and that no tensor is on the
+wrong device.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z"]
 
 
 class EmptyRunner(OnnxRunner):
-    """Says that its vectors are where nothing can be read."""
+    """Claims that its vectors are on the meta device."""
 
     def __init__(self, bundle, name):
         super().__init__(bundle, name, "cpu")
@@ -51,7 +52,7 @@ def encoder(tmp_path_factory):
 
 @pytest.fixture
 def coming_back(monkeypatch):
-    """What is asked back, by shape; zeros come, and ones for whole numbers."""
+    """Return the shapes of all downloads, which return zeros, or ones for integers."""
     shapes = []
 
     def download(*tensors):
@@ -61,7 +62,7 @@ def coming_back(monkeypatch):
 
     monkeypatch.setattr(
         "quarry.engine.representation.on_device.download", download
-    )  # imports it with the true one first
+    )  # imports the original function first
     monkeypatch.setattr("quarry.engine.gpu.transfer.download", download)
     return shapes
 
@@ -87,7 +88,7 @@ def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
         SearchParameters(5, 20, None, 1, np.ones(302, bool), beta),
         SearchParameters(5, 400, None, 1, beta=beta),
     ):
-        with pytest.raises(InvalidQuery, match="query vector 0 "):  # zeros say that no query is usable
+        with pytest.raises(InvalidQuery, match="query vector 0 "):  # zero vectors are invalid queries
             backend.candidates(queries, wanted)
     assert coming_back == [[(7,), (7, n), (7,), (7, n)] for n in (20, 20)] + [[(7,), (7, 302)]]
 

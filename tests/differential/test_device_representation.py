@@ -1,8 +1,8 @@
-"""Centroids made on a device, on torch's CPU device here, against those of
-`quarry.engine.representation` in numpy.
+"""Centroids computed on a device (torch's CPU device) are compared with those of `quarry.engine.representation`.
 
-Pieces are within the rounding of float32 sums. Clusters have the same tokens, and centroids within that rounding;
-a token may only lie elsewhere where two centroids are equally near within the oracle's own rounding.
+Pieces agree within the rounding of float32 sums. Clusters have the same tokens, and their centroids agree within
+that rounding; a token may be in another cluster only if two centroids are equally near within the oracle's
+rounding.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REPRESENTATIONS = [Pieces(), Pieces(3), Pieces(4096), KMeans(1), KMeans(4), KMea
 
 
 def made_text(generator, n_tokens):
-    """A text of one word a token, a sentence ending here and there, with its tokens."""
+    """Return a text of one-token words with random sentence ends, and its tokens."""
     words = [
         word + (". " if generator.random() < 0.2 else " ")
         for word in generator.choice(["Abc", "De", "F"], n_tokens)
@@ -63,7 +63,7 @@ def made_text(generator, n_tokens):
 
 
 def windows_of(generator, n_tokens):
-    """Consecutive windows of 1 to 60 tokens."""
+    """Return consecutive windows of 1 to 60 tokens."""
     cuts = [0]
     while cuts[-1] < n_tokens:
         cuts.append(min(n_tokens, cuts[-1] + int(generator.integers(1, 61))))
@@ -71,7 +71,7 @@ def windows_of(generator, n_tokens):
 
 
 def made_documents(generator, lengths):
-    """Texts, prepared, with random token vectors of length 1 around a few directions."""
+    """Return prepared texts with random token vectors of length 1 around a few directions."""
     made = []
     for n_tokens in lengths:
         text, tokens = made_text(generator, n_tokens)
@@ -136,13 +136,13 @@ def test_a_document_does_not_depend_on_those_beside_it(representation):
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 12))
 @settings(max_examples=30, deadline=None)
 def test_clusters_of_whole_numbers_are_the_same_to_the_last_bit(seed, lengths, n_clusters):
-    """Small integers: many tokens are alike or equally near, and nothing is rounded where it is compared."""
+    """Clusters of small integers, many of them equal or equally near, agree to the last bit."""
     generator = np.random.default_rng(seed)
     values = [generator.integers(-1, 2, (n, 3)).astype(np.float32) for n in lengths]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     found = kmeans_of_documents(torch.from_numpy(np.concatenate(values)), starts, np.array(lengths), n_clusters)
     for number, each in enumerate(values):
-        if n_clusters > 1 and not _settles_exactly(each, n_clusters):
+        if n_clusters > 1 and not _converges_exactly(each, n_clusters):
             continue
         centroids, labels = kmeans(each, n_clusters)
         kept = np.flatnonzero(found.counts[number].numpy())
@@ -150,8 +150,8 @@ def test_clusters_of_whole_numbers_are_the_same_to_the_last_bit(seed, lengths, n
         np.testing.assert_allclose(found.centroids[number].numpy()[kept], centroids, rtol=1e-6, atol=1e-6)
 
 
-def _settles_exactly(values, n_clusters):
-    """Whether the first centroids are the last: otherwise thirds and the like are compared, which are rounded."""
+def _converges_exactly(values, n_clusters):
+    """Return whether the first centroids are the final ones, so that no rounded means are compared."""
     first = values[np.arange(min(n_clusters, len(values))) * len(values) // min(n_clusters, len(values))]
     centroids, _ = kmeans(values, n_clusters)
     return len(np.unique(np.concatenate([first, centroids]), axis=0)) == len(np.unique(first, axis=0))
@@ -167,7 +167,7 @@ def test_means_of_windows():
 
 @pytest.fixture(scope="module", params=["tiny", "bundled"])
 def encoder(request, tmp_path_factory):
-    """A network of 32 dimensions, and the bundled one: not meant for batches, but its vectors are real."""
+    """Return a network of 32 dimensions, or the bundled one, whose vectors are realistic."""
     if request.param == "bundled":
         return BatchedEncoder(load_bundle(default_bundle_path()), partial(OnnxRunner, device="cpu"))
     folder = tmp_path_factory.mktemp("representation")
@@ -197,7 +197,7 @@ def test_real_text(encoder, representation):
         right = representation.represent(text, expected, encoder.normalize)
         values = np.concatenate([window.values for window in expected])
         if isinstance(representation, KMeans) and smallest_lead(values, representation.n_centroids) < EQUALLY_NEAR:
-            n_close += 1  # a token may lie elsewhere, and then others may follow it
+            n_close += 1  # a token may be in another cluster, and others may follow it
             continue
         assert each.spans == right.spans
         np.testing.assert_allclose(each.values, right.values, atol=ROUNDING, rtol=0)
@@ -205,9 +205,9 @@ def test_real_text(encoder, representation):
 
 
 def smallest_lead(values, n_clusters):
-    """How much nearer the nearest centroid is than the next, at least, over all rounds of the oracle.
+    """Return the smallest difference between the distances to the two nearest centroids over all rounds.
 
-    Of squared distances, in units of the largest squared length.
+    Distances are squared, in units of the largest squared length.
     """
     k = min(n_clusters, len(values))
     if k == 1:

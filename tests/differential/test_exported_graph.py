@@ -1,4 +1,4 @@
-"""The exported fp32 graphs against BERT written down once more in plain numpy."""
+"""The exported fp32 graphs are compared with an implementation of BERT in plain numpy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MASKS = {
 
 
 def reference(weights: Weights, ids: Array, mask: Array, types: Array) -> Array:
-    """(batch, length, dim): one text, one head and one layer at a time, as the paper has it."""
+    """Return (batch, length, dim) hidden states, computed one text, head and layer at a time as in the paper."""
     return np.stack([_one_text(weights, *rows) for rows in zip(ids, mask, types, strict=True)])
 
 
@@ -77,7 +77,7 @@ def _one_text(weights: Weights, ids: Array, mask: Array, types: Array) -> Array:
 
 
 def reference_scores(weights: Weights, ids: Array, mask: Array, types: Array) -> Array:
-    """(batch,): the head of a cross-encoder over the first token's vector."""
+    """Return (batch,) scores of a cross-encoder's head, from the first token's vector."""
     w = {name.removeprefix("bert."): values.astype(np.float64) for name, values in weights.items()}
     first = reference(w, ids, mask, types)[:, 0]
     pooled = np.tanh(first @ w["pooler.dense.weight"].T + w["pooler.dense.bias"])
@@ -162,7 +162,7 @@ def test_scores_equal_the_reference(reranker_path: Path, mask: list[list[int]]) 
 
 
 def pair_score(query: str, text: str) -> float:
-    """The reference's score of ``[CLS] query [SEP] text [SEP]``, for words of letters."""
+    """Return the reference's score of ``[CLS] query [SEP] text [SEP]``, for words of letters."""
 
     def ids(part: str) -> list[int]:
         pieces = [f"##{letter}" if i else letter for word in part.split() for i, letter in enumerate(word)]
@@ -189,12 +189,12 @@ def test_a_long_query_is_cut_at_half_the_window(reranker_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("windows", "best"),  # 16 tokens fit: the query has 5, special ones take 3
+    ("windows", "best"),  # of 16 tokens, the query has 5 and special tokens take 3
     [
         (["abcdefghi jklmnop"], 0),
         (["f" * 16, "eee"], 0),
         (["z" * 16, "f" * 16, "eee"], 1),
-        (["abcdefghi jklmno", "ddddd"], 1),  # cut where a word ends in the last quarter
+        (["abcdefghi jklmno", "ddddd"], 1),  # cut at the end of a word in the last quarter
     ],
 )
 def test_a_long_text_scores_like_its_best_window(reranker_path: Path, windows: list[str], best: int) -> None:

@@ -1,4 +1,4 @@
-"""Which files ``.gitignore`` files leave out: the same as git leaves out."""
+"""``.gitignore`` files exclude the same files as in git."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def kept(folder: Path, prefix: str, rules: IgnoreRules) -> set[str]:
-    """The files that are not ignored, of all kinds and names."""
+    """Return the files that are not ignored, of all kinds and names."""
     rules = rules.with_file_of(folder)
     found: set[str] = set()
     for entry in sorted(folder.iterdir()):

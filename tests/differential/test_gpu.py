@@ -1,4 +1,4 @@
-"""The parts of the GPU backend on torch's CPU device against numpy in float64."""
+"""The parts of the GPU backend, on torch's CPU device, are compared with numpy in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYTHING = 1 << 20
 
 
 def document_scores(segment, query, beta=None):
-    """(n_docs,) float64."""
+    """Return (n_docs,) float64 scores."""
     offsets = segment.reader.centroids.offsets
     scores = StoredVectors(segment).vectors(np.arange(offsets[-1])).astype(np.float64) @ query
     parts = np.split(scores, offsets[1:-1])
@@ -47,7 +47,7 @@ def documents_of_many_lengths(generator):
 
 
 class TestScan:
-    """All centroids on the device."""
+    """All centroids are on the device."""
 
     @pytest.fixture(params=["int8", "float16"])
     def segment(self, request, directory):
@@ -75,7 +75,7 @@ class TestScan:
         queries = generator.standard_normal((5, DIM)).astype(np.float32)
         for share in (0.5, 0.05):
             allowed = generator.random(segment.reader.n_docs) < share
-            allowed.flags.writeable = False  # as a filter may give it
+            allowed.flags.writeable = False  # as from a filter
             found = backend.candidates(queries, SearchParameters(5, 12, None, 1, allowed, beta))
             for query, each in zip(queries, found, strict=True):
                 expected = np.where(allowed, document_scores(segment, query, beta), -np.inf)
@@ -109,7 +109,7 @@ class TestScan:
 @pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
 @pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (8, 8), (1, 8)])
 class TestLists:
-    """Only the codes on the device."""
+    """Only the codes are on the device."""
 
     @pytest.fixture
     def segment(self, directory, n_sub, nbits, by_residual, turned, apart):

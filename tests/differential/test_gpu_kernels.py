@@ -1,4 +1,4 @@
-"""The Triton kernels against the plain torch they replace: on a GPU, or in Triton's interpreter without one."""
+"""The Triton kernels are compared with the torch code they replace: on a GPU, or in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
 
 
 def backend_of(segment, kernels):
-    """The backend on this machine's device, its kernels given."""
+    """Open the backend on this machine's device with the given kernels."""
     device = Device(PLACE)
     device.kernels = kernels
     return open_backend("gpu", segment, Resources(device=device))
@@ -35,13 +35,15 @@ def directory(tmp_path):
 
 
 def documents(generator, dim):
-    """Of 1 to 300 centroids, most of few."""
+    """Return documents of 1 to 300 centroids, most of few."""
     lengths = [1, 300, 2, 17, 64, 128, 129, *generator.integers(1, 7, 30).tolist()]
     return [generator.standard_normal((n, dim)).astype(np.float32) for n in lengths]
 
 
 def block_scores(segment, queries, kernels, beta, allowed):
-    """(n_docs, n_queries) scores of unit queries, in two blocks, and what rounding can do to them."""
+    """Return (n_docs, n_queries) scores of unit queries, computed in two blocks, and bounds of their rounding
+    errors.
+    """
     from quarry.engine.backends.gpu.queries import ScanQueries
 
     with torch.inference_mode():
@@ -119,7 +121,7 @@ def test_lists_are_read(directory, n_sub, nbits, by_residual):
 
 @pytest.fixture
 def huge(tmp_path):
-    """A function: tensors of zeros of any size, which take no more memory than what is written to."""
+    """Return a function that makes zero tensors of any size, which use memory only for written pages."""
 
     def tensor(shape, kind):
         if PLACE != "cpu":
@@ -132,11 +134,11 @@ def huge(tmp_path):
     return tensor
 
 
-BEYOND = 1 << 31  # places that 32 bits do not hold
+BEYOND = 1 << 31  # offsets that do not fit into 32 bits
 
 
 def rows_at_the_end(huge, kind):
-    """Three rows behind so many that their numbers have no 32-bit places, and the two documents of all rows."""
+    """Return three rows whose offsets do not fit into 32 bits, after zeros, as two documents."""
     n_rows = BEYOND // 96 + 1000
     values, scales = huge((n_rows, 96), kind), huge((n_rows,), torch.float32)
     made = torch.from_numpy(np.random.default_rng(1).integers(-127, 128, (3, 96))).to(PLACE)

@@ -1,4 +1,4 @@
-"""The Triton kernels compile for Hopper, into what one of its multiprocessors holds; no GPU is needed for that."""
+"""The Triton kernels compile for Hopper and fit into its shared memory; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
     find_spec("triton") is None or find_spec("torch") is None, reason="needs triton and torch"
 )
 
-MOST_SHARED_BYTES = 227 << 10  # that a program may have
+MOST_SHARED_BYTES = 227 << 10  # the limit of one program
 
 SCRIPT = """
 import sys

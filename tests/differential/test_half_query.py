@@ -1,4 +1,4 @@
-"""Scores of float16 centroids against the same product in float64."""
+"""Scores of float16 centroids are compared with the same product in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIMS = [1, 2, 15, 31, 32, 33, 127, 384, 1000, 4096]
 
 
 def final_scores(query, rows):
-    """What stage 2 computes (`quarry.engine.scoring.stored_vectors`)."""
+    """Return the scores of stage 2 (`quarry.engine.scoring.stored_vectors`)."""
     return np.einsum("ij,j->i", rows.astype(np.float32), query)
 
 
@@ -56,7 +56,7 @@ def test_scores_are_within_the_bound(dim):
 )
 @example(seed=27, dim=1, row_scale=1e-7, query_scale=1e-30, spread=8)  # products below the smallest normal float32
 def test_scores_of_all_sizes(seed, dim, row_scale, query_scale, spread):
-    """Numbers of one vector differ by up to e^spread either way; small ones vanish in 16 bits."""
+    """Bounds hold for components that differ by up to a factor of e^spread, of which small ones underflow."""
     generator = np.random.default_rng(seed)
     sizes = np.exp(generator.uniform(-spread, spread, dim))
     rows = np.clip(generator.standard_normal((20, dim)) * row_scale * sizes, -6e4, 6e4).astype(np.float16)
@@ -67,7 +67,7 @@ def test_scores_of_all_sizes(seed, dim, row_scale, query_scale, spread):
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("dim", [384, 4096])
 def test_the_largest_sums(dim):
-    """All products of one sign, all rounded the same way: as far off as sums can be."""
+    """The bound holds for the largest rounding error: products of one sign, rounded in one direction."""
     rows = np.full((2, dim), 1 + 2**-10, np.float16)
     query = np.full(dim, 1 - 2**-12, np.float32)
     query[0] = 1
@@ -82,7 +82,7 @@ def test_a_library_that_sums_in_float16_is_found_out(monkeypatch):
         return sums
 
     def in_lanes(rows, queries, metric):
-        """32 sums side by side, as AVX512-FP16 has them."""
+        """Sum in 32 parallel lanes, as AVX512-FP16 does."""
         parts = [cdist(rows[:, lane::32], queries[:, lane::32], metric) for lane in range(32)]
         return np.sum(parts, axis=0, dtype=np.float16)
 

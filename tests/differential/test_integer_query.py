@@ -1,4 +1,4 @@
-"""Integer scores against the same product in float64."""
+"""Integer scores are compared with the same product in float64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_scores(dim):
 @pytest.mark.parametrize("dim", [1, 16, 31, 384, 65536])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_nothing_overflows(dim, sign):
-    """The largest products there are, all of one sign."""
+    """The largest possible products, all of one sign, do not overflow."""
     query = np.full(dim, 3.0, np.float32)
     rows = np.full((3, dim), 127 * sign, np.int8)
     scales = np.array([1, 0.5, 0], np.float32)
@@ -57,12 +57,12 @@ def test_queries_of_any_length(size):
     rows, scales = rows_and_scales(generator, 10, 64)
     found = Int8Query(query).scores(rows, scales)
     length = np.linalg.norm(query.astype(np.float64))
-    subnormal = 1.5e-45  # float32 has nothing finer
+    subnormal = 1.5e-45  # the smallest step of float32
     assert (np.abs(found - exact(query, rows, scales)) <= 4e-7 * length * norms(rows, scales) + subnormal).all()
 
 
 def test_one_large_number_among_small_ones():
-    """The first digit then knows nothing of the small ones; the others do."""
+    """The first digit cannot represent the small components next to a large one, but the others do."""
     generator = np.random.default_rng(4)
     query = (generator.standard_normal(384) * 1e-3).astype(np.float32)
     query[17] = 1
@@ -100,7 +100,7 @@ def test_a_score_does_not_depend_on_the_other_rows():
 
 
 def test_rows_that_are_not_their_own_memory():
-    """Read-only views at odd places, as a mapped file gives them."""
+    """Read-only views at unaligned offsets, as of a mapped file, have the same scores."""
     generator = np.random.default_rng(7)
     query = Int8Query(generator.standard_normal(37).astype(np.float32))
     raw = bytes(generator.integers(0, 100, 37 * 5 + 3, np.uint8))
@@ -128,7 +128,7 @@ def test_bounds_hold(query, seed):
 
 
 def test_other_libraries_do_not_get_in_the_way():
-    """USearch loads a library for the whole process whose symbols have the names of simsimd's."""
+    """Scores are right after USearch has loaded a library with the same symbols as simsimd."""
     pytest.importorskip("usearch")
     code = (
         "import usearch.index, numpy as np; from quarry.engine.scoring.int8_query import Int8Query;"

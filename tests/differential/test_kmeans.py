@@ -1,4 +1,4 @@
-"""The vectorised k-means against the equations written out as loops."""
+"""The vectorized k-means is compared with its equations written as loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ N_ROUNDS = 20
 
 
 def slow_kmeans(tokens, n_clusters):
-    """Eq. 1-2 of Tang et al. (2021) token by token and cluster by cluster, in double precision."""
+    """Compute eq. 1-2 of Tang et al. (2021) token by token and cluster by cluster, in double precision."""
     tokens = tokens.astype(np.float64)
     m, k = len(tokens), min(n_clusters, len(tokens))
     centroids = [tokens[i * m // k] for i in range(k)]
@@ -33,7 +33,7 @@ def slow_kmeans(tokens, n_clusters):
 
 
 def topical_tokens(seed, n_tokens, dim=24):
-    """Random tokens that drift about a few topics, as those of a text do."""
+    """Return random tokens that drift around a few topics, like those of a text."""
     rng = np.random.default_rng(seed)
     topics = rng.standard_normal((5, dim))
     walk = np.sort(rng.integers(0, 5, n_tokens))
@@ -60,17 +60,17 @@ def test_documents_about_as_short_as_there_are_clusters(n_tokens):
 
 
 def test_a_document_that_has_not_converged_after_all_iterations():
-    """Points on a line converge slowly."""
+    """Points on a line converge slowly, so that k-means stops at the maximum of iterations."""
     tokens = np.linspace(0, 1, 600, dtype=np.float32)[:, np.newaxis] ** 6
     labels = slow_kmeans(tokens, 8)[1]
     means = np.array([tokens[labels == j].mean() for j in range(8)])
-    settled = np.abs(tokens - means).argmin(axis=1)
-    assert (settled != labels).any()
+    converged = np.abs(tokens - means).argmin(axis=1)
+    assert (converged != labels).any()
     assert_same(tokens, 8)
 
 
 def test_equal_tokens_leave_clusters_empty():
-    """A token as near to two centroids goes to the first: the second one of each pair is left out."""
+    """A token at equal distance to two centroids belongs to the first: the second of each pair is dropped."""
     tokens = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
     centroids, labels = kmeans(tokens, 6)
     assert centroids.tolist() == np.eye(3).tolist()
@@ -79,7 +79,7 @@ def test_equal_tokens_leave_clusters_empty():
 
 
 def test_clusters_that_empty_on_the_way():
-    """Outliers draw centroids away from the tokens that they started from."""
+    """Clusters that become empty are dropped; outliers draw centroids away from their first tokens."""
     n_dropped = 0
     for seed in range(100):
         tokens = (np.random.default_rng(seed).standard_normal((30, 3)) ** 5).astype(np.float32)

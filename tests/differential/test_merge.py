@@ -1,4 +1,4 @@
-"""A merged index against one built anew from the documents that are live, with the same quantizer."""
+"""A merged index is compared with one that is built from the live documents with the same quantizer."""
 
 from __future__ import annotations
 
@@ -53,10 +53,8 @@ def as_document(fields):
 
 
 def changed_at_random(path, generator, n_commits, live):
-    """Commits of additions, replacements and deletions; `live` becomes what should be there."""
-    with closing(
-        IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)
-    ) as writer:  # which merges only on request
+    """Commit random additions, replacements and deletions; update `live` to the expected documents."""
+    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:  # merges only on request
         for _ in range(n_commits):
             numbers = generator.integers(0, 900, int(generator.integers(1, 60))).tolist()
             documents = [document(generator, number) for number in dict.fromkeys(numbers)]
@@ -75,7 +73,7 @@ def kind(request):
 
 
 def history(path, kind, seed, n_documents=300):
-    """An index after some commits, and the documents that are live in it."""
+    """Build an index and change it in several commits; return its live documents."""
     generator = np.random.default_rng(seed)
     documents = [document(generator, number) for number in range(n_documents)]
     engine.build(documents, path, encoder=ENCODER, representation=KMeans(4), thresholds=SMALL, **kind)
@@ -85,7 +83,7 @@ def history(path, kind, seed, n_documents=300):
 
 
 def found(index, **options):
-    """For each query and mode the ids with their scores, best first."""
+    """Return ids and scores for each query and mode, best first."""
     answers = []
     for mode in ("dense", "lexical", "hybrid"):
         for query in QUERIES:
@@ -96,7 +94,7 @@ def found(index, **options):
 
 
 def rebuilt(path, target, live):
-    """An index of the live documents in their order, coded with the quantizer of the index at `path`."""
+    """Build an index of the live documents in order, encoded with the quantizer of the index at `path`."""
     source = Snapshot(Directory(path))
     (segment,) = source.segments
     target.mkdir()
@@ -132,5 +130,5 @@ def test_merged_equals_rebuilt(tmp_path, kind, seed):
         assert found(index) == after
     by_words = slice(len(QUERIES), 2 * len(QUERIES))
     assert before[by_words] == after[by_words]
-    if kind["centroids"] != "none":  # the centroids of segments too small for codes are lost when they are coded
+    if kind["centroids"] != "none":  # without stored centroids, small segments lose them when a merge encodes them
         assert before == after

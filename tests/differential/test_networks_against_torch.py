@@ -1,4 +1,4 @@
-"""Exported graphs of many kinds of networks and heads against torch, with every pattern of masks."""
+"""Exported graphs of many networks and heads are compared with torch for many attention masks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ needs_onnxscript = pytest.mark.skipif(
 
 
 def inputs_for(mask: list[list[int]], padding_id: int) -> tuple[Array, Array]:
-    """Random ids, the padding token's among them where half of the masked places are."""
+    """Return random ids and a mask; half of the masked ids are those of the padding token."""
     rng = np.random.default_rng(len(mask[0]))
     kept = np.array(mask, np.int64)
     ids = rng.integers(5, N_WORDS, kept.shape)
@@ -161,7 +161,7 @@ DENSE = {
 
 
 def write_modules(network: TorchNetwork, folder: Path, pooling: str, activation: str, biased: bool) -> Path:
-    """The network's folder with sentence-transformers' files beside it: pooling, a linear layer, normalization."""
+    """Copy the network's folder and add sentence-transformers' files: pooling, a linear layer, normalization."""
     folder.mkdir()
     for path in network.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
@@ -224,7 +224,7 @@ def write_aggretriever(network: TorchNetwork, folder: Path, mlm: bool) -> tuple[
 
 
 def aggretriever(tensors: dict[str, np.ndarray], mlm: bool):
-    """The head word by word, as section 3 of the paper has it, with slots by modulus."""
+    """Return the head of section 3 of the paper, computed word by word, with slots by modulus."""
 
     def pool(hidden: Array, logits: Array, ids: Array, mask: Array) -> Array:
         words = np.zeros(N_WORDS)

@@ -1,4 +1,4 @@
-"""Quoted phrases and prefixes of queries against slow Python over the texts, analyzed by the same rules."""
+"""Quoted phrases and prefixes are compared with plain Python over the texts, analyzed by the same rules."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ K1, B = 1.2, 0.75
 
 @cache
 def names(word):
-    """The terms of one word; a stop word is its lower case."""
+    """Return the terms of a word, or its lower case for a stop word."""
     return ANALYZER.terms(word) or [word.lower()]
 
 
 @cache
 def readings(text):
-    """A text as words one after the other: compounds as their parts, and compounds as one word."""
+    """Return the words of a text twice: with compounds split into parts, and with compounds as one word."""
     parts, wholes = [], []
     for word in map(normalize_word, split_words(text)):
         whole, pieces = split_compound(word)
@@ -48,7 +48,7 @@ def readings(text):
 
 
 def has_phrase(text, phrase):
-    if not ANALYZER.terms(phrase):  # of stop words alone: no condition
+    if not ANALYZER.terms(phrase):  # a phrase of stop words alone matches everything
         return True
     return any(
         words[at : at + len(wanted)] == wanted
@@ -73,7 +73,7 @@ def count(text, term):
 
 
 def expected(texts, words, prefixes, phrases):
-    """The documents that are to be found, with their scores."""
+    """Return the matching documents with their scores."""
     terms = [term for each in (words, *phrases) for term in ANALYZER.terms(each)] + [
         f"{each}*" for each in prefixes
     ]
@@ -120,7 +120,7 @@ def random_query(generator):
 
 @pytest.fixture(scope="module")
 def random_index(tmp_path_factory):
-    """An index in several segments, some documents deleted, and the texts of the others."""
+    """Build an index of several segments with deleted documents; return it and the texts of the live documents."""
     folder = tmp_path_factory.mktemp("random") / "index"
     texts = random_texts(400, 0)
     items = list(texts.items())
@@ -160,7 +160,7 @@ def test_cranfield(tmp_path_factory, data_folder):
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 def test_shards_and_filters(tmp_path, mode):
-    """Ids and scores to the last bit."""
+    """Ids and scores are the same to the last bit with three shards and one."""
     texts = random_texts(240, 5)
     docs = [{"id": key, "text": text, "metadata": {"n": int(key[1:]) % 3}} for key, text in texts.items()]
     gone = list(texts)[::5]

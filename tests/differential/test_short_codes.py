@@ -1,4 +1,4 @@
-"""Indexes of codes that are short against the vectors, which are rotated first: every way to and from them."""
+"""Indexes of short codes, whose vectors are rotated into fewer dimensions first, are compared with numpy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": "cpu"})]
 
 
 def of_topics(seed, n, basis_seed=0):
-    """Vectors around topics of a subspace."""
+    """Return vectors around topics of a subspace."""
     basis = np.random.default_rng(basis_seed).standard_normal((8, DIM))
     generator = np.random.default_rng(seed)
     centres = np.random.default_rng(7).standard_normal((60, 8))
@@ -37,7 +37,7 @@ def of_topics(seed, n, basis_seed=0):
 
 
 def add(path, vectors, first=0):
-    """Documents of two of the vectors each."""
+    """Add documents of two vectors each."""
     with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
         for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
             encoded = EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
@@ -47,7 +47,7 @@ def add(path, vectors, first=0):
 
 @pytest.fixture
 def made(tmp_path):
-    """A function of how centroids are stored: an index of two segments, coded with the quantizer of the first."""
+    """Return a function that builds an index of two segments, encoded with the quantizer of the first."""
 
     def index(centroids):
         path = tmp_path / centroids
@@ -60,7 +60,7 @@ def made(tmp_path):
 
 
 def oracle(path):
-    """Document by document, (2, DIM) float64 of what is stored, from the files and SPEC.md alone."""
+    """Return the stored vectors of each document, (2, DIM) float64, read as SPEC.md describes."""
     snapshot, documents = Snapshot(Directory(path)), {}
     for segment in snapshot.segments:
         reader, quantizer = segment.reader, segment.quantizer
@@ -80,7 +80,7 @@ def oracle(path):
 
 
 def check(path, backend, device):
-    """Every hit has its score over what is stored, and nearly all of the best are found."""
+    """Check that every hit has the score of its stored vectors, and that nearly all of the best are found."""
     documents, queries = oracle(path), of_topics(3, 40)
     ids, pairs = list(documents), np.stack(list(documents.values()))
     with Engine.open(path, backend=backend, **device) as index:
@@ -111,7 +111,7 @@ def test_scores_are_those_of_what_is_stored(made, backend, device, centroids):
 
 
 def test_a_retraining_turns_to_where_vectors_vary_now(made):
-    """New topics beside the axes that are kept leave most of a vector out, and drift says so."""
+    """Drift reports new topics outside the kept dimensions, and retraining turns the dimensions towards them."""
     path = made("int8")
     with Engine.open(path) as index:
         assert index.stats()["drift"]["advice"] == FINE

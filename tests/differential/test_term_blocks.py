@@ -1,4 +1,4 @@
-"""Terms packed, unpacked, sorted and compared as rows of a matrix against one by one in plain Python."""
+"""Packing, unpacking, sorting and comparing terms as rows of a matrix is compared with plain Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = [1, 127, 128, (1 << 14) - 1, 1 << 14, (1 << 21) - 1, 1 << 21, 1 << 29,
 
 
 def random_terms(generator, n_terms):
-    """Distinct terms, ascending: short ones, long common prefixes, zeros at the end, of up to 255 bytes."""
+    """Return distinct sorted terms of up to 255 bytes: short ones, long common prefixes, trailing zeros."""
     terms = set()
     while len(terms) < n_terms:
         terms |= {
@@ -42,7 +42,7 @@ def varint(number):
 
 
 def packed_one_by_one(terms, n_docs, record_bytes):
-    """Blocks as `quarry.formats.postings.term_dictionary` describes them."""
+    """Return blocks as `quarry.formats.postings.term_dictionary` describes them."""
     blocks = []
     for number, term in enumerate(terms):
         shared = 0

@@ -1,4 +1,4 @@
-"""Two-stage search against one pass over everything, on collections made to mislead it."""
+"""Two-stage search is compared with one pass over all vectors, on collections that are hard for stage 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = 1 << 20
 
 
 def stored_documents(path):
-    """The vectors of each document as the index keeps them, (n, dim) float64."""
+    """Return the stored vectors of each document, (n, dim) float64."""
     snapshot = Snapshot(Directory(path))
     documents = []
     for segment in snapshot.segments:
@@ -30,7 +30,7 @@ def stored_documents(path):
 
 
 def expected_scores(documents, query, beta):
-    """Float64 score of every document."""
+    """Return the float64 score of every document."""
     scores = [vectors @ query.astype(np.float64) for vectors in documents]
     if beta is None:
         return np.array([each.max() for each in scores])
@@ -39,7 +39,7 @@ def expected_scores(documents, query, beta):
 
 
 def assert_exact(found, scores, k, tolerance):
-    """The hits are k best documents of these scores, ties as near as `tolerance` in any order."""
+    """Check that the hits are k best documents; scores within `tolerance` count as ties."""
     numbers = [int(hit.id) for hit in found]
     assert len(numbers) == len(set(numbers)) == min(k, len(scores))
     np.testing.assert_allclose([hit.score for hit in found], scores[numbers], atol=tolerance)
@@ -58,14 +58,14 @@ def plain(generator, dim):
 
 
 def crowd(generator, dim):
-    """Hundreds of documents whose maxima differ by less than the rounding of stage 1."""
+    """Return hundreds of documents whose maxima differ by less than the rounding error of stage 1."""
     middle = sphere(generator, 1, dim)
     near = (middle + 1e-4 * generator.standard_normal((600, dim))).astype(np.float32)
     return [np.concatenate([vector[None], sphere(generator, 2, dim) * 0.5]) for vector in near]
 
 
 def misleading_maxima(generator, dim):
-    """By their maxima the first half comes first, by a softmax the second half."""
+    """Return documents of which the first half has the best maxima, and the second half the best softmax."""
     middle = sphere(generator, 1, dim)
     one_good = [np.concatenate([middle * 1.1, sphere(generator, 15, dim)]) for _ in range(200)]
     all_good = [middle + 0.05 * sphere(generator, 15, dim) for _ in range(200)]
@@ -73,7 +73,9 @@ def misleading_maxima(generator, dim):
 
 
 def one_giant(generator, dim):
-    """One vector a thousand times as long as all others makes every bound on the rounding loose."""
+    """Return documents with one vector that is a thousand times as long, which weakens every bound of rounding
+    errors.
+    """
     documents = [sphere(generator, 3, dim) for _ in range(500)]
     documents[77] = documents[77] * np.float32(1000)
     return documents
@@ -84,7 +86,7 @@ def many_lengths(generator, dim):
 
 
 def mostly_equal(generator, dim):
-    """Three kinds of documents, each hundreds of times."""
+    """Return three kinds of documents, each hundreds of times."""
     kinds = [sphere(generator, 2, dim) for _ in range(3)]
     return [kinds[number] for number in generator.integers(0, 3, 700)]
 
@@ -137,7 +139,7 @@ def test_where_stage_1_is_approximate_the_scores_are_not(tmp_path, beta):
 
 
 def test_segments_are_one_collection(tmp_path):
-    """The same documents in one segment and in six."""
+    """One segment and six segments of the same documents give the same hits."""
     generator = np.random.default_rng(2)
     documents = plain(generator, 32) + mostly_equal(generator, 32)
     encoder, docs = table_of(documents)
@@ -168,7 +170,7 @@ def test_texts_with_the_bundled_encoder(tmp_path, small_corpus):
 
 
 def test_scores_are_the_aggregation_of_all_centroids(tmp_path):
-    """From text to score, with the encoder's vectors and nothing else."""
+    """Scores of texts are the aggregated scores of the encoder's vectors."""
     encoder = WordEncoder(beta=3.0)
     texts = ["one two three", "four five", "two", "one one one two"]
     engine.build(texts, tmp_path / "index", encoder=encoder, representation=KMeans(8), centroids="float16")

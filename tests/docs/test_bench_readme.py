@@ -1,4 +1,4 @@
-"""The measurements run as bench/README.md shows them."""
+"""The commands in bench/README.md run as they are shown."""
 
 from __future__ import annotations
 

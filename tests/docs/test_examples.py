@@ -1,4 +1,4 @@
-"""The programs in examples/ run as their page says."""
+"""The programs in examples/ print what their page shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRINTED = {
 def test_every_example_is_known_and_on_its_page() -> None:
     assert {path.name for path in FOLDER.glob("*.py")} == PRINTED.keys()
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    others = {path.name for path in FOLDER.glob("*.json")}  # tests of what reads them run them
+    others = {path.name for path in FOLDER.glob("*.json")}  # these are run by the tests of their readers
     assert all(f"[{name}]({name})" in page for name in PRINTED.keys() | others)
 
 

@@ -1,4 +1,4 @@
-"""What README.md and the guides show works as it is shown."""
+"""The examples in README.md and the guides work as shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLLECTIONS = {"docs.jsonl": ("moon", "bread"), "more.jsonl": ("tea",)}
 
 
 def commands(block: str) -> list[list[str]]:
-    """The words of each line that begins with a prompt."""
+    """Return the words of each line that begins with a prompt."""
     return [shlex.split(line[2:], comments=True) for line in block.splitlines() if line.startswith("$ ")]
 
 
@@ -41,7 +41,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, 
     for name, ids in COLLECTIONS.items():
         lines = [json.dumps({"id": document_id, "text": f"About {document_id}."}) for document_id in ids]
         Path(name).write_text("\n".join(lines))
-    for name, module in stand_in_modules().items():  # no guide needs a network, or a library that is optional
+    for name, module in stand_in_modules().items():  # substitutes for optional libraries and for the network
         monkeypatch.setitem(sys.modules, name, module)
     Path("bundle").symlink_to(default_bundle_path())
     Path("papers").mkdir()

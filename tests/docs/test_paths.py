@@ -21,7 +21,7 @@ def test_the_paths_on_a_page_exist(repository: Path, page: str, n_paths_at_least
 
 
 def packages(repository: Path) -> list[Path]:
-    """The folders that hold Python modules, below the top-level packages."""
+    """Return the folders that contain Python modules, below the top-level packages."""
     found = [path.parent for top in PACKAGES for path in (repository / top).rglob("*.py")]
     assert len(found) > 200
     return sorted({folder for folder in found if folder.name != "__pycache__"})

@@ -1,7 +1,7 @@
-"""Makes the golden index of the current version of the file format: `python tests/golden/make.py`.
+"""Writes the golden index of the current version of the file format: `python tests/golden/make.py`.
 
-It writes `tests/golden/<major>.<minor>/`: a tiny index with everything in it, and `expected.json`, what it holds
-and answers. The folder of a version is committed once and never made again.
+The folder `tests/golden/<major>.<minor>/` gets a tiny index with all features of the format, and `expected.json`,
+its contents and answers. The folder of a version is committed once and never written again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FILTERS: tuple[dict[str, object] | None, ...] = (
 
 @dataclass(frozen=True)
 class GoldenEncoder(WordEncoder):
-    """Vectors of small whole numbers: their sums are the same on every machine."""
+    """Encodes words as vectors of small integers, whose sums are the same on every machine."""
 
     dim: int = 16
     normalize: bool = False
@@ -67,13 +67,13 @@ class GoldenEncoder(WordEncoder):
     _vectors: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
     def vector(self, word: str) -> Vector:
-        """(16,) float32, from -128 to 127."""
+        """Return (16,) float32, integers from -128 to 127."""
         digest = xxhash.xxh3_128_digest(word.encode())
         return np.frombuffer(digest, np.int8).astype(np.float32)
 
 
 def documents(n: int, first: int) -> Iterator[dict[str, object]]:
-    """Documents with odd ids, titles, metadata and one to four pieces."""
+    """Yield documents with unusual ids, titles, metadata and one to four pieces."""
     for number in range(first, first + n):
         chance = random.Random(number)
         subject = SUBJECTS[number % len(SUBJECTS)]
@@ -91,7 +91,7 @@ def documents(n: int, first: int) -> Iterator[dict[str, object]]:
 
 @contextmanager
 def the_same_names() -> Iterator[None]:
-    """Draw the random file ids from a seed."""
+    """Generate file ids from a fixed seed."""
     chance = random.Random("golden")
     kept = secrets.token_bytes
     secrets.token_bytes = lambda n=16: chance.randbytes(n)
@@ -102,7 +102,7 @@ def the_same_names() -> Iterator[None]:
 
 
 def make(path: Path) -> None:
-    """Build the index: a segment with lists and one without, some documents of both deleted."""
+    """Build an index of a segment with lists and one without, both with deleted documents."""
     encoder, small = GoldenEncoder(), Thresholds(list_rows=100)
     with the_same_names():
         how = {"representation": Pieces(8), "code_bytes": 4, "threads": 1, "seed": 7, "thresholds": small}
@@ -117,7 +117,7 @@ def make(path: Path) -> None:
 
 
 def answers(path: Path) -> dict[str, object]:
-    """All that the index holds, and its answers to a few queries in every mode."""
+    """Return the contents of the index, and its answers to a few queries in every mode."""
     with Engine.open(path, encoder=GoldenEncoder(), threads=1) as index:
         ids = [str(document["id"]) for document in documents(64, 0)]
         return {

@@ -1,7 +1,7 @@
-"""Makes the golden indexes of given vectors, one for each metric: `python tests/golden/make_metrics.py`.
+"""Writes the golden indexes of given vectors, one for each metric: `python tests/golden/make_metrics.py`.
 
-They hold what `make.py` leaves out: documents with vectors of their own, without an encoder, a metric, and a
-weight of dense scores that was chosen for the index. The folders are committed once and never made again.
+They cover what `make.py` does not: documents with given vectors, no encoder, a metric, and a dense weight set for
+the index. The folders are committed once and never written again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _N_DOCS = 24
 
 
 def query_vectors() -> np.ndarray:
-    """The vectors of the queries, (n_queries, 12) float32, small whole numbers."""
+    """Return the vectors of the queries, (n_queries, 12) float32, small integers."""
     return np.random.default_rng(1).integers(-9, 10, (len(QUERIES), DIM)).astype(np.float32)
 
 
@@ -53,7 +53,7 @@ def make(path: Path, metric: Metric) -> None:
 
 
 def answers(path: Path) -> dict[str, object]:
-    """What the index says of itself, and its answers to vectors, to texts and to both."""
+    """Return the statistics of the index, and its answers to vectors, to texts and to both."""
     with Engine.open(path, threads=1) as index:
         stats = index.stats()
         searches = []

@@ -1,6 +1,6 @@
 """Every released version of the file format stays readable: an index of each is kept, with its answers.
 
-`make.py` makes the folder of the current version.
+`make.py` writes the folder of the current version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.write_lock import LOCK_NAME
 
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").exists())
-# what no other library has a say in: zstd compresses texts, FAISS trains and codes
+# sections that do not depend on other libraries: zstd compresses texts, FAISS trains and encodes
 OUR_OWN = ("centroids", "centroid_scales", "centroid_offsets", "ids", "id_offsets", "id_hashes", "id_ordinals")
 
 
@@ -77,7 +77,7 @@ def test_the_same_documents_make_the_same_bytes(tmp_path):
 
 
 def data_files(path):
-    """Segments and tombstones in the order of the manifest."""
+    """Yield segments and tombstones in the order of the manifest."""
     for segment in current(Directory(path)).segments:
         yield segment.file.name
         if segment.tombstones:
@@ -85,7 +85,7 @@ def data_files(path):
 
 
 def test_what_is_written_today_is_what_was_written_then(tmp_path):
-    """Byte for byte where no other library has a say, on every machine."""
+    """Sections that do not depend on other libraries are written byte for byte as before, on every machine."""
     make(tmp_path / "index")
     n_compared = 0
     for name_now, name_then in zip(data_files(tmp_path / "index"), data_files(FOLDER / "index"), strict=True):

@@ -1,4 +1,4 @@
-"""Indexes of given vectors stay readable, with their metric, their weight of dense scores and their answers."""
+"""Golden indexes of given vectors stay readable, with their metric, dense weight and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata is taken as it is at that moment, or refused, whatever values it is made of."""
+"""Documents copy their metadata when they are made, or refuse it, whatever its values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ few = settings(deadline=None, max_examples=300)
 
 
 def is_storable(value, depth=1):
-    """Whether a value can be stored, said without regard to speed."""
+    """Return whether a value can be stored, checked in the simplest way."""
     if isinstance(value, dict | list):
         members = [*value, *value.values()] if isinstance(value, dict) else value
         keys = list(value) if isinstance(value, dict) else []
@@ -50,7 +50,7 @@ def is_storable(value, depth=1):
 
 
 def spoil(value):
-    """Change every container within a value into something that cannot be stored."""
+    """Change every container within a value into one that cannot be stored."""
     if isinstance(value, dict):
         for member in list(value.values()):
             spoil(member)

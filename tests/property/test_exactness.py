@@ -1,4 +1,4 @@
-"""An answer that says it is exact is exact."""
+"""Hits that claim to be exact are exact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERYTHING = 1 << 20
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
-    """Two segments with inverted lists and one without: {beta: (path, documents by number)}."""
+    """Build two segments with inverted lists and one without: {beta: (path, documents by number)}."""
     generator = np.random.default_rng(0)
     documents = [generator.standard_normal((n, DIM)) for n in generator.integers(1, 6, 1500)]
     documents = [(each / np.linalg.norm(each, axis=1, keepdims=True)).astype(np.float32) for each in documents]
@@ -44,7 +44,7 @@ def indexes(tmp_path_factory):
 
 
 class Oracle:
-    """Scores in float64 of all documents, and the lists that their rows are in."""
+    """Holds the vectors of all documents and the lists of their rows, and scores them in float64."""
 
     def __init__(self, path):
         snapshot = Snapshot(Directory(path))
@@ -66,7 +66,7 @@ class Oracle:
         return ids, np.array(table.offsets), vectors, numbers, coarse
 
     def scores(self, query, nprobe=None):
-        """Score by id; with nprobe only of documents with a centroid in one of the lists nearest to the query."""
+        """Return scores by id; with nprobe only of documents in one of the nearest lists."""
         found = {}
         for ids, offsets, vectors, numbers, coarse in self.parts:
             probed = None

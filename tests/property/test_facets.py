@@ -1,4 +1,4 @@
-"""Facets are the counts that plain Python finds."""
+"""Facets have the counts that plain Python computes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ paths = st.sampled_from([*KEYS, "a.a", "b.a", "a.b.c", ".", "nothing"])
 
 
 def key_of(value):
-    """Return what tells values apart: 1 and 1.0 are one value, True is another."""
+    """Return the key of a value: 1 and 1.0 are the same value, True is another."""
     return type_of(value), value + 0.0 if value == 0 and type_of(value) == "number" else value
 
 

@@ -1,4 +1,4 @@
-"""A filter lets the documents pass that it lets pass when it is read as plain Python."""
+"""A filter matches the same documents as its condition evaluated in plain Python."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ several = st.lists(filters | own_fields, min_size=1, max_size=6)
 
 
 def found(document_filter, condition, snapshot):
-    """Segment and ordinal of what passes."""
+    """Return (segment, ordinal) of each document that passes the filter."""
     passed = []
     answer = document_filter.allowed(parse_filter(condition))
     for number, (segment, allowed) in enumerate(zip(snapshot.segments, answer, strict=True)):
@@ -81,7 +81,7 @@ def test_what_passes(parts, conditions, data):
             assert len(issued) == len(unknown)
             assert all(warning.category is UnknownFieldWarning for warning in issued)
             assert all(any(f"the field {name!r};" in str(each.message) for each in issued) for name in unknown)
-            assert found(document_filter, condition, snapshot) == expected  # from memory, and without a warning
+            assert found(document_filter, condition, snapshot) == expected  # from the cache, and without a warning
             assert document_filter.count(parse_filter(condition)) == len(expected)
             event("some pass" if expected else "none pass")
             event("unknown fields" if unknown else "known fields")
@@ -91,7 +91,7 @@ def test_what_passes(parts, conditions, data):
 @few
 @given(st.text(max_size=60), st.text(max_size=60), st.sampled_from(["english", "german", "none"]))
 def test_a_document_has_the_terms_of_its_title(title, text, language):
-    """By these terms the documents of a title are found."""
+    """A document contains the terms of its title, so that they find it."""
     analyzer = Analyzer(language)
     assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))
 
@@ -102,6 +102,6 @@ def test_a_document_has_the_terms_of_its_title(title, text, language):
     st.text("aB'.-:#+文\u0301 1", max_size=6),
 )
 def test_a_document_has_the_terms_of_an_odd_title(title, text):
-    """Characters that join, sign or compose words, at the end of the title and at the beginning of the text."""
+    """This holds for characters that join, sign or compose words at the boundary of title and text."""
     analyzer = Analyzer()
     assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))

@@ -1,4 +1,4 @@
-"""Whatever is written comes back, for anything that can be written."""
+"""Everything that can be written is read back unchanged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @contextmanager
 def index():
-    """A new folder for the files of one example."""
+    """Yield a new folder for the files of one example."""
     with tempfile.TemporaryDirectory() as folder:
         yield Directory(Path(folder))
 
@@ -60,7 +60,7 @@ def normal(seed, *shape):
 
 
 def count(value):
-    """How many values there are in a value, itself included."""
+    """Count the values within a value, including itself."""
     if isinstance(value, dict):
         return 1 + sum(1 + count(item) for item in value.values())
     return 1 + sum(map(count, value)) if isinstance(value, list) else 1
@@ -135,7 +135,7 @@ def test_sections(sections):
 @files
 @given(st.lists(st.integers(0, 3_000_000), max_size=6), st.data())
 def test_spools(lengths, data):
-    """Any stretch of what was written, whether it lies in memory, in the file or in both."""
+    """Any range of a spool can be read, whether it is in memory, in the file or in both."""
     generator = np.random.default_rng(0)
     with index() as directory:
         spool, whole = Spool(directory), b""

@@ -1,7 +1,7 @@
-"""How documents are distributed over segments, and what was deleted in them, shows in no answer, error or warning.
+"""Answers, errors and warnings do not depend on the distribution of documents over segments or on deletions.
 
 An index with any history of additions, replacements, deletions, commits and merges answers like one that was built
-of its live documents at once.
+of its live documents in one step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEARCHES = [
     {"mode": "hybrid"},
     {"mode": "hybrid", "fusion": "rrf"},
 ]
-LAYOUTS = [  # when segments are merged in the background: as usual, hardly ever, nearly always
+LAYOUTS = [  # of background merges: the default, rare, frequent
     MergeLimits(),
     MergeLimits(width=1000, dead_share=1.0),
     MergeLimits(width=2, dead_bytes=0, dead_share=0.01),
@@ -48,7 +48,7 @@ batches = st.lists(documents, max_size=5)
 
 
 def outcome(ask):
-    """What a call answers, or the error that it ends with; and the warnings it issues."""
+    """Return the result of a call, or the message of its error, with the warnings it issues."""
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         try:
@@ -59,7 +59,7 @@ def outcome(ask):
 
 
 def scores(index, only):
-    """For each search and query all hits with all their scores, best first, equal scores in the order of ids."""
+    """Return all hits of each search with all their scores; check that equal scores are in the order of ids."""
     found = [hits for options in SEARCHES for hits in index.search(QUERIES, k=100, filter=only, **options)]
     for each in found:
         assert [(-hit.score, hit.id) for hit in each] == sorted((-hit.score, hit.id) for hit in each)
@@ -67,15 +67,15 @@ def scores(index, only):
 
 
 def answers(path, conditions):
-    """All that an index says of some filters, and without one."""
+    """Return the counts of all filters, and all hits with each filter and without one."""
     with Engine.open(path, encoder=ENCODER, threads=1) as index:
         counts = [outcome(functools.partial(index.count, condition)) for condition in conditions]
-    with Engine.open(path, encoder=ENCODER, threads=1) as index:  # which has issued no warning yet
+    with Engine.open(path, encoder=ENCODER, threads=1) as index:  # a new engine, which has issued no warning yet
         return counts, [outcome(functools.partial(scores, index, only)) for only in (None, *conditions)]
 
 
 class Histories(RuleBasedStateMachine):
-    """`pending` is what the index must hold after the next commit, in the order in which it was added last."""
+    """Changes an index at random; `pending` has the contents after the next commit, in the order of addition."""
 
     def __init__(self):
         super().__init__()

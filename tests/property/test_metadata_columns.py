@@ -46,7 +46,7 @@ COMPARED = {"number": OPERATORS, "text": OPERATORS | TEXT_OPERATORS, "bool": {},
 
 
 def check(reader, documents, operands):
-    """Every column of the reader agrees with what is in the documents."""
+    """Check that every column agrees with the metadata of the documents."""
     beyond = set() if reader.beyond is None else set(np.flatnonzero(reader.beyond).tolist())
     for path in PATHS:
         values = [found_at(each, path) for each in documents]
@@ -107,7 +107,7 @@ def test_merged_segments_are_one_segment_of_what_is_kept(segments, operands, dat
 @few
 @given(collections)
 def test_merging_is_writing_anew(documents):
-    """The bytes do not depend on how the documents came together."""
+    """A merge writes the same bytes as a new segment of the same documents."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Directory(Path(folder))
         halves = [documents[: len(documents) // 2], documents[len(documents) // 2 :]]

@@ -1,4 +1,4 @@
-"""What holds for the postings of any documents, and for any bytes taken as postings."""
+"""Properties of the postings of any documents, and of the decoder for any bytes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ words = st.one_of(
     st.sampled_from(["a", "ab", "abc", "b", "é", "文", "\0", "prefix-and-more", "prefix-and-most"]),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
 )
-unhurried = settings(deadline=None)  # a busy machine is no mistake
+unhurried = settings(deadline=None)  # examples may be slow on a busy machine
 collections = st.lists(st.lists(words, max_size=12), min_size=1, max_size=40)
 
 
 @st.composite
 def posting_lists(draw):
-    """A number of documents, and postings within it."""
+    """Draw a number of documents and postings of them."""
     n_docs = draw(st.one_of(st.integers(1, 200), st.integers(1, (1 << 32) - 1)))
     docs = draw(st.sets(st.integers(0, n_docs - 1), min_size=1, max_size=min(n_docs, 80)))
     frequencies = draw(st.lists(st.integers(1, 300), min_size=len(docs), max_size=len(docs)))
@@ -62,7 +62,7 @@ def test_records_do_not_depend_on_what_is_encoded_with_them(lists):
 
 @st.composite
 def nearly_records(draw):
-    """Bytes, how many postings they shall hold, and of how many documents; often all but a bit is right."""
+    """Draw bytes, their number of postings, and the number of documents; most are valid but for up to two bits."""
     n_docs, docs, frequencies = draw(posting_lists())
     record, _ = encode(n_docs, np.array([len(docs)]), as_postings(docs, frequencies))
     for bit in draw(st.sets(st.integers(0, 8 * len(record) - 1), max_size=2)):
@@ -130,5 +130,7 @@ def test_merging_parts_is_writing_what_is_kept(tmp_path_factory, documents, data
         readers.append(PostingsReader(container, high - low))
         masks.append(keep[low:high])
     merged = reread(directory, lambda out: merge_postings(directory, readers, masks, out), name="merged.seg")
-    anew = write(directory, [terms for terms, stays in zip(documents, keep, strict=True) if stays], "anew.seg")
-    assert merged.record.digest == anew.record.digest
+    rebuilt = write(
+        directory, [terms for terms, stays in zip(documents, keep, strict=True) if stays], "rebuilt.seg"
+    )
+    assert merged.record.digest == rebuilt.record.digest

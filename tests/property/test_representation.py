@@ -1,4 +1,4 @@
-"""What holds for the centroids of any document."""
+"""Properties of the centroids of any document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ representations = st.one_of(
 
 @st.composite
 def documents(draw):
-    """A text of words and stops, its tokens in windows, and a token's vector for each."""
+    """Draw a text of words and full stops, with its tokens in windows and a vector for each token."""
     words = draw(st.lists(st.sampled_from(["a", "bc.", "def", "Gh!", "ijkl\n", "é。"]), min_size=1, max_size=120))
     text = " ".join(words)
     lengths = np.array([len(word) for word in words])

@@ -34,18 +34,18 @@ ENCODER = WordEncoder(dim=8)
 
 
 def expected_score(text):
-    """Of the question below, before its centroids are rounded."""
+    """Return the score of the fixed query "red two" before centroids are quantized."""
     centroids = KMeans(3).represent(text, ENCODER.windows(text), normalize=True).values
     return float((centroids @ ENCODER.encode_query("red two")).max())
 
 
 def metadata_of(text):
-    """Of a document with that text: it changes when the document does."""
+    """Return metadata that is derived from the document's text."""
     return {"words": text.split(), "deep": {"n": [len(text), {"first": text[0]}]}}
 
 
 def reused(pairs):
-    """Documents in the same objects each time, which are spoiled between two of them and in the end."""
+    """Yield documents that reuse the same objects, which are changed after each document."""
     words, numbers, inner = [], [], {}
     doc = {"metadata": {"words": words, "deep": {"n": numbers}}}
     for doc_id, text in pairs:
@@ -61,7 +61,7 @@ def reused(pairs):
 
 
 class ChangingIndex(RuleBasedStateMachine):
-    """`committed` and `pending` are what an index must hold; a reader sees what it saw last."""
+    """Changes an index at random; `committed` and `pending` are its expected contents for readers and writer."""
 
     def __init__(self):
         super().__init__()
@@ -119,7 +119,7 @@ class ChangingIndex(RuleBasedStateMachine):
 
     @rule(moment=st.integers(1, 60))
     def die_in_a_commit(self, moment):
-        """What was to be committed is there, or what was there before."""
+        """A process killed during a commit leaves the contents before or after it."""
         with KilledAt(moment).installed(), contextlib.suppress(Killed):
             self.index.commit()
             self.index.close()
@@ -165,7 +165,7 @@ def test_a_changing_index(torture):
 
 @st.composite
 def collections(draw):
-    """Documents of whole numbers from -2 to 2, so that scores are often equal; queries like that too."""
+    """Draw documents and queries of integers from -2 to 2, so that many scores are equal."""
     dim = draw(st.integers(1, 5))
     number = st.integers(-2, 2)
     vector = st.lists(number, min_size=dim, max_size=dim)
@@ -221,7 +221,7 @@ def score_of(vectors, query, beta):
 @settings(max_examples=30, deadline=None)
 @given(text=st.text(min_size=1, max_size=300), title=st.text(max_size=40))
 def test_whatever_can_be_indexed_comes_back(text, title):
-    """Texts of any characters, by an encoder that gives every text a vector."""
+    """Documents with any characters are stored and found unchanged, or are refused by name."""
     folder = Path(tempfile.mkdtemp())
     doc = {"id": text[:50], "text": text, "title": title}
     try:

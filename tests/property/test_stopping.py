@@ -1,4 +1,4 @@
-"""Stage 2 that stops early finds what it finds when it rescores everything."""
+"""Stage 2 with early stopping finds the same documents as without."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ["int8", "float16"]
 
 @pytest.fixture(scope="module")
 def segments(tmp_path_factory):
-    """300 documents, every third twice, so that scores tie, some much longer than others."""
+    """Build segments of 300 documents: a third are duplicates, so that scores tie, and norms differ widely."""
     generator = np.random.default_rng(0)
     documents = random_documents(generator, 200)
     documents = [each * generator.uniform(0.2, 2) for each in documents]
@@ -30,12 +30,12 @@ def segments(tmp_path_factory):
 
 
 def maxima(segment, query):
-    """The largest score of the centroids of each document."""
+    """Return the largest score of each document's centroids."""
     return Rescorer(segment, None).scores(query, np.arange(segment.record.n_docs)).astype(np.float64)
 
 
 def best(docs, scores, k):
-    """The k best, ties by their number."""
+    """Return the k best, with ties in the order of document numbers."""
     order = np.lexsort((docs, -scores))[:k]
     return docs[order].tolist(), scores[order].tolist()
 

@@ -1,4 +1,4 @@
-"""One small Ray cluster for the tests of a process, and a lock, so that only one process of a test run has one."""
+"""A small Ray cluster for the tests of one process, with a lock that limits a test run to one cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ LOCK = Path(tempfile.gettempdir()) / f"quarry-ray-tests-{os.getuid() if hasattr(
 
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[None]:
-    """Start a cluster with two processors, and stop it; waits until no other process has one."""
+    """Start a cluster with two CPUs, and stop it at the end; wait while another process has one.
+
+    Ray is given a device too, whether the machine has one or not, so that tasks can reserve it.
+    """
     import fcntl
 
-    import quarry.distributed  # noqa: F401  # before ray
+    import quarry.distributed  # noqa: F401  # must precede ray
 
     import ray  # isort: skip
 
@@ -26,6 +29,7 @@ def ray_cluster() -> Iterator[None]:
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         ray.init(
             num_cpus=2,
+            num_gpus=1,
             include_dashboard=False,
             object_store_memory=80 << 20,
             log_to_driver=False,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from quarry.engine.evaluation.measures import measure_ndcg
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.model.network import EncoderNetwork
@@ -140,12 +140,7 @@ def ndcg_10(qrels: Mapping[str, Mapping[str, int]], run: Mapping[str, Mapping[st
     """
     total = 0.0
     for query, judged in qrels.items():
-        found = sorted(run.get(query, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)
-        gains = [judged.get(document, 0) for document, _ in found[:10]]
-        best = _discount(sorted(judged.values(), reverse=True)[:10])
-        total += _discount(gains) / best if best > 0 else 0.0
+        found = run.get(query, {})
+        ranking = sorted(found, key=lambda document: (found[document], document), reverse=True)
+        total += measure_ndcg(ranking, judged, _DEPTH)
     return total / len(qrels)
-
-
-def _discount(gains: list[int]) -> float:
-    return sum(max(gain, 0) / math.log2(rank + 2) for rank, gain in enumerate(gains))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from quarry.training.data.evaluation_texts import EXCLUDED_ARTICLES
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import SourceSettings, open_source_store
@@ -17,8 +18,6 @@ __all__ = ["SmallRun", "Table"]
 
 Table = Mapping[str, object]
 """A table of a recipe."""
-
-_EXCLUDED = ("Egypt", "London", "Melbourne")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ class SmallRun:
             "name": self.data.name,
             "kind": "beir",
             "path": self.data.resolve(),
-            "exclude_titles": _EXCLUDED,
+            "exclude_titles": EXCLUDED_ARTICLES,
             "held_out": self.held_out,
             "id_prefix": self.id_prefix,
             "group_size": self.group_size,

@@ -92,13 +92,14 @@ class PassageFinder:
         words = self.words.find(text) if self.words is not None else ()
         places = ([word.start for word in words], [word.end for word in words])
         inside = [_words_in(each, words, *places) for each in spans]
-        scores = self._scores(inside)
-        parts = np.array(_parts(spans))
-        order = parts[np.argsort(-scores[parts], kind="stable")][:_MAX_PASSAGES]
+        scores: list[float] = self._scores(inside).tolist()
+        # not by numpy, whose sorting gives up the interpreter lock, for which a busy server then waits
+        order = sorted(_parts(spans), key=scores.__getitem__, reverse=True)[:_MAX_PASSAGES]
         least = scores[order[0]] - _MARGIN * abs(scores[order[0]])
         return tuple(
-            _passage(stored, text, spans[number], float(scores[number]), inside[number])
-            for number in order[scores[order] >= least].tolist()
+            _passage(stored, text, spans[number], scores[number], inside[number])
+            for number in order
+            if scores[number] >= least
         )
 
     def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Floats:

@@ -140,9 +140,12 @@ class ShardWriters(BatchWriter):
         return sum(self._each(lambda writer: writer.set_dense_weight(weight), "changed"))
 
     def rollback(self) -> None:
-        """Discard everything collected since the last commit."""
-        for writer in self.writers:
-            writer.rollback()
+        """Discard everything collected since the last commit.
+
+        Raises:
+            QuarryError: the first error of a shard; the others have discarded what they collected.
+        """
+        _of_all(self.writers, lambda writer: writer.rollback())
 
     def raise_merge_failure(self) -> None:
         """Raise the first error of a background merge that was not raised yet."""
@@ -159,14 +162,7 @@ class ShardWriters(BatchWriter):
             Exception: the first error of a background merge that was not raised yet; all is closed.
         """
         self._pool.close()
-        failure: BaseException | None = None
-        for writer in self.writers:
-            try:
-                writer.close(abandon=abandon)
-            except BaseException as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        _of_all(self.writers, lambda writer: writer.close(abandon=abandon))
 
     def check_open(self) -> None:
         """Raise IndexClosed if a writer is closed, or cannot go on after an error."""
@@ -188,3 +184,15 @@ class ShardWriters(BatchWriter):
                 )
                 raise
         return done
+
+
+def _of_all(writers: Iterable[IndexWriter], change: Callable[[IndexWriter], object]) -> None:
+    """Make a change in every writer, also after an error; then raise the first one."""
+    failure: BaseException | None = None
+    for writer in writers:
+        try:
+            change(writer)
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -1,4 +1,4 @@
-"""What every adapter of a library must do, run with the library itself."""
+"""Checks of a library's adapter, run with the library itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of the first commands in bench/README.md on the small corpus; several tests read its results."""
+"""One run of the first commands in bench/README.md on the small corpus, whose results several tests read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass
 class ReadmeRun:
-    """What the commands left.
+    """The files that the commands wrote, and their exit statuses.
 
     Attributes:
-        collection: the collection that they measured, a folder in BEIR's layout.
+        collection: the measured collection, a folder in BEIR's layout.
         cache: folder of prepared vectors.
         results: folder of raw results.
         statuses: exit status by command line.
@@ -37,7 +37,7 @@ class ReadmeRun:
 
 
 def write_subjects(folder: Path, corpus: Sequence[dict[str, object]]) -> Path:
-    """Write the small corpus with a question for each subject, whose four documents answer it."""
+    """Write the small corpus with a question for each subject, for which its four documents are relevant."""
     (folder / "qrels").mkdir(parents=True)
     docs, queries, judged = [], [], ["query-id\tcorpus-id\tscore"]
     for number, document in enumerate(corpus):

@@ -314,7 +314,7 @@ def manifest(directory: MemoryDirectory, _: FileRecord) -> None:
 
 
 def shard_set(directory: MemoryDirectory, _: FileRecord) -> None:
-    """A shard set."""
+    """Read a shard set."""
     found = ShardSet.load(directory, 1)
     assert len(found.folders) == len(set(found.folders)) > 0
 

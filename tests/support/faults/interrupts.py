@@ -1,4 +1,4 @@
-"""Raises KeyboardInterrupt at a chosen point: wherever the interpreter checks for signals between bytecodes."""
+"""Raises KeyboardInterrupt at a chosen point where the interpreter checks for signals."""
 
 from __future__ import annotations
 

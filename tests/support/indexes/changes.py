@@ -5,7 +5,6 @@ After an interrupted change the index must be exactly in one of the two states.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -65,13 +64,6 @@ def open_index(path: Path, *, writable: bool = False, thresholds: Thresholds = S
     """Open an index of these changes."""
     encoder = WordEncoder(dim=16)
     return Engine.open(path, writable=writable, encoder=encoder, threads=1, thresholds=thresholds)
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a Python process that imports the packages and tests/support."""
-    tests = Path(__file__).resolve().parents[2]
-    folders = [str(tests.parent), str(tests), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"}
 
 
 def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:

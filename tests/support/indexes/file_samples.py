@@ -10,7 +10,7 @@ W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
 def pdf(pages: Sequence[str], title: str = "") -> bytes:
-    """A PDF file with lines of text in Helvetica on each page."""
+    """Return a PDF file with lines of text in Helvetica on each page."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -43,7 +43,7 @@ def pdf(pages: Sequence[str], title: str = "") -> bytes:
 
 
 def zipped(members: Mapping[str, str | bytes]) -> bytes:
-    """A zip archive."""
+    """Return a zip archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -52,13 +52,13 @@ def zipped(members: Mapping[str, str | bytes]) -> bytes:
 
 
 def paragraph(text: str, style: str = "") -> str:
-    """A paragraph of Word."""
+    """Return a paragraph of WordprocessingML."""
     properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
     return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
 def docx(body: str, title: str = "") -> bytes:
-    """A document of Word whose styles have the names of the German program."""
+    """Return a Word document whose style ids are those of the German version."""
     styles = (
         f'<w:styles {W}><w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>'
         f'<w:style w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style></w:styles>'
@@ -69,7 +69,7 @@ def docx(body: str, title: str = "") -> bytes:
 
 
 def epub(chapters: Mapping[str, str], title: str = "") -> bytes:
-    """A book; its chapters are in a folder, and the last one is declared first."""
+    """Return an EPUB book whose chapters are in a folder and declared in reverse order."""
     container = '<container><rootfiles><rootfile full-path="OPS/book.opf"/></rootfiles></container>'
     items = "".join(
         f'<item id="{name}" href="text/{name}%201.xhtml" media-type="application/xhtml+xml"/>'

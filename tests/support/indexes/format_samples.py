@@ -27,7 +27,7 @@ ODD_IDS = [
     "plain",
     " ",
     "é",  # composed
-    "e\u0301",  # the same to a reader, other bytes
+    "e\u0301",  # the same text, decomposed
     "../../etc/passwd",
     "a\0b",
     "\n",

@@ -1,4 +1,4 @@
-"""Merges in the background."""
+"""Waits for background merges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["wait_for_merges"]
 
 
 def wait_for_merges(index: Engine | IndexWriter) -> None:
-    """Wait, as `close` does, for merges in the background to end, and raise what they failed with."""
+    """Wait for background merges to end, as `close` does, and raise their errors."""
     writer = index._writer if isinstance(index, Engine) else index
     assert isinstance(writer, IndexWriter)
     writer._merges.wait()

@@ -12,12 +12,12 @@ from quarry.formats.snapshot import Snapshot
 
 
 def ids_of(number, docs):
-    """Different ones in each segment, some of them values of filters."""
+    """Return ids that are unique over all segments; some are also operands of filters."""
     return [IDS[n] if number == 0 and n < len(IDS) else f"{number}/{n}" for n in range(len(docs))]
 
 
 def open_index(folder, parts, deleted):
-    """An index of segments of documents with the given titles and metadata."""
+    """Write an index of segments of documents with the given titles and metadata."""
     directory = Directory(Path(folder))
     segments = [
         segment_record(

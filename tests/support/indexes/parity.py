@@ -1,4 +1,4 @@
-"""Every kind of question to an index, with answers that can be compared to the last bit of every score."""
+"""All kinds of queries, with answers that can be compared to the last bit of every score."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODES = ("dense", "hybrid", "lexical")
 
 
 class LengthReranker:
-    """Prefers short texts."""
+    """Scores short texts higher."""
 
     name = "length"
 
@@ -30,7 +30,7 @@ class LengthReranker:
 
 
 def varied_documents(n: int) -> list[dict[str, Any]]:
-    """Documents with titles, tags and words that can be mistyped; of different lengths, so that no scores tie."""
+    """Return documents with titles, tags and words for typos; their lengths differ, so that no scores tie."""
     generator = random.Random(3)
     rare = ("lighthouse", "harbour", "")
     return [
@@ -68,12 +68,12 @@ def change(index: Engine) -> None:
 
 
 def dicts(found: Iterable[Hits]) -> list[object]:
-    """All that is known of hits, with their exactness and whether they answer the query."""
+    """Return all fields of hits, with their exactness and whether they answer the query."""
     return [([hit.to_dict() for hit in hits], hits.exactness, hits.answerable) for hits in found]
 
 
 def questions() -> Mapping[str, Callable[[Any], object]]:
-    """By name, functions of an open index; two indexes of the same documents return the same."""
+    """Return functions of an open index by name, whose results depend only on its documents."""
     vectors = np.random.default_rng(9).standard_normal((len(QUERIES), ENCODER.dim)).astype(np.float32)
     found: dict[str, Callable[[Any], object]] = {}
     for mode in _MODES:

@@ -1,4 +1,4 @@
-"""Sharded indexes for tests: documents of random words, divided by hash or into equal stretches."""
+"""Sharded indexes for tests: documents of random words, divided by hash or into equal parts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _WEIGHTS = [1 / (number + 1) for number in range(len(WORDS))]
 
 
 def random_text(generator: random.Random, n_words: int) -> str:
-    """Words of which the first are frequent and the last rare."""
+    """Return random words, of which the first are frequent and the last rare."""
     return " ".join(generator.choices(WORDS, k=n_words, weights=_WEIGHTS))
 
 
 def random_documents(n: int, seed: int = 0) -> list[dict[str, object]]:
-    """Documents in the order of their ids; a field has other types of values in other documents."""
+    """Return documents in the order of ids; the types of a metadata field differ between documents."""
     generator = random.Random(seed)
     return [
         {
@@ -37,13 +37,13 @@ def random_documents(n: int, seed: int = 0) -> list[dict[str, object]]:
 
 
 def random_queries(n: int, seed: int = 1) -> list[str]:
-    """Queries of frequent and rare words, one of which no document has."""
+    """Return queries of frequent and rare words; some contain a word that is in no document."""
     generator = random.Random(seed)
     return [" ".join([*generator.choices(WORDS, k=3), *["nowhere"] * (number % 5 == 0)]) for number in range(n)]
 
 
 def build_contiguous(documents: list[dict[str, object]], path: Path, n_shards: int) -> None:
-    """Write a sharded index whose shards are equal stretches of the documents: readers need no hash."""
+    """Write a sharded index whose shards are consecutive parts of the documents: readers need no hash."""
     set_id = secrets.token_bytes(16)
     folders = shard_folder_names(set_id, n_shards)
     path.mkdir()
@@ -54,5 +54,5 @@ def build_contiguous(documents: list[dict[str, object]], path: Path, n_shards: i
 
 
 def columns(hits: engine.Hits) -> list[tuple[str, float, float | None, float | None]]:
-    """What of hits must be the same to the last bit."""
+    """Return the columns of hits that must be equal to the last bit."""
     return [(hit.id, hit.score, hit.dense_score, hit.lexical_score) for hit in hits]

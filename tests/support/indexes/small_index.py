@@ -129,7 +129,7 @@ def _all_of(segment):
 
 
 def _columns(reader):
-    """All of the metadata's columns."""
+    """Return all values and documents of the metadata columns."""
     everyone, parts = np.ones(reader.n_docs, bool), [np.array(reader.metadata.paths)]
     for path in reader.metadata.paths:
         column = reader.metadata.column(path)
@@ -145,7 +145,7 @@ def _document(reader, packed):
 
 
 def refusal(use, *arguments):
-    """The FormatError that `use` ends with, or None where it ends well; any other error is the test's."""
+    """Return the FormatError that `use` raises, or None; any other error is raised."""
     try:
         use(*arguments)
     except FormatError as error:
@@ -154,7 +154,7 @@ def refusal(use, *arguments):
 
 
 def search(directory, backend):
-    """Search the index in every way; hits are of no interest, only that there is nothing worse than an error."""
+    """Search the index in every way; only errors other than FormatError matter, not the hits."""
     snapshot = Snapshot(directory)
     searcher = Searcher(snapshot, OpenOptions(backend=backend, threads=1))
     queries = np.random.default_rng(1).standard_normal((3, DIM)).astype(np.float32)
@@ -166,7 +166,7 @@ def search(directory, backend):
 
 
 def changed_copy(value, steps, new):
-    """A copy of nested maps and lists with another value at a path; `...` takes it away."""
+    """Return a copy of nested maps and lists with a new value at a path; `...` deletes the value."""
     if not steps:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
@@ -178,7 +178,7 @@ def changed_copy(value, steps, new):
 
 
 class Container:
-    """A file taken apart, to be changed and put together again with right checksums all over."""
+    """A file split into its parts, which can be changed and written again with correct checksums."""
 
     def __init__(self, path):
         self.path = path
@@ -186,7 +186,7 @@ class Container:
 
     @classmethod
     def of(cls, blob):
-        """A file in memory, taken apart."""
+        """Split the bytes of a file."""
         part = cls.__new__(cls)
         part._take(blob)
         return part
@@ -200,7 +200,7 @@ class Container:
         self.data = bytearray(blob[64:offset])
 
     def records(self):
-        """What a manifest says of the other files, to be changed in place."""
+        """Return the manifest's records of other files, which can be changed in place."""
         fields = self.contents["fields"]
         named = list(fields["quantizers"])
         for segment in fields["segments"]:
@@ -208,7 +208,7 @@ class Container:
         return named
 
     def array(self, name):
-        """A section, to be changed in place."""
+        """Return a section, which can be changed in place."""
         entry = self.contents["sections"][name]
         count = int(np.prod(entry["shape"]))
         return np.frombuffer(self.data, entry["dtype"], count, entry["offset"] - 64).reshape(entry["shape"])
@@ -222,14 +222,17 @@ class Container:
             ]
 
     def blob(self):
-        """The whole file."""
+        """Return the bytes of the file."""
         return container(self.contents, bytes(self.data), self.head, file_id=self.file_id)
 
 
 def signed(files, name, change):
-    """Let `change` work on the `Container` of one of the files of an index; the files with what it made of it.
+    """Change one file of an index; return all files, with the new checksums in the manifest.
 
-    The manifest names it as it is now.
+    Args:
+        files: content by name.
+        name: of the changed file.
+        change: called with the `Container` of the file.
     """
     part = Container.of(files[name])
     change(part)
@@ -245,7 +248,7 @@ def signed(files, name, change):
 
 
 def resign(directory, name, change):
-    """The same with the files of a folder."""
+    """Change a file in a folder, and its record in the manifest; see `signed`."""
     files = {file: (directory.path / file).read_bytes() for file in (name, current(directory).name)}
     for file, blob in signed(files, name, change).items():
         (directory.path / file).write_bytes(blob)

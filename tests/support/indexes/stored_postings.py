@@ -1,4 +1,4 @@
-"""The postings of a segment, term by term, for comparison with what was written."""
+"""Reads the postings of a segment term by term."""
 
 from __future__ import annotations
 

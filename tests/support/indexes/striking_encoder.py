@@ -1,4 +1,4 @@
-"""An encoder that ends its process at certain words: for processes that are killed, or killed once."""
+"""Encoders that kill their process at certain words, every time or once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from quarry.formats.container.directory import OutputFile
 
 @dataclass(frozen=True)
 class StrikingEncoder(WordEncoder):
-    """`WordEncoder`, except that a process that encodes a document with certain words ends by SIGKILL.
+    """`WordEncoder` that ends the process with SIGKILL when it encodes a document with certain words.
 
-    The word "deadly" does so every time, "dangerous" only the first time in all processes: `once` is then made.
+    The word "deadly" kills every process, "dangerous" only the first, which creates the file `once`.
     """
 
     once: str = ""
@@ -37,7 +37,7 @@ class StrikingEncoder(WordEncoder):
 
 @dataclass(frozen=True)
 class MomentEncoder(StrikingEncoder):
-    """Ends the first process that uses it, in all processes: before it writes a file, during that, or after it."""
+    """Kills the first process that uses it: before, while or after it writes a file."""
 
     moment: str = "before"
 

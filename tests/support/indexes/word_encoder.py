@@ -55,7 +55,7 @@ def _is_utf8(text: str) -> bool:
 
 @dataclass(frozen=True)
 class WordEncoder:
-    """A random unit vector for each word, the same in every process."""
+    """Encodes each word as a random unit vector, the same in every process."""
 
     dim: int = 32
     normalize: bool = True
@@ -92,7 +92,7 @@ class WordEncoder:
 
 @dataclass(frozen=True, eq=False)
 class TableEncoder:
-    """The words of a text are row numbers of a (n, dim) float32 table."""
+    """Encodes the words of a text, which are row numbers, as the rows of an (n, dim) float32 table."""
 
     table: Vector
     beta: float | None = None
@@ -119,9 +119,10 @@ class TableEncoder:
 
 
 def table_of(documents: list[Vector], beta: float | None = None) -> tuple[TableEncoder, list[dict[str, object]]]:
-    """An encoder, and documents of ids "0", "1", ... that it gives exactly these vectors, (n, dim) float32 each.
+    """Return an encoder, and documents of ids "0", "1", ... that it encodes as exactly these (n, dim) float32
+    vectors.
 
-    They come out as centroids one for one with `engine.KMeans(4096)`, as long as no document has a vector twice.
+    With `engine.KMeans(4096)` these vectors are the centroids, if no document has the same vector twice.
     """
     encoder = TableEncoder(np.concatenate(documents), beta)
     stops = np.cumsum([len(vectors) for vectors in documents]).tolist()

@@ -1,4 +1,4 @@
-"""Stand-ins with the interfaces of other libraries' embedding models, for tests without these libraries."""
+"""Substitutes for other libraries' embedding models, for tests without these libraries."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ MODULES = {
 
 
 def stand_in_modules() -> dict[str, ModuleType]:
-    """Return modules that hold the stand-ins under the names that the libraries have."""
+    """Return modules that contain the substitutes under the names of the libraries."""
     modules = {name: ModuleType(name) for name in MODULES}
     for name, module in modules.items():
         vars(module).update(MODULES[name])

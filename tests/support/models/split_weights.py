@@ -1,4 +1,4 @@
-"""Bundles whose weights lie in a file beside their graph, as other tools leave them."""
+"""Bundles whose weights are in a file beside their graph, as other tools write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quarry.formats.bundle.encoder import EncoderBundle, load_bundle, write_bund
 
 
 def with_weights_apart(path: Path, folder: Path) -> EncoderBundle:
-    """A copy of an encoder's bundle with its weights in model.onnx.data."""
+    """Copy an encoder's bundle, with its weights in model.onnx.data."""
     bundle = load_bundle(path)
     split = folder.with_name(f"{folder.name}.graph") / "model.onnx"
     split.parent.mkdir()

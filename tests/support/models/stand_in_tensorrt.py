@@ -1,7 +1,7 @@
-"""A library with the interface of TensorRT's runtime that computes with ONNX Runtime, in main memory.
+"""A substitute for TensorRT's runtime that computes with ONNX Runtime, in main memory.
 
-It keeps to what TensorRT's documentation says: a context runs once it has a profile, the shapes of all inputs
-within that, and the addresses of all tensors; and it is stricter about what is forgotten.
+It follows TensorRT's documentation: a context runs only after it has a profile, the shapes of all inputs
+within the profile, and the addresses of all tensors. It is stricter than TensorRT about missing settings.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Context:
         if name in self._engine.inputs:
             return self._shapes[name]
         assert self._shapes.keys() == self._engine.inputs
-        given = next(iter(self._shapes.values()))  # (batch, length), the only extents that have a name
+        given = next(iter(self._shapes.values()))  # (batch, length), the only dimensions that have a name
         extents = enumerate(self._engine.nodes[name].shape)
         return tuple(given[number] if isinstance(each, str) else each for number, each in extents)
 
@@ -91,7 +91,7 @@ class _Context:
 
 
 def tensorrt(graph, profiles):
-    """The module: whatever its runtime deserialises is an engine of this graph with these profiles."""
+    """Return the module; its runtime deserializes every plan as an engine of this graph with these profiles."""
 
     class Runtime:
         def __init__(self, logger):

@@ -1,4 +1,4 @@
-"""A BERT checkpoint small enough to make in a test: random weights, sixty words, the files of a real one."""
+"""A BERT checkpoint that is small enough for tests: random weights, sixty words, the files of a real one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 
 def random_weights(seed: int = 0) -> Weights:
-    """Weights whose effects are large enough that a wrong transpose or a forgotten bias shows."""
+    """Return weights whose effects are large enough to reveal a wrong transpose or a missing bias."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float) -> npt.NDArray[np.float32]:
@@ -54,7 +54,7 @@ def random_weights(seed: int = 0) -> Weights:
 
 
 def tokenizer_object() -> dict[str, object]:
-    """A WordPiece tokenizer of letters, which pads and truncates as some checkpoints' do."""
+    """Return a WordPiece tokenizer of letters that pads and truncates."""
     special = [
         {"id": i, "content": word, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False}
@@ -87,7 +87,7 @@ def tokenizer_object() -> dict[str, object]:
 
 
 def reranker_weights(seed: int = 0) -> Weights:
-    """The weights of a cross-encoder: `random_weights` under their names there, a pooler, a classifier."""
+    """Return the weights of a cross-encoder: `random_weights` with a prefix, a pooler and a classifier."""
     rng = np.random.default_rng(seed + 1)
     shapes = {
         "bert.pooler.dense.weight": (DIM, DIM),

@@ -1,4 +1,4 @@
-"""Small networks of many kinds with random weights, made by transformers: what exports are compared with."""
+"""Small networks of many kinds with random weights, made by transformers, which exports are compared with."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Array = npt.NDArray[np.float64]
 
 
 class TorchNetwork:
-    """A network in torch, and the folder it is saved in."""
+    """A network in torch, and the folder that it is saved in."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         torch = pytest.importorskip("torch", reason="torch makes the networks that exports are compared with")
@@ -62,7 +62,7 @@ class TorchNetwork:
         self.folder, self._model, self._torch = folder, model, torch
 
     def run(self, ids: Array, mask: Array) -> tuple[Array, Array]:
-        """The last hidden states (batch, length, dim) and the words' logits (batch, length, n_words)."""
+        """Return the last hidden states (batch, length, dim) and the words' logits (batch, length, n_words)."""
         with self._torch.no_grad():
             found = self._model(
                 input_ids=self._torch.from_numpy(ids),

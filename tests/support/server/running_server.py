@@ -1,16 +1,21 @@
-"""A server that listens on a port of this machine while a test runs, and requests to it."""
+"""A server that listens on a local port while a test runs, and requests to it."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from support.processes import until
 
 from quarry.server.running import listen, make_server
 
@@ -38,7 +43,7 @@ class Answer:
 
 
 class RunningServer:
-    """A server, and a client of it that opens a connection for each request."""
+    """A server, and a client that opens a connection for each request."""
 
     def __init__(self, address: tuple[str, int], server: Any) -> None:
         self.address = address
@@ -49,7 +54,7 @@ class RunningServer:
         return "http://{}:{}/".format(*self.address)
 
     def ask(self, method: str, path: str, body: bytes | str | None = None, **headers: str) -> Answer:
-        """Send one request; underscores in the names of headers are hyphens."""
+        """Send one request; underscores in the names of headers become hyphens."""
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
@@ -60,7 +65,7 @@ class RunningServer:
             connection.close()
 
     def post(self, path: str, value: object, **headers: str) -> Answer:
-        """Send a value of JSON."""
+        """Send a JSON value."""
         return self.ask("POST", path, json.dumps(value), content_type="application/json", **headers)
 
     def search(self, index: str, **request: object) -> Answer:
@@ -74,7 +79,7 @@ class RunningServer:
         return socket.create_connection(self.address, timeout=30)
 
     def stop(self) -> None:
-        """Let it begin to stop, as a signal does."""
+        """Begin to stop the server, as a signal does."""
         self._server.should_exit = True
 
 
@@ -84,7 +89,7 @@ def bearer(key: str = WRITE_KEY) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
-    """Serve an application from a thread."""
+    """Serve an application on a thread."""
     server = make_server(app, grace_s)
     with listen("127.0.0.1", 0) as opened:
         address = opened.getsockname()
@@ -98,9 +103,30 @@ def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
             thread.join()
 
 
-def until(condition: Any, longest_s: float = 20) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + longest_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
+Command = tuple[subprocess.Popen[str], RunningServer, str]
+
+
+@contextlib.contextmanager
+def running_command(*words: object, **variables: str) -> Iterator[Command]:
+    """Run ``quarry serve`` with these arguments on a free port; kill it at the end if it still runs.
+
+    Args:
+        *words: arguments of the command.
+        **variables: of its environment; other variables of Quarry are removed.
+
+    Yields:
+        The process, a client of it, and the names of the indexes as the command printed them.
+    """
+    command = [sys.executable, "-m", "quarry", "serve", *map(str, words), "--port", "0"]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")}
+    with subprocess.Popen(
+        command, env=others | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"serving (.+) at http://([\d.]+):(\d+)/ \(Ctrl\+C stops\)\n", line)
+            assert found, line + process.stderr.read()
+            yield process, RunningServer((found[2], int(found[3])), None), found[1]
+        finally:
+            process.kill()

@@ -1,4 +1,4 @@
-"""A training run in a process of its own that is killed after its first checkpoint."""
+"""A training run in a separate process that is killed after its first checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ train(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
 def run_and_kill(recipe: Path, out: Path) -> None:
-    """Train by a recipe into `out` until there is a checkpoint, and kill the process."""
+    """Train by a recipe into `out` until a checkpoint exists, and kill the process."""
     process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(recipe), str(out)], stderr=subprocess.DEVNULL)
     try:
         while process.poll() is None and not any(out.glob("checkpoints/step-*")):

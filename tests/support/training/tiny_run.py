@@ -1,4 +1,4 @@
-"""Training data and recipes for runs of seconds: the checkpoint of `tiny_checkpoint` and texts of its letters."""
+"""Training data and recipes for runs of seconds: the checkpoint of `tiny_checkpoint`, and texts of its letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ N_ARTICLES, N_PARAGRAPHS = 6, 4
 
 
 def tiny_encoder(folder: Path) -> Path:
-    """A checkpoint with smaller word vectors than `random_weights` has, so that it can learn."""
+    """Write a checkpoint with smaller word vectors than those of `random_weights`, so that it can learn."""
     weights = {
         name: values * (0.3 if "embeddings.word" in name else 1) for name, values in random_weights().items()
     }
@@ -20,14 +20,14 @@ def tiny_encoder(folder: Path) -> Path:
 
 
 def words(rng: np.random.Generator, count: int) -> str:
-    """Random words of two or three letters; every fourth ends a sentence."""
+    """Return random words of two or three letters; every fourth ends a sentence."""
     letters = "abcdefghijklmnop"
     found = ["".join(rng.choice(list(letters), rng.integers(2, 4))) for _ in range(count)]
     return " ".join(word + "." * (number % 4 == 3) for number, word in enumerate(found))
 
 
 def write_collection(folder: Path, seed: int = 0) -> Path:
-    """A BEIR collection: six articles of four paragraphs, two questions each, of words of their paragraph."""
+    """Write a BEIR collection: six articles of four paragraphs, each with two questions of its words."""
     rng = np.random.default_rng(seed)
     (folder / "qrels").mkdir(parents=True)
     documents, queries, judgments = [], [], ["query-id\tcorpus-id\tscore"]
@@ -46,7 +46,7 @@ def write_collection(folder: Path, seed: int = 0) -> Path:
 
 
 def write_pairs(path: Path, count: int = 12, seed: int = 1) -> Path:
-    """A file of pairs."""
+    """Write a file of pairs of question and document."""
     rng = np.random.default_rng(seed)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count):
@@ -120,7 +120,7 @@ original_share = 0.25
 
 
 def write_recipe(folder: Path, text: str = RECIPE) -> Path:
-    """A recipe with all that it names beside it."""
+    """Write a recipe with all files that it names."""
     folder.mkdir(parents=True, exist_ok=True)
     tiny_encoder(folder / "checkpoint")
     write_collection(folder / "collection")

@@ -24,7 +24,7 @@ def test_every_measurement_has_a_name(repository: Path) -> None:
     assert found | {"gpu.command"} == {command.module for command in COMMANDS.values()}
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"gpu"}))  # which needs torch
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"gpu"}))  # gpu needs torch
 def test_every_measurement_lists_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     for module in COMMANDS[name].needs:
         pytest.importorskip(module, reason=f"the measurement needs {module}")

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A cluster that runs until the end of a module; Ray's own warnings are no errors."""
+    """Start a cluster for the tests of a module; Ray's own warnings are not errors."""
     from support.ray_cluster import ray_cluster
 
     with warnings.catch_warnings():

@@ -1,19 +1,17 @@
-"""Ray Data writes the index that one process writes; processes and drivers that are killed leave a whole one."""
+"""Ray Data writes the same index as one process, and a complete one if processes or drivers are killed."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from support.indexes.device_encoder import DeviceEncoder
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
 from support.indexes.striking_encoder import MomentEncoder, StrikingEncoder
+from support.processes import run_python
 
 from quarry import engine
-from quarry.engine import Engine, InvalidDocument, WorkerFailed
+from quarry.engine import AccessFailed, Engine, IndexExists, InvalidDocument, InvalidSetting, WorkerFailed
 
 ray = pytest.importorskip("ray", reason="the extra distributed is not installed")
 
@@ -83,7 +81,7 @@ def test_with_a_pool_of_actors(tmp_path, wanted):
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
 def test_a_process_that_is_killed(tmp_path, wanted, moment):
-    """Before it writes a file, while it writes one, and after the file is complete, the first time."""
+    """A process that is killed once, before, while or after it writes a file, is replaced."""
     encoder = MomentEncoder(once=str(tmp_path / "once"), moment=moment)
     written = sink(tmp_path / "idx", encoder=encoder)
     dataset(ROWS, 1).write_datasink(written)
@@ -113,27 +111,17 @@ def test_an_actor_that_always_ends(tmp_path):
 
 
 _DRIVER = """
-import os, signal, sys
-from pathlib import Path
+import os, sys
 import quarry.distributed
 import ray
 from quarry.distributed import QuarryDatasink
-from support.indexes.sharded import ENCODER, random_documents
+from support.indexes.sharded import ENCODER
+from support.processes import kill_at_rename
 
 path, moment, address = sys.argv[1:]
-rename = os.rename
-
-def renamed(source, target):
-    is_root = "MANIFEST" in Path(target).name
-    if moment == "before" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target)
-    if moment == "after" and is_root:
-        os.kill(os.getpid(), signal.SIGKILL)
-
 paths = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}}
 ray.init(address=address, log_to_driver=False, runtime_env=paths)
-os.rename = renamed
+kill_at_rename("MANIFEST", moment)
 rows = ray.data.from_items([{"id": str(n), "text": f"w{n}"} for n in range(30)], override_num_blocks=1)
 rows.write_datasink(QuarryDatasink(path, encoder=ENCODER, overwrite=True, threads=1))
 """
@@ -143,19 +131,125 @@ rows.write_datasink(QuarryDatasink(path, encoder=ENCODER, overwrite=True, thread
 def test_a_driver_that_is_killed(tmp_path, moment, n_documents):
     path = tmp_path / "idx"
     engine.build(["old"], path, encoder=ENCODER)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    address = ray.get_runtime_context().gcs_address
-    killed = subprocess.run(
-        [sys.executable, "-c", _DRIVER, path, moment, address],
-        env=environment,
-        check=False,
-        timeout=300,
-        capture_output=True,
-        text=True,
-    )
+    killed = run_python("-c", _DRIVER, path, moment, ray.get_runtime_context().gcs_address)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(tmp_path.glob(".quarry-*"))
     with Engine.open(path, encoder=ENCODER) as index:
         assert index.verify().n_documents == len(index) == n_documents
     Engine.open(path, encoder=ENCODER, writable=True).close()
     assert not list(tmp_path.glob(".quarry-*"))
+
+
+def build_with_tasks(rows, path, **options):
+    dataset(rows).write_datasink(sink(path, **options))
+
+
+def build_with_actors(rows, path, **options):
+    from quarry.distributed import build_index
+
+    return build_index(dataset(rows), path, workers=1, **{"encoder": ENCODER, "threads": 1} | options)
+
+
+class UnloadableEncoder(type(ENCODER)):
+    """Can be pickled, and not be loaded again."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+class UnpicklableEncoder(type(ENCODER)):
+    def __reduce__(self):
+        raise ValueError("pointers cannot be pickled")
+
+
+@pytest.mark.parametrize("build", [build_with_tasks, build_with_actors])
+def test_what_is_wrong_is_an_error_of_quarry_that_names_it(tmp_path, build):
+    """Not one of Ray with a traceback as its message; nothing is left, and the old index stays."""
+    engine.build(["old"], tmp_path / "idx", encoder=ENCODER)
+    (tmp_path / "file").touch()
+    rows = ROWS[:3]
+    lists, fractions = ([{**row, name: value} for row in rows] for name, value in (("text", ["a"]), ("id", 1.5)))
+    cases = [
+        (rows, "idx", {"overwrite": False}, IndexExists, "there is an index already"),
+        (rows, "idx", {"shards": 2}, IndexExists, "the index there has no shards"),
+        (rows, "file/idx", {}, IndexExists, "a file is in the way"),
+        (rows, "/proc/idx", {}, AccessFailed, "cannot be made"),
+        (rows, "idx", {"text": "body"}, InvalidSetting, "no column 'body'"),
+        (rows, "idx", {"id": "key"}, InvalidSetting, "no column 'key'"),
+        (lists, "idx", {}, InvalidDocument, "field 'text' is not a text"),
+        (fractions, "idx", {}, InvalidDocument, "field 'id' is not a str"),
+        ([{"id": "empty", "text": ""}], "idx", {}, InvalidDocument, "'empty'.*field 'text'"),
+        (rows, "idx", {"encoder": UnpicklableEncoder()}, InvalidSetting, "pointers cannot be pickled"),
+        (rows, "idx", {"encoder": UnloadableEncoder()}, InvalidSetting, "cannot be loaded.*ValueError"),
+    ]
+    if build is build_with_actors:  # which take seconds to start, and call what tasks call
+        cases = [case for case in cases if "'key'" not in case[-1] and "'id'" not in case[-1]]
+    for given, path, options, kind, message in cases:
+        with pytest.raises(kind, match=message) as caught:
+            build(given, tmp_path / path, **{"overwrite": True} | options)
+        assert type(caught.value) is kind
+        assert {each.name for each in tmp_path.iterdir()} == {"idx", "file"}
+        with Engine.open(tmp_path / "idx", encoder=ENCODER) as index:
+            assert (len(index), index.stats()["generation"]) == (1, 1)
+
+
+@pytest.mark.parametrize("build", [build_with_tasks, build_with_actors])
+def test_a_dataset_without_rows_and_one_with_repeated_ids(tmp_path, build):
+    """Of rows with the same id in several blocks the last one is kept."""
+    build([], tmp_path / "empty")
+    assert hits(tmp_path / "empty") == [[]] * 20
+    build([{"id": str(number % 3), "text": f"w{number}"} for number in range(30)], tmp_path / "idx")
+    with Engine.open(tmp_path / "idx", encoder=ENCODER) as index:
+        assert sorted(document.text for document in index) == ["w27", "w28", "w29"]
+
+
+@pytest.mark.parametrize("build", [build_with_tasks, build_with_actors])
+def test_an_error_of_the_dataset_is_not_hidden(tmp_path, build, monkeypatch):
+    def fail(_):
+        raise ValueError("the function of the application")
+
+    monkeypatch.setitem(globals(), "dataset", lambda rows: ray.data.from_items(rows).map(fail))
+    with pytest.raises(ray.exceptions.RayTaskError, match="the function of the application"):
+        build(ROWS[:3], tmp_path / "idx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"workers": 0},
+        {"workers": "2"},
+        {"batch_size": 0},
+        {"num_cpus": -1},
+        {"num_gpus": 1.5},
+        {"num_gpus": True},
+        {"num_cpus": float("nan")},
+    ],
+    ids=str,
+)
+def test_numbers_of_actors_that_are_out_of_range(tmp_path, wrong):
+    from quarry.distributed import build_index
+
+    with pytest.raises(InvalidSetting, match=f"{next(iter(wrong))} is out of range"):
+        build_index(dataset(ROWS[:3]), tmp_path / "idx", **{"workers": 1, "encoder": ENCODER} | wrong)
+    with pytest.raises(InvalidSetting, match="dataset is no dataset"):
+        build_index(ROWS, tmp_path / "idx", workers=1, encoder=ENCODER)
+    assert not list(tmp_path.iterdir())
+
+
+def test_actors_that_need_a_device(tmp_path, wanted):
+    """Ray is told that there is one; the encoder runs on the CPU. Two actors share it."""
+    from quarry.distributed import build_index
+
+    for number, share in enumerate((1, 0.5)):
+        path = tmp_path / str(number)
+        build_index(
+            dataset(ROWS),
+            path,
+            workers=round(1 / share),
+            num_cpus=0.5,
+            num_gpus=share,
+            encoder=DeviceEncoder(),
+            threads=1,
+        )
+        assert hits(path) == wanted

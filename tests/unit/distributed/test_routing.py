@@ -1,4 +1,4 @@
-"""A router and copies of shards in one process: which generations answer, and how often shards are asked."""
+"""A router and replicas of shards in one process: generations that answer, and numbers of calls to shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quarry.engine.options import OpenOptions
 from quarry.formats.errors import ChecksumMismatch, IndexNotFound
 
 pytest.importorskip("ray", reason="the extra distributed is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, while it is imported
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Ray while it is imported
 
 DOCUMENTS = random_documents(60)
 QUERIES = random_queries(5)
@@ -25,7 +25,7 @@ OPTIONS = OpenOptions(backend="exact", threads=1)
 
 
 class Handle:
-    """Stands for the handle of a deployment: calls its copies in turn, in this process."""
+    """A substitute for the handle of a deployment, which calls its replicas in turn in this process."""
 
     def __init__(self, copies):
         self.copies = copies
@@ -49,7 +49,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def handles(path):
-    """Two shards, each with two copies."""
+    """Return the handles of two shards with two replicas each."""
     from quarry.distributed.replica import ShardReplica
 
     return [Handle([ShardReplica(path, number, 2, OPTIONS) for _ in range(2)]) for number in range(2)]
@@ -57,7 +57,7 @@ def handles(path):
 
 @pytest.fixture
 def routed(path, handles, monkeypatch):
-    """A router that looks for a newer build at every call; copies look for one only when they are asked for it."""
+    """Return a router that looks for a newer build at every call, with replicas that refresh only on request."""
     from quarry.distributed import replica, routed_index
 
     monkeypatch.setattr(replica, "REFRESH_S", 1e9)
@@ -77,8 +77,8 @@ def commit(path, documents):
 def test_copies_at_different_generations_are_listed_until_the_next_search(path, routed, handles):
     assert not routed.search("w1").coverage.generations
     commit(path, [{"id": f"new {number}", "text": "moonlight"} for number in range(12)])
-    name = handles[0].copies[1].state().value.name  # which opens the newest generation
-    before = routed.search("moonlight w1", mode="lexical")  # asks both copies of the shard
+    name = handles[0].copies[1].state().value.name  # opens the newest generation
+    before = routed.search("moonlight w1", mode="lexical")  # asks both replicas of the shard
     assert dict(before.coverage.generations) == {name: (1, 2)}
     assert not any(hit.id.startswith("new") for hit in before)
     found = [routed.search("moonlight", k=12, mode="lexical") for _ in range(3)]
@@ -95,7 +95,7 @@ def test_a_listing_whose_generation_is_gone_says_so(path, routed):
     for number in range(4):
         commit(path, [{"id": f"new {number} {other}", "text": "moonlight"} for other in range(12)])
         routed.refresh()
-        routed.refresh()  # the other copy
+        routed.refresh()  # the other replica
         if number == 1:
             assert routed.page(part, None, 0, 100, "ids") == listed
     from quarry.distributed.remote_shard import StaleGeneration
@@ -149,7 +149,7 @@ def test_a_build_with_another_number_of_shards_is_an_error_of_every_call(path, r
                     ask()
         for handle in handles:
             for copy in handle.copies:
-                copy.check()  # it is healthy: Ray should not start it again
+                copy.check()  # it is healthy: Ray should not restart it
         with pytest.raises(IndexNotFound, match="serve it again"):
             ShardReplica(path, 0, 2, OPTIONS)
     engine.build(DOCUMENTS[:7], path, encoder=ENCODER, shards=2, overwrite=True)

@@ -1,4 +1,4 @@
-"""Ray Serve: the ranking of one index, and what happens when copies of shards end, hang, or find a commit."""
+"""Ray Serve has the ranking of one index, also when replicas of shards end, hang, or find a commit."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from support.indexes.parity import ENCODER, QUERIES, LengthReranker, change, questions, varied_documents
 from support.indexes.sharded import columns
+from support.processes import until
 
 from quarry import engine
 from quarry.distributed.serve_command import open_served
@@ -31,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are found in /proc"),
 ]
 
-NAME = "quarry-docs"  # as `quarry serve docs=...` names it
+NAME = "quarry-docs"  # as named by `quarry serve docs=...`
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(path, cluster):
-    """Two copies of each of two shards."""
+    """Serve two replicas of each of two shards."""
     from ray import serve
 
     from quarry.distributed import serve_index
@@ -55,7 +52,7 @@ def served(path, cluster):
 
 
 def processes(shard):
-    """The processes of the copies of a shard."""
+    """Return the processes of a shard's replicas."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -64,16 +61,13 @@ def processes(shard):
     return sorted(found)
 
 
-def wait_until(is_so, seconds=120):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+def wait_until(condition):
+    until(condition, 120, 0.1)
 
 
 @contextlib.contextmanager
 def load(served):
-    """Searches on another thread for as long as the block; yields the answers, or errors, so far."""
+    """Search on another thread during the block; yields the list of answers and errors so far."""
     answers, stop = [], threading.Event()
 
     def search():
@@ -152,7 +146,7 @@ def test_what_cannot_be_served(served, path, tmp_path):
 
 
 def requests():
-    """Requests to a server, as method, path and body."""
+    """Yield requests to a server, as method, path and body."""
     options = {"k": 5, "filter": {"number": {"$gte": 2}}, "mode": "lexical"}
     yield "POST", "search", {"query": QUERIES[1], "explain": True, **options}
     yield "POST", "search", {"query": "w1", "offset": 3, "min_relevance": 0.2, **options}
@@ -166,7 +160,7 @@ def requests():
 
 
 def answers(server, index):
-    """The answers of a server to `requests`, and the names of its statistics."""
+    """Return a server's answers to `requests`, and the names of its statistics."""
     found = []
     for method, path, body in requests():
         answer = server.ask(
@@ -181,10 +175,12 @@ def answers(server, index):
 
 
 def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, tmp_path):
-    """The HTTP interface is that of one index; applications that the command started end with it."""
+    """The command uses a running application, or starts one and ends it with itself; the HTTP interface is the
+    same.
+    """
     pytest.importorskip("starlette", reason="the extra server is not installed")
     import ray
-    from support.server.running_server import RunningServer, running
+    from support.server.running_server import running, running_command
 
     from quarry.distributed.deployments import is_serving
     from quarry.server import app
@@ -197,14 +193,9 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
             wanted[name] = answers(server, name)
     statuses = [status for _, status, _ in wanted["docs"][:-1]]
     assert statuses == [200, 200, 422, 200, 200, 200, 200, 200, 404]
-    command = [sys.executable, "-m", "quarry", "serve", f"docs={path}", f"copy={tmp_path / 'copy'}", "--port", "0"]
-    command += ["--ray", ray.get_runtime_context().gcs_address, "--replica-cpus", "0.1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        found = re.fullmatch(r"serving docs, copy at http://([\d.]+):(\d+)/ \(Ctrl\+C stops\)\n", line)
-        assert found, line + process.stderr.read()
-        server = RunningServer((found[1], int(found[2])), None)
+    words = (f"docs={path}", f"copy={tmp_path / 'copy'}", "--ray", ray.get_runtime_context().gcs_address)
+    with running_command(*words, "--replica-cpus", "0.1") as (process, server, names):
+        assert names == "docs, copy"
         assert is_serving("quarry-copy")
         for name in ("docs", "copy"):
             for ours, theirs in zip(answers(server, name), wanted[name], strict=True):
@@ -215,9 +206,6 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.communicate()
     assert is_serving(NAME)
     assert not is_serving("quarry-copy")
     assert len(served.search(QUERIES[0])) == 10
@@ -242,7 +230,7 @@ def test_the_command_line_without_a_cluster(path, tmp_path, capsys):
 
 
 def test_a_commit_under_load(served, path, monkeypatch):
-    """Every answer is complete; after a while all copies of all shards answer from the new generation."""
+    """Every answer during a commit is complete, and after a while all replicas answer from the new generation."""
     from quarry.distributed import served_shards
 
     monkeypatch.setattr(served_shards, "_PAGE", {"ids": 4})
@@ -255,7 +243,7 @@ def test_a_commit_under_load(served, path, monkeypatch):
         index.commit()
         wait_until(lambda: len(served) == before + 6)
         wait_until(lambda: not served.search("moonlight").coverage.generations)
-        assert [*first, *ids] == listed  # of the generation before
+        assert [*first, *ids] == listed  # of the previous generation
     errors = [answer for _, answer in answers if isinstance(answer, Exception)]
     assert not errors
     assert all(answer.coverage.is_complete for _, answer in answers)
@@ -263,7 +251,7 @@ def test_a_commit_under_load(served, path, monkeypatch):
 
 
 def test_one_of_two_copies_is_killed_under_load(served):
-    """Nothing is lost: every answer is the same as before."""
+    """All answers are complete and the same as before."""
     wanted = {query: columns(served.search(query, k=5)) for query in QUERIES}
     with load(served) as answers:
         wait_until(lambda: len(answers) > 10)
@@ -298,7 +286,7 @@ def test_a_shard_that_hangs_meets_its_timeout(served):
 
 
 def test_all_copies_of_a_shard_are_killed(served):
-    """An answer without it says so; when it is back, answers are complete again."""
+    """Answers without the shard are marked as partial, and complete again when the shard is back."""
     for process in processes(1):
         os.kill(process, signal.SIGKILL)
     found = served.search("w1", partial=True, timeout=0.5)
@@ -311,7 +299,7 @@ def test_all_copies_of_a_shard_are_killed(served):
 
 
 def test_an_index_that_is_built_again(served, path):
-    """With as many shards it is followed, although its generations are lower; with others every call says so."""
+    """A new index with as many shards is followed despite lower generations; otherwise every call fails."""
 
     def build(n_shards, word):
         documents = [{"id": f"{number}", "text": f"{word} w{number}"} for number in range(40)]

@@ -1,4 +1,4 @@
-"""Documents added as columns: of every library, checked as columns, and the same as documents one by one."""
+"""Columns of any library are checked, and add the same documents as if they were added one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quarry.formats.errors import EncoderMismatch, InvalidDocument, InvalidQuery
 DIM, N = 6, 500
 RNG = np.random.default_rng(0)
 VECTORS = (RNG.standard_normal((N, DIM)) * 2).astype(np.float32)
-IDS = [f"id {number % 450}" for number in range(N)]  # some occur twice
+IDS = [f"id {number % 450}" for number in range(N)]  # some ids occur twice
 TEXTS = [f"text {number} of moon" if number % 3 else None for number in range(N)]
 TITLES = [f"title é {number}" if number % 2 else "" for number in range(N)]
 YEARS = [number if number % 5 else None for number in range(N)]
@@ -38,7 +38,7 @@ def arrow():
 
 
 class OnlyArrow:
-    """An object of which nothing is known but that it exports Arrow data."""
+    """An object with no other interface than the export of Arrow data."""
 
     def __init__(self, value):
         self._value = value
@@ -123,7 +123,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """What an index of the same documents, added one by one, holds and answers."""
+    """Return contents and answers of an index of the same documents, added one by one."""
     path = tmp_path_factory.mktemp("documents")
     engine.build(ROWS, path, dim=DIM)
     with Engine.open(path) as index:
@@ -227,7 +227,7 @@ def test_a_value_is_refused_by_column_and_row(tmp_path, columns, message):
             index.add_columns(**columns)
         assert index.add_columns(vectors=VECTORS[:2], ids=["a", "b"]) == 2
         index.commit()
-        assert len(index) == 2  # nothing of the others was taken
+        assert len(index) == 2  # none of the others was added
 
 
 def test_rows_of_arrow_data_without_a_vector(tmp_path):
@@ -360,7 +360,7 @@ def metadata_of(tmp_path, columns, *, as_table=False):
 def test_times_of_every_unit_are_texts_and_durations_seconds(tmp_path, unit, as_table):
     times = TIMES if unit == "ns" else TIMES.astype(f"M8[{unit}]")
     texts = ["2020-01-01T12:00:00", "2021-01-01T00:00:00.250000"]
-    if unit == "ps":  # reaches only some months around 1970
+    if unit == "ps":  # spans only some months around 1970
         times = (TIMES - (TIMES[0] - np.datetime64("1970-01-01T12", "ns"))).astype("M8[ps]")
         times[1], texts = (
             np.datetime64("1970-02-01T00:00:00.25", "ps"),
@@ -436,7 +436,7 @@ def test_names_in_a_mapping_have_an_order(tmp_path):
 
 def test_masked_numbers_are_refused(tmp_path):
     vectors = np.ma.array(np.eye(2, 4), mask=np.eye(2, 4)[::-1])
-    vectors[0] = np.eye(2, 4)[0]  # which unmasks the row
+    vectors[0] = np.eye(2, 4)[0]  # unmasks the row
     with Engine.open(tmp_path / "index", create=True, dim=4, encoder=None, writable=True) as index:
         for column in (vectors, list(vectors), np.ma.array(vectors)):
             with pytest.raises(InvalidDocument, match="row 1: has a masked number"):

@@ -1,4 +1,4 @@
-"""The awaitable form of an index: its results, its cancellation, and that the event loop is never blocked."""
+"""`AsyncEngine`: results, cancellation, and an event loop that is never blocked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def threads():
 
 
 class Gate:
-    """A call that waits on its thread until it is let through."""
+    """A call that blocks its thread until the test opens the gate."""
 
     def __init__(self):
         self.begun, self.open, self.n_calls = threading.Event(), threading.Event(), 0
@@ -137,7 +137,7 @@ def test_the_event_loop_goes_on_while_calls_run(path):
         async with await AsyncEngine.open(path, encoder=ENCODER, slots=2, writable=True) as index:
             tasks = [asyncio.ensure_future(call(gate)) for call in (index.read, index.change)]
             await begun(gate)
-            assert await index.count() == len(DOCS)  # on the other slot, while a change is under way
+            assert await index.count() == len(DOCS)  # on the other thread, during the change
             await asyncio.sleep(0)
             assert not any(task.done() for task in tasks)
             gate.open.set()
@@ -159,7 +159,7 @@ def test_a_cancelled_search_in_line_is_not_made_and_a_running_one_frees_its_slot
             for task in (second, first):
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
-                    await task  # at once: the gate is still shut
+                    await task  # at once: the gate is still closed
             assert not running.open.is_set()
             running.open.set()
             assert len(await third) == 10
@@ -195,7 +195,7 @@ def test_a_cancelled_add_stops_and_keeps_whole_documents(path):
                 await task
             before = n_taken
             await asyncio.sleep(0.02)
-            assert n_taken == before < 100_000  # nothing goes on in the background
+            assert n_taken == before < 100_000  # nothing continues in the background
             await index.commit()
             return before
 
@@ -234,7 +234,7 @@ def test_a_cancelled_change_has_ended_when_its_awaiting_ends(path):
 
 def test_cancellations_under_load(path):
     async def work(index, generator, number):
-        """Half of the calls have a limit, of which some end at once, on machines of any speed."""
+        """Make a call, half of the calls with a time limit that some exceed on any machine."""
         limit = float(generator.exponential(0.01)) if number % 10 else 0.0
         try:
             async with asyncio.timeout(limit if number % 2 == 0 else None):
@@ -284,7 +284,7 @@ def test_closing(path):
         await closing[1]
         await index.close()
         assert not threads()
-        async with await AsyncEngine.open(path, encoder=ENCODER, writable=True) as again:  # the lock is free
+        async with await AsyncEngine.open(path, encoder=ENCODER, writable=True) as again:  # the lock was released
             assert await again.count() == len(DOCS)
 
     asyncio.run(run())

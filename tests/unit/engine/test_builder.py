@@ -145,7 +145,7 @@ class TestReplacing:
         assert contents(tmp_path / "one" / "two" / "index") == EXPECTED
 
     def test_folders_that_are_made_are_made_durable(self, tmp_path, monkeypatch):
-        """The name of each of them is an entry of the one above."""
+        """The parents of all created folders are synced, because they contain their names."""
         synced = []
         monkeypatch.setattr("quarry.engine.indexer.build_folder.sync_folder", synced.append)
         build(DOCS, tmp_path / "one" / "two" / "index")
@@ -228,7 +228,7 @@ class TestReplacing:
         assert contents(path) == EXPECTED
 
     def test_a_build_that_was_quicker_is_not_replaced(self, tmp_path, monkeypatch):
-        """It finished after this one looked for an index and before this one had the lock."""
+        """A build raises IndexExists if another one finishes before it gets the lock."""
         path = tmp_path / "index"
         real = WriteLock
 
@@ -294,8 +294,8 @@ class TestInvalidDocuments:
         assert contents(tmp_path / "index") == EXPECTED
         assert (report.n_documents, report.n_skipped) == (30, 6)
         assert len(report.skipped) == 6
-        told = "\n".join(report.skipped)
-        assert all(name in told for name in ("bad0", "bad1", "bad2", "bad3", "bad4", "document 36"))
+        skipped = "\n".join(report.skipped)
+        assert all(name in skipped for name in ("bad0", "bad1", "bad2", "bad3", "bad4", "document 36"))
 
     def test_ten_errors_are_reported(self, tmp_path):
         docs = [{"id": f"bad{number}", "text": "..."} for number in range(25)] + [None] * 10
@@ -309,7 +309,7 @@ class TestInvalidDocuments:
 
 
 class TestReusedObjects:
-    """Documents that are encoded later than they are taken."""
+    """Documents that are encoded later than they are read."""
 
     SPOILED = (math.nan, (1, 2), 1 << 80, {1}, "\ud800", "x" * 200_000, {5: 6})
 
@@ -472,7 +472,7 @@ class TestFailures:
         assert not (tmp_path / "index").exists()
 
     def test_the_note_is_correct_after_the_commit(self, tmp_path, monkeypatch):
-        """A failure when all is done: reading the new manifest for the report."""
+        """A failure after the commit, when the new manifest is read, is reported with the new generation."""
         build(DOCS, tmp_path / "index")
         real = Manifest.load
 
@@ -489,7 +489,7 @@ class TestFailures:
         assert len(contents(tmp_path / "index")) == 9
 
     def test_a_disk_that_is_full(self, tmp_path):
-        """Files may not grow beyond a limit: the system itself refuses to write."""
+        """A build fails cleanly if the system refuses to write beyond a file size limit."""
         resource = pytest.importorskip("resource")
         docs = [{"id": str(n), "text": f"word{n} " + "x" * 200} for n in range(300)]
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -507,7 +507,7 @@ class TestFailures:
 
 class TestBundledEncoder:
     def test_hard_texts(self, tmp_path, small_corpus):
-        """Each is indexed or refused by name, and queries likewise."""
+        """Each text is indexed or refused by name, and so are queries."""
         texts = {
             "one token": "bread",
             "one letter": "a",
@@ -523,7 +523,7 @@ class TestBundledEncoder:
         docs = [{"id": name, "text": text} for name, text in (texts | refused).items()]
         report = engine.build([*small_corpus, *docs], tmp_path / "index", skip_invalid=True)
         assert report.n_documents == 40 + len(texts)
-        assert all(any(repr(name) in told for told in report.skipped) for name in refused)
+        assert all(any(repr(name) in message for message in report.skipped) for name in refused)
         with Engine.open(tmp_path / "index") as index:
             assert {doc.id: doc.text for doc in index.get(texts.keys())} == texts
             for name in ("cjk", "emoji", "long"):
@@ -573,9 +573,10 @@ class TestMemory:
         return int(found.stdout)
 
     def test_less_than_32_bytes_a_document(self, tmp_path):
-        """Between 8,000 and 20,000 documents, with all buffers of fixed size made smaller than either needs.
+        """A build takes fewer than 32 bytes per additional document, between 8,000 and 20,000 documents.
 
-        Peaks of the memory that Python and numpy allocate. They come out at 23 to 30 bytes a document.
+        Buffers of fixed size are reduced below the needs of both builds. The difference of the peaks of memory
+        that Python and numpy allocate is 23 to 30 bytes per document.
         """
         few, many = (self.peak(n, tmp_path / f"{n}", 0) for n in (8_000, 20_000))
         assert (many - few) / 12_000 < 32

@@ -118,7 +118,7 @@ def test_the_next_writer_continues_from_the_newest_generation(tmp_path, shards):
 
     thread = threading.Thread(target=take_turn)
     thread.start()
-    time.sleep(0.05)  # so that it has most likely begun to wait, which the assertions do not depend on
+    time.sleep(0.05)  # so that it is probably waiting; the assertions do not depend on it
     first.add([{"id": "a", "text": "a text"}])
     first.commit()
     first.close()

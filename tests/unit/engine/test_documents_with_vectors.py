@@ -1,4 +1,4 @@
-"""What users give as vectors, and searches in an index that was built without an encoder."""
+"""Given vectors of documents, and searches in an index without an encoder."""
 
 from __future__ import annotations
 

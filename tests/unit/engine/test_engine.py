@@ -132,11 +132,11 @@ class TestOpen:
         for writable in (False, True):
             with pytest.raises(EncoderMismatch, match=r"expected words .*; found others"):
                 Engine.open(path, writable=writable, encoder=other)
-        with Engine.open(path, writable=True, encoder=ENCODER):  # no lock was left behind
+        with Engine.open(path, writable=True, encoder=ENCODER):  # no lock was left
             pass
 
     def test_a_writer_without_the_encoder(self, path):
-        """It can do all that makes no vectors."""
+        """A writer without the encoder can do everything that needs no new vectors."""
         with Engine.open(path, writable=True) as index:
             with pytest.raises(EncoderMismatch, match="expected words"):
                 index.add(docs(1))
@@ -147,7 +147,7 @@ class TestOpen:
             assert index.verify().n_documents == len(index)
 
     def test_without_the_encoder(self, path):
-        """Everything but the encoding of texts is there."""
+        """Without the encoder everything works but the encoding of texts."""
         with Engine.open(path) as index:
             with pytest.raises(EncoderMismatch, match=rf"open it with encoder=.*{DEFAULT_NAME}") as caught:
                 index.search("text3")
@@ -160,7 +160,7 @@ class TestOpen:
             assert index.search("text3", k=1)[0].id == "d3"
 
     def test_a_folder_that_cannot_be_written(self, path):
-        """Reading creates nothing, and asks for nothing that a reader may not do."""
+        """Readers create no file and need no write permission."""
         before = names(path)
         files = [path, *path.iterdir()]
         for file in files:
@@ -350,7 +350,7 @@ class TestDocuments:
         assert isinstance(caught.value.findings[0], ChecksumMismatch | CorruptFile)
 
     def test_verify_while_others_commit(self, path, reader):
-        """The files of the reader's generation are gone, and nothing is damaged."""
+        """`verify` succeeds although the files of the reader's generation were deleted."""
         with Engine.open(path, writable=True, encoder=ENCODER) as writer:
             writer.delete([f"d{number}" for number in range(19)])
             writer.commit()
@@ -492,7 +492,7 @@ class TestLock:
         Engine.open(path, writable=True, encoder=ENCODER).close()
 
     def test_a_writer_of_another_process(self, path):
-        """It is the system that knows: once the other process is gone, so is its lock."""
+        """The lock of another process is respected, and released when that process ends."""
         root = Path(__file__).resolve().parents[3]
         code = (
             "import sys; from quarry import Engine; from support.indexes.word_encoder import WordEncoder\n"
@@ -514,7 +514,7 @@ class TestLock:
             assert len(index) == 26
 
     def test_a_writer_sees_what_was_committed_before_it_had_the_lock(self, path, monkeypatch):
-        """Between looking at the index and locking it another writer comes and goes."""
+        """A writer uses the index that was committed while it waited for the lock."""
         real = IndexWriter
 
         def slow(directory, encoder, threads, **options):
@@ -632,7 +632,7 @@ class TestClosed:
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 class TestFork:
     def in_child(self, action):
-        """Run it in a forked child; what it prints as its last words, or its error."""
+        """Run an action in a forked child; return its printed result, or its error."""
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -644,9 +644,9 @@ class TestFork:
                 os._exit(0)
         os.close(write)
         with os.fdopen(read) as pipe:
-            told = pipe.read()
+            output = pipe.read()
         os.waitpid(child, 0)
-        return told
+        return output
 
     def test_a_child_must_open_its_own(self, path):
         with Engine.open(path, writable=True, encoder=ENCODER) as index:
@@ -657,9 +657,9 @@ class TestFork:
                 index.commit,
                 lambda: index.delete("d1"),
             ):
-                told = self.in_child(action)
-                assert told.startswith("IndexClosed")
-                assert "open it again after a fork" in told
+                error = self.in_child(action)
+                assert error.startswith("IndexClosed")
+                assert "open it again after a fork" in error
 
             def own():
                 with Engine.open(path, encoder=ENCODER) as other:
@@ -670,7 +670,7 @@ class TestFork:
             assert len(index) == 27
 
     def test_closing_in_a_child_does_not_affect_the_parent(self, path):
-        """Neither the lock nor the temporary files are the child's."""
+        """A child that closes an index keeps the parent's lock and temporary files."""
         spilling = Thresholds(writing=WriterLimits(section_bytes=16))
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=spilling) as index:
             index.add(docs(30, 31, 32))
@@ -678,15 +678,15 @@ class TestFork:
             assert any(name.endswith(".tmp") for name in before)
             assert self.in_child(index.close) == "None"
             assert names(path) == before
-            told = self.in_child(lambda: Engine.open(path, writable=True, encoder=ENCODER))
-            assert told.startswith("IndexLocked")
+            error = self.in_child(lambda: Engine.open(path, writable=True, encoder=ENCODER))
+            assert error.startswith("IndexLocked")
             index.add(docs(33))
             index.commit()
             assert len(index) == 30
             index.verify()
 
     def test_a_child_is_not_stopped_by_what_the_parents_threads_hold(self, path):
-        """At the moment of the fork another thread may hold any lock; in the child nobody will release it."""
+        """A child can use an index whose locks other threads of the parent held at the fork."""
         index = Engine.open(path, writable=True, encoder=ENCODER)
         segment = index._view.get().snapshot.segments[0].reader
         held, done = threading.Barrier(2), threading.Event()
@@ -706,16 +706,16 @@ class TestFork:
             with Engine.open(path, encoder=ENCODER) as other:
                 return other.search("text3", k=1)[0].id
 
-        told = self.in_child(own)
+        output = self.in_child(own)
         done.set()
         thread.join()
-        assert told == "d3"
+        assert output == "d3"
         index.add(docs(30))
         index.commit()
         index.close()
 
     def test_a_child_may_use_what_the_parent_used_with_several_threads(self, tmp_path):
-        """OpenMP's threads are not there after a fork, and FAISS would wait for them without end."""
+        """A child can search and build with FAISS although OpenMP's threads do not survive a fork."""
         given = [{"id": str(number), "text": f"text{number} word{number % 9}"} for number in range(600)]
         options = {"encoder": ENCODER, "representation": KMeans(2), "centroids": "none", "threads": 2}
         engine.build(given, tmp_path / "index", **options)
@@ -737,7 +737,7 @@ class TestFork:
 
 class TestThreads:
     def run(self, *actions):
-        """All at once; the first error of any of them is raised here."""
+        """Run all actions at once, and raise the first error."""
         errors = []
 
         def guarded(action):
@@ -787,7 +787,7 @@ class TestThreads:
         reader.close()
 
     def test_several_threads_write(self, path):
-        """Documents stay whole, a commit takes what is there by then, and none is lost."""
+        """Concurrent writers lose no document, and a commit includes what was added before it."""
         given = {f"{thread}-{number}": f"text of {thread}-{number}" for thread in range(4) for number in range(60)}
 
         def write(index, ids):
@@ -821,7 +821,7 @@ class TestThreads:
             self.run(*[lambda: search_all(index)] * 6)
 
     def test_closing_in_the_middle_of_a_search(self, path):
-        """What has begun is finished."""
+        """A search that is running when the index is closed finishes."""
 
         class Closing(WordEncoder):
             def encode_query(self, text):
@@ -835,7 +835,7 @@ class TestThreads:
             index.search("text7")
 
     def test_committing_in_the_middle_of_a_search(self, path):
-        """The search goes on in the generation it began with."""
+        """A search uses the generation it began with."""
 
         class Committing(WordEncoder):
             def encode_query(self, text):
@@ -848,7 +848,7 @@ class TestThreads:
             assert index.search("text7", k=1)[0].id != "d7"
 
     def test_closing_while_others_search(self, path):
-        """A search either finishes or says that the index is closed."""
+        """A search either finishes or raises IndexClosed."""
         for _ in range(10):
             index = Engine.open(path, encoder=ENCODER)
             started = threading.Barrier(4)

@@ -1,4 +1,4 @@
-"""What stays open when an index moves on to its next generation."""
+"""Resources that stay open when an index refreshes to its next generation."""
 
 from __future__ import annotations
 

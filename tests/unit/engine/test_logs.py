@@ -1,4 +1,4 @@
-"""What is logged, to whom, and what is not."""
+"""Log messages, their loggers, and what is not logged."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_numbers_of_numpy_become_plain_ones():
     [(BuildOptions, BuildKeywords, set()), (SearchOptions, SearchKeywords, {"k"})],
 )
 def test_keywords_are_the_fields(options, keywords, given_apart):
-    """Of one type each, so that a type checker knows the keywords of a call."""
+    """The fields of the options have the types of the keywords, so that type checkers know the keywords."""
     known = {each.name: each.type for each in fields(options) if each.name not in given_apart}
     assert {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()} == known
 

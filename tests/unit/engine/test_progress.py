@@ -1,4 +1,4 @@
-"""Progress goes to whoever asked for it, and to nobody else."""
+"""Progress is reported only to a caller that requests it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers beside a writer: what `refresh` shows them, and what `verify` reads."""
+"""Readers beside a writer: `refresh` and `verify`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reader(path):
 
 
 def n_found(index):
-    """By each mode, and by a vector."""
+    """Return the number of hits of each mode, and of a vector."""
     dense = index.search_vectors([ENCODER.encode_query("shared words")], k=99)[0]
     return [len(index.search("shared words", k=99, mode=mode)) for mode in MODES] + [len(dense)]
 
@@ -81,7 +81,7 @@ class TestRefresh:
                 following.search("shared words")
 
     def test_an_index_that_was_put_in_the_place_of_this_one(self, path, reader, tmp_path):
-        """Of the same generation, as every night's build is."""
+        """`refresh` notices an index that replaced this one, also if it has the same generation."""
         engine.build(docs(1, 2), tmp_path / "new", encoder=ENCODER)
         shutil.rmtree(path)
         shutil.copytree(tmp_path / "new", path)
@@ -94,7 +94,7 @@ class TestRefresh:
 
 class TestVerify:
     def test_no_file_is_read_twice(self, path, index, reader, monkeypatch):
-        """Otherwise it would never end beside a writer that commits more often than a large index can be read."""
+        """`verify` reads no file twice, so that it ends although a writer commits all the time."""
         real, read = quarry.formats.snapshot._check_file, []
 
         def reading(directory, kind, name, *arguments):
@@ -112,7 +112,7 @@ class TestVerify:
         assert report.n_bytes == sum(file.stat().st_size for file in path.iterdir() if file.name != "write.lock")
 
     def test_references_between_files(self, path):
-        """Each of them is sound, and they do not belong together."""
+        """Valid files that do not belong together are refused."""
         directory = Directory(path)
         manifest = Manifest.load(directory, 1)
         (segment,) = manifest.segments
@@ -121,7 +121,7 @@ class TestVerify:
             verify_index(directory)
 
     def test_an_index_that_cannot_be_opened(self, path, index):
-        """All that is wrong is told, not only what opening it meets first."""
+        """`verify_index` reports all errors of an index that cannot be opened, not only the first."""
         index.add(docs(20))
         index.commit()
         segments = sorted(path.glob("*.seg"))

@@ -1,4 +1,4 @@
-"""`Engine.reencode`: another encoder for the same documents."""
+"""`Engine.reencode` encodes the documents of an index with another encoder."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Counting(WordEncoder):
         self.texts.append(text)
         return super().windows(text)
 
-    def encode_query(self, text):  # also for calibrating a quantizer
+    def encode_query(self, text):  # also for the calibration of a quantizer
         return WordEncoder(dim=self.dim).encode_query(text)
 
 
 @pytest.fixture
 def path(tmp_path):
-    """An index of several segments, with deleted and replaced documents."""
+    """Build an index of several segments, with deleted and replaced documents."""
     engine.build(DOCUMENTS[:60], tmp_path / "index", encoder=OLD, thresholds=LISTS, **SETTINGS)
     with opened(tmp_path / "index", writable=True) as index:
         index.add([*DOCUMENTS[60:], {"id": "document 0001", "title": "newer", "text": "w1 w2"}])
@@ -67,7 +67,7 @@ def content(index):
 
 
 def check_like_a_build(path, tmp_path, encoder=NEW, **settings):
-    """The index answers as one that is built of its documents with the encoder."""
+    """Check that the index answers like one that is built of its documents with the encoder."""
     with opened(path, encoder, backend="exact") as index:
         docs = [{"id": d.id, "title": d.title, "text": d.text, "metadata": d.metadata} for d in index.documents()]
         engine.build(docs, tmp_path / "built", encoder=encoder, thresholds=LISTS, **settings)
@@ -135,7 +135,7 @@ def test_what_was_finished_is_not_encoded_again(path, tmp_path, monkeypatch):
         monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
         assert content(index) == before
         assert index.search("w1")
-        # other changes in between count
+        # other changes in between are kept
         index.add([{"id": "document 0003", "text": "w9 replaced"}])
         index.update_metadata("document 0004", {"number": True})
         index.delete("document 0005")
@@ -145,7 +145,7 @@ def test_what_was_finished_is_not_encoded_again(path, tmp_path, monkeypatch):
         assert index.get("document 0003")[0].text == "w9 replaced"
         assert index.get("document 0004")[0].metadata["number"] is True
         index.verify()
-    assert len(second.texts) == 79 - 15 + 2  # of the 15 two have changed, and one is deleted
+    assert len(second.texts) == 79 - 15 + 2  # two of the 15 have changed, and one was deleted
     assert not (path / "reencoding").exists()
     check_like_a_build(path, tmp_path, **SETTINGS)
 

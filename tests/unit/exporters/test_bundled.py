@@ -42,7 +42,7 @@ def test_a_bundled_encoder_is_what_its_notice_says(name: str) -> None:
 
 
 def test_the_trained_encoder_names_its_data(repository: Path) -> None:
-    """Share-alike texts require attribution."""
+    """Notices name all data sources, because share-alike texts require attribution."""
     folder = bundled_path("quarry-minilm-l6")
     notice, card = ((folder / name).read_text("utf-8") for name in ("NOTICE", "README.md"))
     recipe = tomllib.loads((repository / "training" / "recipes" / "default.toml").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Export of checkpoints: what the bundle says, and the command."""
+"""Export of checkpoints: the bundle, and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``quarry export`` as a user meets it: what it says, what it refuses, and what it leaves behind."""
+"""The command ``quarry export``: its output, its errors, and the files it leaves."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.cli.commands import main
 from quarry.formats.bundle.encoder import load_bundle
 
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "checkpoint")
 
 
 @pytest.fixture
@@ -150,7 +144,7 @@ def test_a_check_names_the_file_that_was_changed(bundle: Path, capsys: Captured,
 
 
 def test_a_check_finds_other_vectors(bundle: Path, tmp_path: Path, capsys: Captured) -> None:
-    """A bundle whose files are what its manifest says, but whose words have changed places."""
+    """The check reports a bundle whose files match its manifest, but whose vocabulary was changed."""
     from quarry.formats.bundle.encoder import write_bundle
 
     tokenizer = json.loads((bundle / "tokenizer.json").read_bytes())

@@ -1,4 +1,4 @@
-"""Where a network may come from, and where its weights may lie."""
+"""Sources of networks and of their weights."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_operators_of_other_domains_are_not_run(exact: EncoderBundle, tmp_path: 
 
 
 def graph_folder(exact: EncoderBundle, checkpoint: Path, folder: Path, name: str = "onnx/model.onnx") -> Path:
-    """The checkpoint with its graph in the place of its weights, outputs named as others name them."""
+    """Copy the checkpoint with a graph instead of weights, whose outputs have the names that other tools use."""
     shutil.copytree(checkpoint, folder)
     (folder / "model.safetensors").unlink()
     model = onnx.load(exact.model_path)
@@ -139,7 +139,7 @@ def test_weights_beside_the_graph_are_brought_into_the_bundle(
     assert set(bundle.files) == set(exact.files)
     before = bundle.settings.source
     content = bytearray((folder / "weights").read_bytes())
-    content[1] ^= 1  # of the first number's fraction
+    content[1] ^= 1  # a bit of the first value's fraction
     (folder / "weights").write_bytes(content)
     assert export(folder, tmp_path / "other", "fp32", texts=["cat"]).settings.source.sha256 != before.sha256
 
@@ -166,7 +166,7 @@ def test_weights_elsewhere_are_refused(exact: EncoderBundle, checkpoint: Path, t
 def small_graph(
     inputs: list[str], outputs: dict[str, tuple[int, list[object]]], opset: int = 20
 ) -> onnx.ModelProto:
-    """A graph whose outputs are the ids, multiplied with a row of numbers where they have three axes."""
+    """Return a graph whose outputs are the ids, multiplied by a row of values if an output has three axes."""
     values = [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "l"]) for name in inputs]
     made = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in outputs.items()]
     nodes = [helper.make_node("Unsqueeze", [inputs[0], "axes"], ["column"])]
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_a_graph_is_refused(checkpoint: Path, tmp_path: Path,
 
 
 def test_an_old_graph_is_brought_to_a_later_opset(exact: EncoderBundle, checkpoint: Path, tmp_path: Path) -> None:
-    """Graphs of older tools have opset 11 to 17, where normalization and GELU are made of smaller parts."""
+    """Graphs of older tools have opset 11 to 17, without operators for normalization and GELU."""
     folder = graph_folder(exact, checkpoint, tmp_path / "folder", "model.onnx")
     old = small_graph(["input_ids"], {"last_hidden_state": (F, ["b", "l", DIM])}, opset=13)
     (folder / "model.onnx").write_bytes(old.SerializeToString())

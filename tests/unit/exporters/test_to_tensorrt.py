@@ -1,4 +1,4 @@
-"""Building TensorRT engines: real ones with TensorRT-RTX, which needs no GPU to build for one."""
+"""Builds of real TensorRT engines with TensorRT-RTX, which needs no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint's quantizer and settings of its representation, through the bundle to the index."""
+"""The quantizer and the representation of a checkpoint are exported to the bundle and used by the index."""
 
 import json
 from contextlib import closing
@@ -37,7 +37,7 @@ N_SUB, DSUB = 8, 3
 
 
 def made_quantizer(seed: int = 0) -> Quantizer:
-    """Rotation to fewer dimensions, random codewords, other ones for scores."""
+    """Return a quantizer with a rotation to fewer dimensions and random codebooks for encoding and scores."""
     rng = np.random.default_rng(seed)
     encode, score = rng.normal(0, 0.3, (2, N_SUB, 16, DSUB)).astype(np.float32)
     rotation = np.linalg.qr(rng.standard_normal((DIM, DIM)))[0][: N_SUB * DSUB].astype(np.float32)
@@ -149,7 +149,7 @@ def test_lists_change_no_code() -> None:
     )  # fmt: skip
     listed = train_lists(made, [rows[:300], rows[300:]], 500, settings, 1, small)
     assert listed.nlist > 1
-    assert listed.search_settings == ()  # those of other lists
+    assert listed.search_settings == ()  # settings of other lists are dropped
     lists, codes = VectorCoder(listed, 1).code(rows)
     assert len(set(lists.tolist())) > 1
     np.testing.assert_array_equal(codes, VectorCoder(made, 1).code(rows)[1])

@@ -1,4 +1,4 @@
-"""An empty folder for the files of an index."""
+"""Fixtures: an empty folder for the files of an index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quarry.formats.container.directory import Directory
 
 @pytest.fixture
 def directory(tmp_path):
-    """A folder for an index, empty, with nothing beside it."""
+    """Create an empty folder for an index."""
     folder = tmp_path / "index"
     folder.mkdir()
     return Directory(folder)

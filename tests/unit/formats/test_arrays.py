@@ -1,4 +1,4 @@
-"""Offsets of parts, from their sizes."""
+"""Offsets of parts, computed from their sizes."""
 
 from __future__ import annotations
 

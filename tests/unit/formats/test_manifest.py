@@ -1,4 +1,4 @@
-"""Manifests: the only root of an index."""
+"""Manifests, the roots of indexes."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ def test_the_highest_generation_is_the_index(directory):
         find_latest_generation(directory)
     for generation in (9, 10, 2):
         manifest(generation=generation).commit(directory)
-    for stranger in (
+    for name in (
         "MANIFEST-11",
         "MANIFEST-0000000000000000001x",
         f"MANIFEST-{1 << 64}",
         "MANIFEST-00000000000000000099.tmp",
     ):
-        (directory.path / stranger).touch()
+        (directory.path / name).touch()
     assert find_latest_generation(directory) == 10
 
 
 def test_a_listing_that_a_commit_hides_both_manifests_from(directory, monkeypatch):
-    """A large folder is read in pieces: the new name may lie in one before, the old one in one to come."""
+    """A listing of a large folder may miss both names during a commit, and is repeated."""
     manifest(generation=2).commit(directory)
     names, listings = directory.names(), iter([[], [], ["0.seg"]])
     monkeypatch.setattr(directory, "names", lambda: next(listings, names))
@@ -152,7 +152,7 @@ def test_a_stowaway_in_a_manifest(directory):
 
 
 def changed(value, path, new):
-    """A copy of nested maps and lists with another value at a path."""
+    """Return a copy of nested maps and lists with another value at a path."""
     if not path:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
@@ -237,7 +237,7 @@ def test_an_unknown_field_anywhere(directory):
 
 
 def with_features(directory, writer=0, optional=0, fields=()):
-    """A committed manifest that says it has features, and more fields."""
+    """Commit a manifest with unknown features and additional fields."""
     made = manifest()
     made.commit(directory)
     path = directory.path / made.name
@@ -250,7 +250,7 @@ def with_features(directory, writer=0, optional=0, fields=()):
 
 @pytest.mark.parametrize("features", [{"writer": 1}, {"writer": 1 << 31}])
 def test_features_that_a_writer_must_know(directory, features):
-    """Readable, not writable; what an unknown feature adds is passed over."""
+    """An index with unknown features can be read but not written, and unknown fields are ignored."""
     made = with_features(directory, **features, fields={"later": [1, {"more": b"x"}]})
     found = Manifest.load(directory, made.generation)
     assert replace(found, unknown_features=0) == made
@@ -343,7 +343,7 @@ def test_a_folder_that_is_deleted_meanwhile(directory):
 
 
 def test_a_manifest_is_not_mapped(directory, monkeypatch):
-    """On Windows a mapped file could be neither renamed nor deleted."""
+    """A manifest is read without mapping it, because Windows cannot rename or delete mapped files."""
 
     def no_map(path):
         raise AssertionError(path)

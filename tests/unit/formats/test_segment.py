@@ -1,4 +1,4 @@
-"""Segment files: documents in, the same documents out."""
+"""Segment files are read back as written."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ GOOD = {
 
 
 def by_hand(directory, changes, without=(), stowaway=False):
-    """A copy of a segment with other fields or sections."""
+    """Copy a segment with other fields or sections."""
     original = write_segment(directory, ODD_IDS, made_with=quantizer())
     container = ContainerReader(directory, original.name, FileKind.SEGMENT)
     writer = ContainerWriter(directory, "copy.seg", FileKind.SEGMENT, bytes(16))

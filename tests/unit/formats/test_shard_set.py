@@ -1,4 +1,4 @@
-"""Shard sets: the root of a sharded index."""
+"""Shard sets, the roots of sharded indexes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_the_highest_generation_is_the_index(directory):
         find_latest_shard_set(directory)
     for generation in (9, 10, 2):
         replace(SET, generation=generation).commit(directory)
-    for stranger in ("SHARDS-11", "SHARDS-0000000000000000001x", "SHARDS-99999999999999999999", "shards-11"):
-        (directory.path / stranger).write_bytes(b"")
+    for name in ("SHARDS-11", "SHARDS-0000000000000000001x", "SHARDS-99999999999999999999", "shards-11"):
+        (directory.path / name).write_bytes(b"")
     assert find_latest_shard_set(directory) == 10
     assert load_newest_shard_set(directory).generation == 10
     assert not replace(SET, generation=9).is_newest(directory)

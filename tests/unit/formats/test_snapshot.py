@@ -1,4 +1,4 @@
-"""What a reader holds: one generation, whole."""
+"""A snapshot is one complete generation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quarry.formats.vectors.quantizer import write_quantizer
 
 @pytest.fixture
 def first(directory):
-    """An index of two segments, the newer one with codes; some documents deleted, one replaced."""
+    """Commit an index of two segments, the newer with codes, with deleted and replaced documents."""
     made = quantizer()
     record = write_quantizer(directory, made)
     segments = [
@@ -61,7 +61,7 @@ def test_documents_are_found_where_they_are_live(directory, first):
 
 
 def test_the_newest_of_two_live_documents(directory):
-    """No writer leaves two live documents with one id; where there are, the last is taken."""
+    """Of several live documents with the same id, which no writer leaves, the last one is found."""
     segments = [segment_record(directory, ["a", "b", "a"]), segment_record(directory, ["a", "a", "c"])]
     manifest(segments).commit(directory)
     snapshot = Snapshot(directory)
@@ -87,7 +87,7 @@ def remove(directory, committed):
 
 @pytest.mark.parametrize("after", ["find_latest_generation", "read_quantizer", "SegmentReader", "read_tombstones"])
 def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
-    """The next generation appears, and the files of this one go, after a reader's every step."""
+    """A snapshot is complete if a commit replaces the generation after any step of opening it."""
     module = quarry.formats.manifest if after == "find_latest_generation" else quarry.formats.snapshot
     step = getattr(module, after)
     third = first.next((segment_record(directory, ["x", "y"]),), ())
@@ -108,7 +108,7 @@ def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
 
 @pytest.mark.parametrize("n_commits", [1, 30])
 def test_open_files_are_reused_by_the_next_attempt(directory, first, monkeypatch, n_commits):
-    """Else one with many segments could never be opened beside a writer that commits quickly."""
+    """Segments that are already open are reused, so that an index can be opened beside fast commits."""
     opened, made, before = [], first, n_descriptors()
 
     class Reader(quarry.formats.snapshot.SegmentReader):
@@ -117,7 +117,7 @@ def test_open_files_are_reused_by_the_next_attempt(directory, first, monkeypatch
             super().__init__(directory, record, dim)
 
     def overtaken(directory, record, *arguments):
-        """A commit renews these tombstones just before they are read."""
+        """Commit new tombstones just before these are read."""
         nonlocal made
         if made.generation <= n_commits and record == made.segments[1].tombstones:
             flags = np.array([True, False, False, made.generation % 2 == 1])
@@ -139,7 +139,7 @@ def test_open_files_are_reused_by_the_next_attempt(directory, first, monkeypatch
 
 
 def test_what_the_last_attempt_did_not_take_is_closed(directory, first, monkeypatch):
-    """A merge comes between: none of the segments that are open already is in the next generation."""
+    """Segments that are not in the next generation, because a merge replaced them, are closed."""
     before, merged = n_descriptors(), first.next((segment_record(directory, ["x", "y"]),), ())
 
     def overtaken(directory, record, *arguments):

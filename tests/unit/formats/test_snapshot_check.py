@@ -1,4 +1,4 @@
-"""`check_files`: every byte of a generation is read, and every damage reported."""
+"""`check_files` reads every byte of a generation and reports all damage."""
 
 from __future__ import annotations
 

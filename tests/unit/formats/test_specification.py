@@ -1,4 +1,4 @@
-"""`formats/SPEC.md` is enough to read an index: a reader that follows it, without a line of the package's."""
+"""`formats/SPEC.md` is sufficient to read an index: these tests follow it without code of the package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quarry.formats.vectors.quantizer import write_quantizer
 
 
 class File:
-    """A container, taken apart by sections 1 and 3."""
+    """A container, parsed by sections 1 and 3."""
 
     def __init__(self, path, kind):
         blob = path.read_bytes()
@@ -75,7 +75,7 @@ class Index:
         return file
 
     def documents(self):
-        """The live documents: id, title, text, metadata, spans, rows."""
+        """Yield the live documents: id, title, text, metadata, spans, rows."""
         for entry in self.fields["segments"]:
             segment, dead = self.file(entry["file"], 2), set()
             if entry["tombstones"]:
@@ -105,7 +105,7 @@ class Index:
         return doc_id.decode(), title, text, metadata, spans_of(spans), np.array(vectors)
 
     def postings(self):
-        """For each segment its terms, with the documents that have them and how often."""
+        """Yield for each segment its terms, with their documents and frequencies."""
         for entry in self.fields["segments"]:
             segment = self.file(entry["file"], 2)
             sections, n_docs, record, found = segment.sections, entry["n_docs"], 0, {}
@@ -120,7 +120,7 @@ class Index:
             yield found, sections["doc_lengths"].tolist()
 
     def metadata(self):
-        """For each segment path -> documents -> the values that the columns give them."""
+        """Yield for each segment path -> documents -> values in the columns."""
         for entry in self.fields["segments"]:
             sections = self.file(entry["file"], 2).sections
             directory = msgpack.unpackb(sections["metadata_directory"].tobytes())
@@ -152,7 +152,7 @@ def varint(packed, at):
 
 
 def terms_of(block):
-    """Term, number of documents, length of its record."""
+    """Yield term, number of documents, and length of its record."""
     term, at = b"", 0
     while at < len(block):
         n_shared, n_more = block[at : at + 2]
@@ -255,7 +255,7 @@ KINDS = [
 @pytest.mark.parametrize("options", KINDS)
 @pytest.mark.parametrize("ids", [ODD_IDS, [f"document {n}" for n in range(150)]])
 def test_a_reader_that_follows_the_specification(directory, options, ids):
-    """It reads the same documents as the package, vectors included."""
+    """A reader that follows the specification gets the same documents and vectors as the package."""
     made_with = options.get("made_with")
     record = write_quantizer(directory, made_with) if made_with else None
     name = record.name if record else ""
@@ -326,7 +326,7 @@ def test_the_columns_of_metadata(directory):
 
 
 def test_shards(directory):
-    """Section 14: every document is in the shard that the hash of its id gives, and in no other."""
+    """Section 14: each document is only in the shard that the hash of its id selects."""
     path = directory.path / "sharded"
     ids = [each for each in ODD_IDS if each] + [str(number) for number in range(40)]
     build([{"id": doc_id, "text": "word"} for doc_id in ids], path, encoder=WordEncoder(), shards=3)
@@ -345,7 +345,7 @@ def test_shards(directory):
 
 @pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
 def test_the_metric(directory, metric):
-    """Scores by section 4, of vectors that came with the documents."""
+    """Section 4: scores of documents with given vectors follow the metric."""
     vectors = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32) * 3
     docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]
     build(docs, directory.path, dim=5, metric=metric, centroids="float16")
@@ -381,7 +381,7 @@ def test_the_identity_of_a_quantizer(directory, made):
 
 
 def test_decoded_codes_are_near_what_was_coded(directory):
-    """Section 6 in numbers: half bytes in order, the list's centroid added, the rotation turned back."""
+    """Section 6: half-byte order, residuals and rotation decode to the expected vector."""
     made = quantizer(dim=4, n_sub=2, input_dim=4, by_residual=True, apart=True)
     record = write_quantizer(directory, made)
     expected = np.concatenate([made.score_codebook[0, 5], made.score_codebook[1, 12]]) + made.coarse[3]

@@ -1,4 +1,4 @@
-"""Errors of the operating system as errors of Quarry."""
+"""Errors of the operating system are converted to errors of Quarry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleted documents, one bit each."""
+"""Tombstones: one bit for each document."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ folder = Path(sys.argv[1])
 
 @pytest.fixture
 def start(repository, tmp_path):
-    """Start a process that runs a script on the folder; it is killed in the end."""
+    """Return a function that starts a process with a script and the folder; processes are killed at the end."""
     started = []
 
     def run(script):
@@ -167,7 +167,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
 
 def test_a_lock_that_the_system_does_not_release_in_order(tmp_path, monkeypatch):
-    """Closing the file releases it all the same."""
+    """If unlocking fails, closing the file releases the lock."""
 
     def fail(descriptor):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -239,12 +239,12 @@ def test_an_interrupt_while_it_is_taken(tmp_path, monkeypatch):
         patch.setattr(WriteLock, "_write_holder", interrupt)
         with pytest.raises(KeyboardInterrupt) as caught:
             WriteLock(tmp_path)
-    assert caught.traceback  # its frames keep the object
+    assert caught.traceback  # its frames keep the object alive
     WriteLock(tmp_path).release()
 
 
 def test_a_lock_file_that_is_deleted(tmp_path):
-    """Whoever comes next makes a new one: this one must notice that it keeps nobody out any more."""
+    """A lock whose file was deleted is reported as lost, because a new file can be locked by others."""
     lock = WriteLock(tmp_path)
     lock.check()
     (tmp_path / LOCK_NAME).unlink()
@@ -260,7 +260,7 @@ def test_a_lock_file_that_is_deleted(tmp_path):
 
 
 def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
-    """A build that failed takes its folder away again: between opening and locking the file it may go."""
+    """If a failed build deletes the file between opening and locking, a new file is created and locked."""
     real, left = quarry.formats.write_lock._lock, [3]
 
     def lock_too_late(descriptor):

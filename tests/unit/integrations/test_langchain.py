@@ -1,4 +1,4 @@
-"""The vector store and the retriever of LangChain: LangChain's own suites, and what these leave out."""
+"""The vector store and the retriever of LangChain, tested with LangChain's own suites and further cases."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TestSearch:
         store.close()
 
     def test_maximal_marginal_relevance(self, store):
-        """The two documents about bread are alike: diversity puts another one second."""
+        """The two documents about bread are similar, so that diversity ranks another one second."""
         plain = store.max_marginal_relevance_search("bread keeps fresh", k=2, fetch_k=4, lambda_mult=1)
         diverse = store.max_marginal_relevance_search("bread keeps fresh", k=2, fetch_k=4, lambda_mult=0.1)
         assert {each.id for each in plain} == {"linen", "paper"}
@@ -201,7 +201,7 @@ class TestChanges:
 
 @pytest.fixture(scope="class")
 def small(tmp_path_factory):
-    """A store that no test changes."""
+    """Create a store, for reading only."""
     opened = QuarryVectorStore(tmp_path_factory.mktemp("small") / "index", WordEncoder())
     opened.add_texts(TEXTS, [{"n": number, "a": {"b": number}} for number in range(4)], ids=list("abcd"))
     yield opened
@@ -215,7 +215,7 @@ NO_VECTORS = [None, 5, "text", [], {}, [None], ["x"], [1.0] * 3, [float("nan")] 
 
 
 class TestWrongArguments:
-    """Each is an error of Quarry that names the argument, and changes nothing."""
+    """Wrong arguments raise errors of Quarry that name the argument, and change nothing."""
 
     @pytest.mark.parametrize("wrong", NO_LISTS, ids=repr)
     def test_lists(self, small, wrong):

@@ -1,4 +1,4 @@
-"""The vector store and the retriever of LlamaIndex: the contract of its base classes, and its indexes on top."""
+"""The vector store and the retriever of LlamaIndex: contracts of its base classes, and indexes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from quarry.formats.errors import (
 )
 from quarry.integrations.llama_index import QuarryRetriever, QuarryVectorStore
 
-pytestmark = pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")  # values that nothing has
+pytestmark = pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")
 
 ENCODER = WordEncoder()
 TEXTS = {
@@ -75,7 +75,7 @@ VECTORS = dict(zip(TEXTS, np.random.default_rng(3).standard_normal((4, 8)).tolis
 
 @pytest.fixture
 def own(tmp_path):
-    """A store of given embeddings."""
+    """Create a store of given embeddings."""
     opened = QuarryVectorStore(tmp_path / "own", dim=8)
     opened.add([node(name, VECTORS[name]) for name in TEXTS])
     yield opened
@@ -218,7 +218,7 @@ class TestQueries:
             ask(store, options={"offfset": 1})
 
     def test_maximal_marginal_relevance(self, store):
-        """The two nodes about bread are alike: diversity puts another one second."""
+        """The two nodes about bread are similar, so that diversity ranks another one second."""
         mode, fields = VectorStoreQueryMode.MMR, {"options": {"mmr_prefetch_k": 4}}
         plain = ask(store, mode, mmr_threshold=1.0, **fields)
         diverse = ask(store, mode, mmr_threshold=0.1, **fields)
@@ -230,7 +230,7 @@ class TestQueries:
     def test_a_query_by_an_embedding_of_the_encoder(self, store):
         vector = ENCODER.encode_query("bread keeps fresh").tolist()
         assert ask(store, text=None, query_embedding=vector).similarities == ask(store).similarities
-        assert ask(store, query_embedding=[0.0]).ids == ask(store).ids  # of another model, and not used
+        assert ask(store, query_embedding=[0.0]).ids == ask(store).ids  # of another model, and ignored
 
     def test_what_a_query_lacks_is_named(self, store):
         for mode in ("default", "sparse", "hybrid", "mmr"):
@@ -287,7 +287,7 @@ class TestFilters:
         assert len(store.get_nodes(filters=only())) == 4
 
     def test_empty_fields(self, store):
-        """Empty are missing values, None and empty lists."""
+        """Missing values, None and empty lists are empty."""
 
         def empty(key):
             found = store.get_nodes(
@@ -455,7 +455,7 @@ class WordEmbedding(BaseEmbedding):
 
 
 class TestIndexes:
-    """`VectorStoreIndex` on top of a store."""
+    """`VectorStoreIndex` with a store."""
 
     @pytest.mark.parametrize("dim", [None, ENCODER.dim])
     def test_insert_retrieve_and_delete(self, tmp_path, dim):
@@ -486,7 +486,7 @@ class TestIndexes:
 
 @pytest.fixture(scope="class")
 def still(tmp_path_factory):
-    """A store that no test changes."""
+    """Create a store, for reading only."""
     opened = QuarryVectorStore(tmp_path_factory.mktemp("still") / "index", ENCODER)
     opened.add([node(name) for name in TEXTS])
     yield opened
@@ -498,7 +498,7 @@ N_KITCHEN = {"filters": only(MetadataFilter(key="n", value=1))}
 
 
 class TestWrongArguments:
-    """Each is an error of Quarry that says what is wrong, and changes nothing."""
+    """Wrong arguments raise errors of Quarry that say what is wrong, and change nothing."""
 
     @pytest.mark.parametrize("wrong", [None, 5, "text", {}, b"x", True, ...], ids=repr)
     def test_lists_and_filters(self, still, wrong):
@@ -575,7 +575,7 @@ class TestWrongArguments:
         [{"k": 3}, {"mode": "dense"}, {"queries": "x"}, {"filter": {"n": 1}}, {"what": 1}, {"dense_weight": 1}],
     )
     def test_options(self, still, options):
-        """What the query sets cannot be an option too; what it leaves open can."""
+        """Parameters that the query sets are no options, all others are."""
         with pytest.raises(InvalidSetting):
             ask(still, "hybrid", alpha=0.3, options=options, **N_KITCHEN)
         if options.keys() & {"filter", "dense_weight"}:

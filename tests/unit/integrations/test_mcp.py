@@ -1,4 +1,4 @@
-"""The MCP server, by the client of the protocol's own library, over standard input and output."""
+"""The MCP server, tested with the client of the official library over standard input and output."""
 
 from __future__ import annotations
 
@@ -139,7 +139,9 @@ def test_settings_are_checked(path, tmp_path):
 
 
 def test_the_lock_is_held_only_while_something_is_written(path):
-    """Another process writes before, during and after the writes of clients: all of them are kept."""
+    """The lock is free between writes, so that another process can write before, during and after those of
+    clients.
+    """
     other = None
     released = threading.Event()
 
@@ -200,7 +202,7 @@ def test_a_document_is_replaced_and_what_follows_no_folder_is_named(path, tmp_pa
 
 
 def test_the_configuration_of_the_example(repository, tmp_path):
-    """What a client would start by it, with the folders of this test."""
+    """The command line of the example works with the folders of this test."""
     settings = json.loads((repository / "examples" / "mcp.json").read_text(encoding="utf-8"))
     (server,) = settings["mcpServers"].values()
     assert (server["command"], server["args"][0]) == ("quarry", "mcp")

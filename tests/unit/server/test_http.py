@@ -1,4 +1,4 @@
-"""Requests over real connections: answers are those of the engine, and errors have one shape."""
+"""Requests over real connections have the engine's answers, and errors have one format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from support.indexes.sharded import random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
-from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running, until
+from support.processes import until
+from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running
 
 from quarry import engine
 from quarry.formats.errors import IndexNotFound, InvalidSetting
@@ -38,7 +39,7 @@ DOCUMENTS = [
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One index as it is, and one of three shards; not to be changed."""
+    """Build one index without shards and one of three shards, for reading only."""
     folder = tmp_path_factory.mktemp("served")
     engine.build(DOCUMENTS, folder / "whole", encoder=ENCODER)
     engine.build(DOCUMENTS, folder / "sharded", encoder=ENCODER, shards=3)
@@ -47,7 +48,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def reader(indexes: dict[str, Path]) -> Iterator[RunningServer]:
-    """A server of both, without keys, with small limits."""
+    """Serve both indexes without keys and with small limits."""
     limits = Limits(max_k=50, max_queries=5, max_body_bytes=20_000)
     with app(indexes, encoder=ENCODER, limits=limits) as served, running(served) as server:
         yield server
@@ -58,7 +59,7 @@ BOTH_KINDS = pytest.mark.parametrize("path", [None, 2], indirect=True, ids=["who
 
 @pytest.fixture
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A small index to be changed, alone or of two shards."""
+    """Build a small index for changes, without shards or with the given number."""
     documents = [{"id": "moon", "text": "the moon and the tides"}, {"id": "bread", "text": "bread and butter"}]
     engine.build(documents, tmp_path / "index", encoder=ENCODER, shards=getattr(request, "param", None))
     return tmp_path / "index"
@@ -66,7 +67,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(path: Path) -> Iterator[RunningServer]:
-    """A server of it that has both keys."""
+    """Serve the index with both keys."""
     access = Access(read_key=READ_KEY, write_key=WRITE_KEY)
     limits = Limits(max_upload_bytes=100_000, timeout_s=0.5)
     with app([path], encoder=ENCODER, access=access, limits=limits) as served, running(served) as server:
@@ -272,7 +273,7 @@ def test_of_several_documents_with_the_same_id_one_is_counted(writer: RunningSer
 
 
 def generations(path: Path) -> list[int]:
-    """The generation of an index, or of each of its shards."""
+    """Return the generation of an index, or of each of its shards."""
     folders = [each for each in path.iterdir() if each.is_dir()] or [path]
     found = []
     for folder in sorted(folders):
@@ -422,7 +423,7 @@ def test_headers_that_arrive_slowly_are_given_up(reader: RunningServer, monkeypa
         with reader.connect() as connection:
             connection.sendall(begin)
             assert connection.recv(1000) == b""
-    with reader.connect() as connection:  # a connection that is kept open
+    with reader.connect() as connection:  # a connection that stays open
         for _ in range(2):
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             received = b""
@@ -468,12 +469,13 @@ def test_an_index_is_replaced_by_a_sharded_one_and_back(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_disappears(tmp_path: Path) -> None:
-    """Searches that allow partial answers get one, which names no path; all others fail until it is back."""
+    """Searches that allow partial answers get one without a path; all others fail until the shard is back."""
     path = tmp_path / "index"
     engine.build(
         [{"id": f"moon {number}", "text": "the moon"} for number in range(20)], path, encoder=ENCODER, shards=3
     )
-    with app({"sky": path}, encoder=ENCODER) as served, running(served) as server:
+    access = Access(write_key=WRITE_KEY)
+    with app({"sky": path}, encoder=ENCODER, access=access) as served, running(served) as server:
         shard = sorted(path.glob("shard-*"))[1]
         shard.rename(tmp_path / "away")
         for _ in range(2):
@@ -484,11 +486,18 @@ def test_a_shard_that_disappears(tmp_path: Path) -> None:
             assert 0 < len(answer.json["hits"]) == coverage["n_reached"] < coverage["n_documents"] == 20
             assert answer.json["exactness"] == "partial"
             failed = server.search("sky", query="moon")
-            assert (failed.status, failed.error["type"]) == (503, "IndexNotFound")
+            assert (failed.status, failed.error["type"]) == (503, "ShardNotFound")
+            for change in (
+                server.add("sky", [{"id": "sun", "text": "the sun"}]),
+                server.ask("DELETE", "/v1/indexes/sky/documents/moon%200", **bearer()),
+            ):
+                assert (change.status, change.error) == (503, failed.error)
+                assert change.headers["retry-after"]
             assert server.ask("GET", "/health").status == 503
             assert str(tmp_path) not in answer.body.decode() + failed.body.decode()
         (tmp_path / "away").rename(shard)
         assert len(server.search("sky", query="moon", k=20).json["hits"]) == 20
+        assert server.add("sky", [{"id": "sun", "text": "the sun"}]).status == 200
         assert server.ask("GET", "/health").status == 200
 
 
@@ -527,7 +536,7 @@ def test_a_damaged_index_is_an_error_without_details(tmp_path: Path) -> None:
 
 
 class WaitingEncoder(WordEncoder):
-    """Encodes a query when it may."""
+    """Encodes queries that begin with "wait" only after `go` is set."""
 
     go = threading.Event()
     n_begun = 0
@@ -541,7 +550,7 @@ class WaitingEncoder(WordEncoder):
 
 @pytest.fixture
 def waiting(indexes: dict[str, Path]) -> Iterator[RunningServer]:
-    """A server with one thread for searches, for which one request may wait; those for "wait" wait for `go`."""
+    """Serve with one search thread, for which one request may wait."""
     WaitingEncoder.go.clear()
     WaitingEncoder.n_begun = 0
     limits = Limits(threads=1, max_waiting=1, timeout_s=1)
@@ -575,13 +584,13 @@ def test_requests_that_find_no_thread_are_refused_or_given_up(waiting: RunningSe
     until(lambda: "in_progress 3" in waiting.ask("GET", "/metrics").body.decode())
     refused = waiting.search("whole", query="w3")
     assert (refused.status, refused.error["type"], refused.headers["retry-after"]) == (503, "Busy", "1")
-    assert waiting.ask("GET", "/health").status == 200  # the event loop goes on
+    assert waiting.ask("GET", "/health").status == 200  # the event loop is not blocked
     for late in (first.result(), second.result()):
         assert (late.status, late.error["type"]) == (504, "Timeout")
-    assert waiting.search("whole", query="w3").status == 504  # the thread is still at work
+    assert waiting.search("whole", query="w3").status == 504  # the thread is still busy
     WaitingEncoder.go.set()
     until(lambda: waiting.search("whole", query="w3").status == 200)
-    assert WaitingEncoder.n_begun == 1  # the second one was not begun any more
+    assert WaitingEncoder.n_begun == 1  # the second one was never started
 
 
 def test_requests_in_progress_are_finished_at_the_end(waiting: RunningServer) -> None:

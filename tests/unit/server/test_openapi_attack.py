@@ -1,4 +1,4 @@
-"""Requests generated from the server's own OpenAPI document, valid and invalid: answers are as it declares."""
+"""Answers to valid and invalid requests, generated from the server's OpenAPI document, are as it declares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.server.running_server import NDJSON, WRITE_KEY, bearer, running
 from quarry import engine
 from quarry.server import Access, Limits, app
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of schemathesis, and of filters of fields that there are not
+pytestmark = pytest.mark.filterwarnings("ignore")  # of schemathesis, and of filters on unknown fields
 
 ENCODER = WordEncoder()
 OPERATIONS = {
@@ -73,7 +73,7 @@ def _one_line(_, value: object) -> bytes:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
-    """The operations of a server of one index, by their names."""
+    """Return the operations of a server of one index, by name."""
     path = tmp_path_factory.mktemp("attacked") / "index"
     engine.build(random_documents(30), path, encoder=ENCODER)
     limits = Limits(max_k=50, max_queries=5, max_body_bytes=20_000, max_upload_bytes=20_000)
@@ -93,7 +93,7 @@ def attack(operation, mode: GenerationMode, judge) -> int:
         nonlocal n_sent
         if "index" in (case.path_parameters or {}) and is_served:
             case.path_parameters["index"] = "index"
-        assume(len(urlencode(case.query or {}, doseq=True)) < 30_000)  # uvicorn refuses longer ones by itself
+        assume(len(urlencode(case.query or {}, doseq=True)) < 30_000)  # uvicorn refuses longer ones itself
         response = case.call(headers=bearer())
         case.validate_response(response, checks=DECLARED)
         judge(case, response)
@@ -109,7 +109,9 @@ def test_every_operation_is_attacked(api):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_valid_requests(api, name):
-    """They are answered, or refused for what a schema cannot say, such as a filter of different types."""
+    """Valid requests are answered, or refused for a reason that a schema cannot express, such as operands of two
+    types.
+    """
 
     def judge(case, response):
         if response.status_code in (200, 404):
@@ -124,7 +126,7 @@ def test_valid_requests(api, name):
 
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_requests(api, name):
-    """They are refused, with the part of the request that is not valid."""
+    """Invalid requests are refused with an error that names the invalid part."""
     refused = []
 
     def judge(_, response):

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it marks, what it shows as text, and how it is used without a mouse.
+"""The page in a real browser: marked words, escaped text, and use by keyboard.
 
 Screenshots are kept in a temporary folder, or in the one that the variable QUARRY_SCREENSHOTS names.
 """
@@ -24,7 +24,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from support.indexes.word_encoder import WordEncoder
-from support.server.running_server import READ_KEY, RunningServer, running, until
+from support.processes import until
+from support.server.running_server import READ_KEY, RunningServer, running
 
 from quarry import engine
 from quarry.server import Access, app
@@ -138,7 +139,7 @@ class Page:
 
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[[RunningServer], Page]]:
-    """A function that opens the page of a server; in the end it must have caused no warning or error."""
+    """Return a function that opens the page of a server; check at the end that it caused no warning or error."""
     folder = Path(os.environ.get("QUARRY_SCREENSHOTS") or tmp_path / "screenshots")
     browser.get_log("browser")
     yield lambda server: Page(browser, server, folder)
@@ -342,7 +343,7 @@ return (high + .05) / (low + .05);
 
 
 def contrast(page: Page, selector: str) -> float:
-    """The contrast of a text and what is behind it, as WCAG 2 defines it."""
+    """Return the contrast ratio of a text and its background, as WCAG 2 defines it."""
     return float(page.browser.execute_script(CONTRAST, selector))
 
 

@@ -1,4 +1,4 @@
-"""A server of several processes: what they share, and what happens when one of them or all of them end."""
+"""A server of several processes: shared figures, and the end of one process or of all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 pytest.importorskip("uvicorn", reason="serving needs the extra server")
 
-from support.server.running_server import WRITE_KEY, RunningServer
+from support.processes import until
+from support.server.running_server import WRITE_KEY, Command, RunningServer, running_command
 
 from quarry.server.http.figures import Figures, FiguresFolder
 
@@ -25,28 +26,13 @@ N_PROCESSES = 2
 LIMIT_S = 60.0
 
 
-@contextmanager
-def serving(index: Path) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
-    command = [sys.executable, "-m", "quarry", "serve", f"small={index}", "--port", "0"]
-    command += ["--processes", str(N_PROCESSES), "--threads", "1"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")}
-    with subprocess.Popen(
-        command,
-        env=environment | {"QUARRY_WRITE_KEY": WRITE_KEY},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            found = re.search(r"//(127\.0\.0\.1):(\d+)/", process.stdout.readline())
-            assert found, process.stderr.read()
-            yield process, RunningServer((found[1], int(found[2])), None)
-        finally:
-            process.kill()
+def serving(index: Path) -> AbstractContextManager[Command]:
+    words = (f"small={index}", "--processes", N_PROCESSES, "--threads", 1)
+    return running_command(*words, QUARRY_WRITE_KEY=WRITE_KEY)
 
 
 def children_of(process: subprocess.Popen[str]) -> list[int]:
-    """The processes that answer requests, without the resource tracker of multiprocessing."""
+    """Return the processes that answer requests, without the resource tracker of multiprocessing."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -59,11 +45,8 @@ def children_of(process: subprocess.Popen[str]) -> list[int]:
     return sorted(found)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+def wait_until(condition: Callable[[], object]) -> None:
+    until(condition, LIMIT_S, 0.05)
 
 
 def exists(pid: int) -> bool:
@@ -84,11 +67,11 @@ SEARCHES = r'quarry_http_requests_total\{path="/v1/indexes/\{index\}/search",met
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
 def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(small_index: Path) -> None:
-    with serving(small_index) as (process, server):
+    with serving(small_index) as (process, server, _):
         children = children_of(process)
         assert len(children) == N_PROCESSES
         n_searches = 40
-        for _ in range(n_searches):  # each on a connection of its own, which either process accepts
+        for _ in range(n_searches):  # each on a new connection, which either process accepts
             assert server.search("small", query="bread").json["hits"]
         wait_until(lambda: figure(server, SEARCHES) == n_searches)
         assert server.add("small", [{"id": "new", "text": "A zeppelin over the lake."}]).status == 200
@@ -96,7 +79,7 @@ def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
             assert server.search("small", query="zeppelin").json["hits"][0]["id"] == "new"
         wait_until(lambda: figure(server, r'quarry_documents_added_total\{index="small"\}') == 1)
         wait_until(lambda: figure(server, SEARCHES) == 2 * n_searches)
-        time.sleep(1.0)  # what a process has counted within the last second is lost with it
+        time.sleep(1.0)  # counts of the last second are lost with a process
 
         os.kill(children[0], signal.SIGKILL)
         wait_until(lambda: len(children_of(process)) == N_PROCESSES and children[0] not in children_of(process))
@@ -112,7 +95,7 @@ def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
 def test_no_process_is_left_when_the_first_is_killed(small_index: Path) -> None:
-    with serving(small_index) as (process, _):
+    with serving(small_index) as (process, _, _):
         children = children_of(process)
         process.kill()
         wait_until(lambda: not any(map(exists, children)))
@@ -148,7 +131,7 @@ def test_figures_of_processes_are_added_and_survive_a_restart(tmp_path: Path) ->
     total = second.total(other)
     assert (total.requests["/", "GET", 200], total.documents["small", "added"]) == (5, 7)
     assert (total.cpu_s, total.n_in_progress, total.resident_bytes) == (3.0, 3, 110)
-    again = FiguresFolder(tmp_path, 0, 1.0)  # in place of the first
+    again = FiguresFolder(tmp_path, 0, 1.0)  # replaces the first
     total = again.total(Figures(resident_bytes=50))
     assert (total.requests["/", "GET", 200], total.cpu_s) == (5, 2.0)
     assert (total.n_in_progress, total.resident_bytes) == (0, 50)

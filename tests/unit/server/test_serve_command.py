@@ -1,13 +1,9 @@
-"""The command ``quarry serve`` as a process: what it prints, how it ends, and what it refuses."""
+"""The command ``quarry serve`` as a process: its output, its end, and its errors."""
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,33 +11,19 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 pytest.importorskip("uvicorn", reason="serving needs the extra server")
 
-from support.server.running_server import READ_KEY, WRITE_KEY, RunningServer, bearer
+from support.processes import run_python
+from support.server.running_server import READ_KEY, WRITE_KEY, RunningServer, bearer, running_command
 
 from quarry.engine.cli.commands import main
 from quarry.server.running import is_loopback
 
 
-def environment(**variables: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("QUARRY_")} | variables
-
-
 def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_text(f"{READ_KEY}\n")
-    command = [sys.executable, "-m", "quarry", "serve", f"small={small_index}", "--port", "0"]
-    command += ["--read-key-file", str(key_file), "--max-k", "5"]
-    process = subprocess.Popen(
-        command,
-        env=environment(QUARRY_WRITE_KEY=WRITE_KEY),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        line = process.stdout.readline()
-        found = re.fullmatch(r"serving small at http://(127\.0\.0\.1):(\d+)/ \(Ctrl\+C stops\)\n", line)
-        assert found, line + process.stderr.read()
-        server = RunningServer((found[1], int(found[2])), None)
+    words = (f"small={small_index}", "--read-key-file", key_file, "--max-k", 5)
+    with running_command(*words, QUARRY_WRITE_KEY=WRITE_KEY) as (process, server, names):
+        assert names == "small"
         assert server.search("small", query="bread").status == 401
         answer = server.post("/v1/indexes/small/search", {"query": "bread", "k": 5}, **bearer(READ_KEY))
         assert answer.json["hits"][0]["metadata"]["subject"] == "bread"
@@ -49,17 +31,11 @@ def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
-        assert READ_KEY not in line
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "quarry", "serve", str(small_index), "--port", "0"]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdout.readline()
+    with running_command(small_index) as (process, _, _):
         process.send_signal(number)
         assert process.wait(20) == 0
 
@@ -100,20 +76,15 @@ def test_what_cannot_be_served_is_one_line(
 
 
 def test_a_key_in_the_environment_is_enough_for_other_machines(small_index: Path) -> None:
-    command = [sys.executable, "-m", "quarry", "serve", str(small_index), "--port", "0", "--host", "0.0.0.0"]
-    command += ["--allow-host", "search.example"]
-    variables = environment(QUARRY_WRITE_KEY=WRITE_KEY)
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            port = int(process.stdout.readline().partition(":")[2].partition(":")[2].partition("/")[0])
-            server = RunningServer(("127.0.0.1", port), None)
-            assert server.ask("GET", "/v1/indexes").status == 401
-            assert server.ask("GET", "/v1/indexes", **bearer()).status == 200
-            assert server.ask("GET", "/v1/indexes", host="search.example", **bearer()).status == 200
-            assert server.ask("GET", "/v1/indexes", host="other.example", **bearer()).status == 421
-        finally:
-            process.terminate()
-            assert process.wait(20) == 0
+    words = (small_index, "--host", "0.0.0.0", "--allow-host", "search.example")
+    with running_command(*words, QUARRY_WRITE_KEY=WRITE_KEY) as (process, everywhere, _):
+        server = RunningServer(("127.0.0.1", everywhere.address[1]), None)
+        assert server.ask("GET", "/v1/indexes").status == 401
+        assert server.ask("GET", "/v1/indexes", **bearer()).status == 200
+        assert server.ask("GET", "/v1/indexes", host="search.example", **bearer()).status == 200
+        assert server.ask("GET", "/v1/indexes", host="other.example", **bearer()).status == 421
+        process.terminate()
+        assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize(
@@ -132,6 +103,6 @@ def test_a_missing_library_is_named(small_index: Path) -> None:
         "import sys; sys.modules['starlette'] = None; sys.modules['starlette.applications'] = None\n"
         f"from quarry.engine.cli.commands import main; sys.exit(main(['serve', {str(small_index)!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = run_python("-c", program)
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install 'quarry-search[server]'" in done.stderr

@@ -102,7 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=METHODS)
 def finished(request: pytest.FixtureRequest, folder: Path) -> Path:
-    """The folder of a run that nothing stopped."""
+    """Train without interruption; return the folder of the run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     out = folder / request.param
@@ -120,7 +120,7 @@ def bundle(finished: Path) -> EncoderBundle:
 
 
 def trained_arrays(out: Path) -> dict[str, npt.NDArray[np.float32]]:
-    """All that a run trained."""
+    """Return all arrays that a run trained."""
     final = out / "final"
     found = dict(load_file(final / "model.safetensors"))
     if (final / "query").is_dir():
@@ -168,7 +168,7 @@ def test_a_run_that_was_killed_ends_with_the_same_weights_and_codebooks(
 
 
 def torch_rows(out: Path, texts: list[str]) -> list[torch.Tensor]:
-    """The rows of each text, by the encoder of documents as it was trained."""
+    """Return the rows of each text from the trained encoder of documents."""
     network = load_network(out / "final")
     network.model.eval()
     tokens = TextBatcher(network.tokenizer_path, "", 32).batch(texts)
@@ -181,7 +181,7 @@ def test_codes_and_scores_of_an_index_are_those_that_were_trained(
     finished: Path, bundle: EncoderBundle, tmp_path: Path
 ) -> None:
     store = ExampleStore(finished / "data" / "articles")
-    # Training cuts what is longer than its window.
+    # Training truncates longer texts to its window.
     texts = [" ".join(store.document(number).split()[:8]) for number in range(store.n_documents)]
     assert len(texts) == 4 * (N_ARTICLES - 2)
     documents = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
@@ -203,7 +203,7 @@ def test_codes_and_scores_of_an_index_are_those_that_were_trained(
         assert [len(each) for each in rows] == np.diff(offsets).tolist()
         distances = squared_distances(quantizer.rotate(torch.cat(rows)), quantizer.encode_codebook)
         of_index = distances.gather(2, torch.from_numpy(codes.T[:, :, None].astype(np.int64)))[:, :, 0]
-        assert (of_index <= distances.amin(2) + 1e-3).all()  # rows wait for their codes in half precision
+        assert (of_index <= distances.amin(2) + 1e-3).all()  # rows are in half precision until encoded
         assert (
             torch.from_numpy(codes) == quantizer.nearest(quantizer.rotate(torch.cat(rows)))
         ).float().mean() > 0.98
@@ -246,7 +246,7 @@ def test_codes_of_another_size_are_trained_by_the_engine(bundle: EncoderBundle, 
 
 
 def test_repconc_continues_as_jpq(folder: Path, tmp_path: Path) -> None:
-    """The two stages of the paper: the second starts from the codebook of the first."""
+    """The second stage of the paper, JPQ, starts from the codebook of the first, RepCONC."""
     first = tmp_path / "first"
     train(folder / "repconc.toml", first)
     recipe = folder / "second.toml"

@@ -32,7 +32,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe: Path) -> Path:
-    """The folder of a run that nothing stopped."""
+    """Train without interruption; return the folder of the run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     out = recipe.parent / "finished"

@@ -1,4 +1,4 @@
-"""Collections, their vectors and the exact results that measurements share."""
+"""Collections with the vectors and exact results that several measurements use."""
 
 from __future__ import annotations
 

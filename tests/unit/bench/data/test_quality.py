@@ -24,7 +24,9 @@ def dcg(gains):
 
 class TestQuality:
     def test_graded_judgments(self):
-        """The second of three is found first, the best second, then one that is not judged."""
+        """Graded judgments: the second of three relevant documents is found first, the best second, an unjudged
+        one third.
+        """
         qrels = {"q": {"best": 4, "fair": 1, "good": 2, "bad": 0}}
         found = measure_quality(qrels, {"q": {"fair": 3.0, "best": 2.0, "new": 1.0}})
         assert found.ndcg_10 == pytest.approx(dcg([1, 4]) / dcg([4, 2, 1]))

@@ -1,4 +1,4 @@
-"""Rankings as files of TREC."""
+"""Rankings as files in TREC format."""
 
 from __future__ import annotations
 

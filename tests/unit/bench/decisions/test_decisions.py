@@ -1,4 +1,4 @@
-"""Results of the measurements that chose defaults."""
+"""Measurements that chose default settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recall of inverted lists against a scan."""
+"""Recall of inverted lists compared with a scan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quarry.formats.vectors.search_setting import SearchSetting as EngineSetting
 
 
 def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As found by default, and by the same index if a search reads as little as possible."""
+    """This holds for default settings, and for settings that read as little as possible."""
     monkeypatch.setattr("quarry.engine.quantization.candidates._LEAST", 1)
     build(beir_folder, tmp_path / "subjects", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
     usual = Snapshot(Directory(tmp_path / "subjects"))

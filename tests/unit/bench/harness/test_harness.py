@@ -55,7 +55,7 @@ def test_functions_are_timed_in_turn_with_every_argument() -> None:
 
 
 def test_callers_run_at_once() -> None:
-    together = threading.Barrier(4, timeout=60)  # passes four calls that wait at the same time
+    together = threading.Barrier(4, timeout=60)  # waits for four calls at the same time
     found = concurrent_latency_ms(lambda _: together.wait(), range(8), 4, "x_")
     assert found.keys() == {"x_p50_ms", "x_p95_ms", "x_p99_ms", "x_qps"}
     assert min(found.values()) > 0

@@ -1,4 +1,4 @@
-"""Other libraries measured beside Quarry."""
+"""Measurements of other libraries beside Quarry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun) ->
     path = copied_run.results / "peers.jsonl"
     records = {record["name"]: record for record in read_records(path)}
     flat, quarry = records["FAISS Flat"], records["Quarry, dense, one mean vector, int8"]
-    assert flat["ndcg_10"] == pytest.approx(quarry["ndcg_10"], abs=0.02)  # int8 against float32
+    assert flat["ndcg_10"] == pytest.approx(quarry["ndcg_10"], abs=0.02)  # float32 and int8 vectors
     assert flat["vectors_disk_bytes"] > 40 * 384 * 4 > quarry["vectors_disk_bytes"]
     assert "vector_p50_ms" not in records["bm25s"]
     assert records["bm25s"]["text_p50_ms"] > 0

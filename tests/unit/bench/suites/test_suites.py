@@ -1,4 +1,4 @@
-"""MTEB and BEIR evaluate an index, and find what the measure of bench finds."""
+"""Evaluations of an index by MTEB and BEIR agree with the measures of bench."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.formats.errors import InvalidQuery
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the suites
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the suites
 
 ENCODER = WordEncoder()
 
@@ -81,7 +81,7 @@ CORPUS = [
 
 
 def test_what_collections_have_besides_texts():
-    """Documents and queries without text, instructions, and documents to be ranked again."""
+    """Empty documents and queries, instructions, and documents to rerank are supported."""
     model = MtebSearch("lexical", ENCODER)
     with pytest.raises(RuntimeError, match="before index"):
         model.search([], top_k=1)

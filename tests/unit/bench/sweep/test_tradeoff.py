@@ -41,7 +41,7 @@ def test_a_sweep_is_resumed(copied_run: ReadmeRun, tmp_path: Path) -> None:
     results, runs = copied_run.results / "tradeoff.jsonl", tmp_path / "runs"
     records = read_records(results)
     lines = results.read_text(encoding="utf-8").splitlines(keepends=True)
-    results.write_text("".join(lines[:-1]) + lines[-1][:-20], encoding="utf-8")  # stopped in the middle of a line
+    results.write_text("".join(lines[:-1]) + lines[-1][:-20], encoding="utf-8")  # stopped within a line
     assert len(read_records(results)) == len(lines) - 1
     before = next(copied_run.cache.glob("*/mean.f32")).stat().st_mtime_ns
     (plot,) = copied_run.results.glob("*.png")
@@ -51,7 +51,7 @@ def test_a_sweep_is_resumed(copied_run: ReadmeRun, tmp_path: Path) -> None:
     append_record(results.with_name("peers_subjects.jsonl"), {**peer, **numbers})
     arguments = ["tradeoff", str(copied_run.collection), "--quick", "--out", str(copied_run.results)]
     assert main([*arguments, "--runs", str(runs)]) == 0
-    assert plot.read_bytes() != drawn  # the peer is on it
+    assert plot.read_bytes() != drawn  # it shows the peer
     assert [record["key"] for record in read_records(results)] == [record["key"] for record in records]
     assert next(copied_run.cache.glob("*/mean.f32")).stat().st_mtime_ns == before
     (run,) = runs.iterdir()
@@ -77,7 +77,7 @@ def test_the_front_contains_all_points_that_no_other_dominates() -> None:
 
 def test_a_build_that_fails_is_recorded_for_all_its_searches(beir_folder: Path, cache: Path) -> None:
     prepared = prepare(read_collection(beir_folder, "test"), open_encoder(), [Mean()], cache)
-    broken = IndexSetting("mean", {"code_bytes": 7})  # does not divide the vectors
+    broken = IndexSetting("mean", {"code_bytes": 7})  # is not a divisor of the dimension
     searches = [Setting("x", broken, SearchSetting(nprobe=nprobe)) for nprobe in (1, 2)]
     whole = Setting("x", IndexSetting("mean", {"code_bytes": 0}), SearchSetting())
     first, second, third = measure_settings([*searches, whole], prepared, None)

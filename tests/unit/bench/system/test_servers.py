@@ -1,4 +1,4 @@
-"""The measurements of servers, in small: they start, answer, and find nothing wrong."""
+"""Small measurements of servers: they start, answer, and report no errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_server_of_the_model_context_protocol(folder: Path, tmp_path: Path) ->
     out = tmp_path / "out.jsonl"
     assert main(["mcp", str(folder), "--starts", "1", "--queries", "3", "--out", str(out)]) == 0
     (record,) = read_records(out)
-    assert (record["n_errors"], record["n_searches"]) == (0, 2)  # the first search is stated apart
+    assert (record["n_errors"], record["n_searches"]) == (0, 2)  # the first search is reported separately
     assert record["ready_p50_s"] == record["ready_max_s"]
     for name in ("first_search_p50_ms", "search_p50_ms", "search_p99_ms", "get_document_p50_ms"):
         assert record[name] > 0  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Encoders and the table of the paper."""
+"""Encoders, and the table of the paper."""
 
 from __future__ import annotations
 

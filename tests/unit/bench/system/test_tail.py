@@ -20,7 +20,9 @@ def test_without_load_one_shard_has_its_service_times():
 
 
 def test_a_queue_waits_as_the_formula_of_pollaczek_and_khinchine_says():
-    """M/D/1: the mean time in the system is service * (1 + load / (2 (1 - load)))."""
+    """The mean time in an M/D/1 queue is service * (1 + load
+    (2 (1 - load))).
+    """
     case = Tail(n_shards=1, n_replicas=1, is_hedged=False, load=0.5, slow_share=0, **FIXED | {"n_queries": 40_000})
     from bench.system.tail import _simulate_shard
 
@@ -30,7 +32,7 @@ def test_a_queue_waits_as_the_formula_of_pollaczek_and_khinchine_says():
 
 
 def test_rare_delays_are_usual_over_many_shards():
-    """With 1 % of slow requests, 1 - .99 ** 100 = 63 % of queries over 100 shards meet one."""
+    """With 1 % of slow requests, 1 - .99 ** 100 = 63 % of queries over 100 shards have at least one."""
     case = {"n_replicas": 1, "is_hedged": False, "load": 1e-6, "slow_share": 0.01, **FIXED}
     assert simulate(Tail(n_shards=1, **case))["p95_ms"] == pytest.approx(4.0)
     assert simulate(Tail(n_shards=100, **case))["p50_ms"] == pytest.approx(40.0)
@@ -40,7 +42,7 @@ def test_hedging_bounds_the_tail_at_the_price_of_some_requests():
     case = {"n_shards": 30, "n_replicas": 2, "slow_share": 0.01, "load": 0.05, **FIXED | {"p95_ms": 5.0}}
     plain, hedged = (simulate(Tail(is_hedged=is_hedged, **case)) for is_hedged in (False, True))
     assert plain["hedged_share"] == 0
-    assert 0.01 <= hedged["hedged_share"] < 0.02  # 1 % are slow, few others wait
+    assert 0.01 <= hedged["hedged_share"] < 0.02  # 1 % are slow, and few others wait
     assert hedged["p95_ms"] < plain["p95_ms"] / 2
 
 

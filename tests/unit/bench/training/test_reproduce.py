@@ -1,4 +1,4 @@
-"""The reproductions in small: every experiment on a tiny collection."""
+"""The reproductions on a tiny collection."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_centroids_are_compared_with_one_vector(
     one, three = read_records(out)
     assert set(one["ms"]) == {"one vector", "late interaction"}
     assert set(three["ms"]) == {"all documents", "two steps"}
-    # The 24 documents of the collection are fewer than the candidates, so nothing is lost by the first step.
+    # The collection has fewer documents (24) than there are candidates, so the first step loses none.
     assert three["ranks_two_steps"] == three["ranks"] != one["ranks"]
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[0] for line in lines if line.startswith(("| 1 ", "| 3 "))] == ["| 1", "| 3"]
@@ -103,7 +103,7 @@ def test_codes_start_from_a_checkpoint_trained_for_one_vector(
 
 
 def _arguments(experiment: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Path]:
-    """Arguments for a run of seconds, and its file of results."""
+    """Return arguments for a run of seconds, and its file of results."""
     monkeypatch.setenv("QUARRY_DATA", str(folder))
     collection = write_collection(folder / "letters")
     qrels = (collection / "qrels" / "train.tsv").read_text("utf-8")

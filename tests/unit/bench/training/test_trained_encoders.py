@@ -1,4 +1,4 @@
-"""The comparison of trained encoders: its collections, and every way to search."""
+"""The comparison of trained encoders: its collections, and all ways to search."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_titles_are_queries_for_the_passages_of_their_articles(data: Path) -> No
 
 @pytest.fixture
 def collection(small_corpus: list[dict[str, object]]) -> Collection:
-    """Documents of which every fourth is a query too."""
+    """Return a collection in which every fourth document is also a query."""
     documents = {str(each["id"]): str(each["text"]) for each in small_corpus}
     first = [str(each["id"]) for each in small_corpus[::4]]
     queries = {f"q{name}": documents[name] for name in first}

@@ -1,4 +1,4 @@
-"""Text to terms."""
+"""Analysis of texts into terms."""
 
 from __future__ import annotations
 

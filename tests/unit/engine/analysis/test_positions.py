@@ -1,4 +1,4 @@
-"""Positions of terms: analysis with positions finds the terms that analysis without finds, in their places."""
+"""Analysis with positions finds the same terms as analysis without, at their positions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TEXTS = [
     "",
     "The ferry sails at noon; the ferries' crews don't.",
     "parse_args, camelCase and C++ or C# at 3.14",
-    "cafe\u0301 o\u00f9 l'on boit du the\u0301",  # accents as marks of their own
-    "\ufb01nal o\ufb03ce",  # ligatures, longer in the normal form
-    "\uff26\uff35\uff2c\uff2c width, \uff8a\uff9e\uff9d\uff84\uff9e",  # half-width kana with marks, shorter in it
+    "cafe\u0301 o\u00f9 l'on boit du the\u0301",  # combining accents
+    "\ufb01nal o\ufb03ce",  # ligatures, which are longer in normal form
+    "\uff26\uff35\uff2c\uff2c width, \uff8a\uff9e\uff9d\uff84\uff9e",  # half-width kana, shorter in normal form
     "東京都に住んでいます。Tokyo タワー",
-    "\u1112\u1161\u11ab\u1100\u1173\u11af 한글",  # Hangul in letters and in syllables
+    "\u1112\u1161\u11ab\u1100\u1173\u11af 한글",  # Hangul as letters and as syllables
     "soft\u00adhyphen and zero\u200dwidth",
     "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22",
     "Stra\u00dfe \u0130stanbul \u1e9b\u0323",

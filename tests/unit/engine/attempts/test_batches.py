@@ -1,4 +1,4 @@
-"""A stream of documents in batches."""
+"""Splitting a stream of documents into batches."""
 
 from __future__ import annotations
 

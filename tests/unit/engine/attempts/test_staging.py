@@ -1,4 +1,4 @@
-"""Folders of attempts are deleted by the next writer of their index, and by no other."""
+"""Staging folders are deleted by the next writer of their index only."""
 
 from __future__ import annotations
 

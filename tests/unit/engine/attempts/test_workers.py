@@ -1,4 +1,4 @@
-"""`build(..., workers=)`: the same index as that of one process, and processes that end."""
+"""`build(..., workers=)` writes the same index as one process, and ends its processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hits(path, **options):
 
 @pytest.mark.parametrize("shards", [None, 3])
 def test_the_index_is_that_of_one_process(tmp_path, shards):
-    """Also if documents are replaced by later ones in other batches."""
+    """The index is the same also if later batches replace documents of earlier ones."""
     documents = [*DOCUMENTS, {"id": "document 0003", "text": "w1 w2"}, {"id": "document 0007", "text": "w3"}]
     one = engine.build(documents, tmp_path / "one", encoder=ENCODER, shards=shards)
     several = engine.build(documents, tmp_path / "several", encoder=ENCODER, shards=shards, workers=2)
@@ -47,7 +47,7 @@ def test_the_index_is_that_of_one_process(tmp_path, shards):
 
 
 def test_one_quantizer_is_trained_on_all_documents(tmp_path):
-    """Codes of the same quantizer give the same scores."""
+    """Workers encode with one quantizer of all documents, so that codes give the same scores."""
     options = {"shards": 2, "centroids": "none", "code_bytes": 4, "thresholds": Thresholds(training_rows=250)}
     for path, workers in (("one", None), ("two", 1)):
         engine.build(DOCUMENTS, tmp_path / path, encoder=ENCODER, workers=workers, **options)
@@ -69,7 +69,9 @@ def test_documents_that_cannot_be_encoded(tmp_path):
 
 @needs_sigkill
 def test_a_document_that_always_ends_its_process(tmp_path):
-    """The error names it, the old index stays, and no file or process is left."""
+    """A document that kills its process every time is named, and the old index stays without orphan files or
+    processes.
+    """
     engine.build(["old"], tmp_path / "idx", encoder=ENCODER)
     documents = [*DOCUMENTS, {"id": "the culprit", "text": "deadly"}]
     with pytest.raises(WorkerFailed, match=r"documents 257 to 301 .*'the culprit'.*SIGKILL"):
@@ -143,7 +145,7 @@ def test_an_encoder_that_cannot_be_sent(tmp_path):
 @needs_sigkill
 @pytest.mark.parametrize("n_killed", [1, 3])
 def test_a_process_that_is_killed_before_it_is_ready(tmp_path, monkeypatch, n_killed):
-    """It is replaced, as one that is killed later; three of them with the same batch are an error."""
+    """A process that is killed before it is ready is replaced; three in a row for one batch are an error."""
     start, killed = SpawnProcess.start, []
 
     def start_and_kill(process):
@@ -164,7 +166,7 @@ def test_a_process_that_is_killed_before_it_is_ready(tmp_path, monkeypatch, n_ki
 
 
 def test_a_process_that_exits_before_it_is_ready(tmp_path, monkeypatch):
-    """At once, with the advice about the main module: another one would exit as well."""
+    """A process that exits before it is ready is not replaced; the error mentions the ``__main__`` module."""
     monkeypatch.setattr(worker_processes, "_work", _exit_at_once)
     with pytest.raises(WorkerFailed, match=r"__main__.*exit code 3"):
         engine.build(DOCUMENTS, tmp_path / "idx", encoder=ENCODER, workers=1)

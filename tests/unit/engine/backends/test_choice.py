@@ -1,4 +1,4 @@
-"""Which backend "auto" selects, and what it does if that one does not work."""
+"""Selection of a backend by "auto", and its replacement if it fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quarry.formats.snapshot import Snapshot
 
 @pytest.fixture
 def snapshot(tmp_path):
-    """Two segments of some 400 centroids, with lists."""
+    """Open an index of two segments of about 400 centroids, with lists."""
     snapshot = Snapshot(build(tmp_path))
     yield snapshot
     snapshot.close()
@@ -55,7 +55,7 @@ def test_large_segments_take_the_memory_first(snapshot):
 
 
 def test_a_device_that_does_not_work_after_all(snapshot, monkeypatch, caplog):
-    """As where torch is built for another driver: the search goes on without it, and says so."""
+    """If the selected device fails, as with an unsuitable driver, searches continue on the CPU with a warning."""
     monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
     monkeypatch.setitem(BACKENDS, "gpu", Adapter("broken_gpu:Broken", "gpu"))
     monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))

@@ -1,4 +1,4 @@
-"""What is FAISS's alone; the contract that all backends keep is in tests/contract."""
+"""Properties of the FAISS backend alone; tests/contract tests those of all backends."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def queries():
 
 
 def best_scores(segment, queries):
-    """(n_queries, n_docs): each document's maximum."""
+    """Return (n_queries, n_docs) maxima of each document."""
     table = segment.reader.centroids
     scores = queries @ StoredVectors(segment).vectors(np.arange(table.n_rows)).T
     return np.maximum.reduceat(scores, table.offsets[:-1], axis=1)
 
 
 def allowed_by(segment, share):
-    """Some of the documents that are not deleted, those near one another by number rather than spread."""
+    """Return flags of live documents, of which the first `share` are allowed."""
     allowed = ~segment.deleted
     allowed[int(share * len(allowed)) :] = False
     return allowed
@@ -81,7 +81,7 @@ def test_the_calibrated_number_of_lists_is_read(segments):
 
 
 def test_more_rows_are_collected_for_coarser_codes(segments):
-    """With 32 dimensions 8 bytes are two bits each; with a quarter of a bit four times as many rows are needed."""
+    """A quarter of the bits per dimension needs four times as many rows per candidate."""
     segment = segments[0]
     usual = ProbingPolicy.of(segment).rows_per_candidate
     generator = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_more_rows_are_collected_for_coarser_codes(segments):
 
 
 def test_searches_with_filters_by_turns(segments, queries):
-    """What FAISS is told of one filter is not told of another, nor of none."""
+    """Alternating filters do not affect one another."""
     segment = segments[0]
     backend = FaissBackend(segment, Resources())
     filters = [allowed_by(segment, 0.7), None, allowed_by(segment, 0.8), allowed_by(segment, 0.7)]
@@ -104,7 +104,7 @@ def test_searches_with_filters_by_turns(segments, queries):
 
 @pytest.mark.parametrize("steps", [1, 3, 32])
 def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, monkeypatch, steps):
-    """The same index as FAISS makes of all plain lists at once."""
+    """Lists that are copied in parts give the same index as all lists at once."""
     monkeypatch.setattr("quarry.engine.backends.faiss_lists._FILL_STEPS", steps)
     segment = segments[0]
     owners = np.arange(segment.reader.n_rows)

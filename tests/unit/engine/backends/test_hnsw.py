@@ -1,4 +1,4 @@
-"""The graph beside a segment: written when asked for, used, kept while its segment lives, never trusted."""
+"""The graph of a segment: written on request, used, kept as long as its segment, and checked when it is read."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ def test_a_graph_lives_as_long_as_its_segment(index):
     path, encoder, docs = index
     with open_index(path, writable=True, encoder=encoder) as writer:
         writer.optimize()
-    stranger = path / f"{'0' * 32}.hnsw"
-    stranger.write_bytes(b"of a segment that is gone")
+    orphan = path / f"{'0' * 32}.hnsw"
+    orphan.write_bytes(b"of a segment that is gone")
     with open_index(path, writable=True, encoder=encoder) as writer:
-        assert not stranger.exists()
+        assert not orphan.exists()
         writer.delete([docs[0]["id"]])
         writer.commit()
         assert len(graphs(path)) == 1
@@ -161,7 +161,7 @@ def test_a_damaged_graph_is_an_error_until_it_is_written_again(index):
 
 
 def random_graph(n_rows, seed):
-    """A graph that keeps the rules and leads nowhere in particular."""
+    """Return a valid graph with random links."""
     generator = np.random.default_rng(seed)
     levels = (1 + generator.geometric(0.6, n_rows).clip(1, 4) - 1).astype(np.uint8)
     m = int(generator.integers(2, 9))
@@ -176,7 +176,7 @@ def random_graph(n_rows, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_graph_within_bounds_can_be_searched(index, seed):
-    """However bad the graph, k hits come back with exact scores: what it misses is looked for without it."""
+    """With any valid graph, k hits with exact scores are found, by an exact search if necessary."""
     path, _, _ = index
     directory = Directory(path)
     snapshot = Snapshot(directory)
@@ -198,7 +198,7 @@ def test_any_graph_within_bounds_can_be_searched(index, seed):
 
 
 def test_vectors_of_very_different_lengths(tmp_path):
-    """An inner product that is no cosine: lengths over three orders of magnitude."""
+    """Inner products work with norms over three orders of magnitude."""
     generator = np.random.default_rng(5)
     lengths = 10 ** generator.uniform(-1, 2, N_DOCS)
     docs = [each * np.float32(length) for each, length in zip(vectors(4), lengths, strict=True)]

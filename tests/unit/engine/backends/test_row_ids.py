@@ -1,4 +1,4 @@
-"""Numbers of centroids, and the bitmap that says which of them may be found."""
+"""Row numbers of centroids, and the bitmap of rows that may be found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders that come with Quarry: by name, by identity, and as what an index was built with."""
+"""Bundled encoders: opened by name, by identity, and by the index that was built with one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_name_is_a_bundle_of_that_name(name: str) -> None:
 
 
 def test_encoders_of_earlier_versions_are_there() -> None:
-    """Indexes in the world are tied to them."""
+    """Existing indexes need the encoders of earlier versions."""
     assert BUNDLED["all-MiniLM-L6-v2"] == "a5d4b94e229bbcc70d2387a095aa1302"
 
 
@@ -75,7 +75,7 @@ def test_a_name_is_known_to_other_processes() -> None:
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["one folder", "shards"])
 def old_index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index as a version with another default built it."""
+    """Build an index with an encoder that is not the default."""
     path = tmp_path_factory.mktemp("bundled") / "old"
     build(DOCS, path, encoder=OTHERS[0], shards=request.param)
     return path

@@ -1,4 +1,4 @@
-"""The command ``quarry``: what it prints where, and how it exits."""
+"""The command ``quarry``: its output and exit status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quarry.engine.thresholds import Thresholds
 
 
 class Output:
-    """What a command wrote, once it has run."""
+    """The exit status and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -39,7 +39,7 @@ class Output:
 
 @pytest.fixture
 def quarry(capsys):
-    """A function: words of a command line -> Output."""
+    """Return a function that runs a command line and returns its `Output`."""
 
     def run(*words: object) -> Output:
         code = main([str(word) for word in words])
@@ -66,7 +66,7 @@ def index(quarry, source: Path, tmp_path: Path) -> Path:
     return path
 
 
-# What the commands do
+# Commands
 
 
 def test_build_reports_what_it_built(quarry, source: Path, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_build_reports_what_it_built(quarry, source: Path, tmp_path: Path) -> No
 
 def test_build_takes_how_centroids_are_stored(quarry, source: Path, tmp_path: Path) -> None:
     assert quarry("build", source, tmp_path / "index", "--centroids", "none", "--code-bytes", "24").code == 0
-    (told,) = quarry("info", tmp_path / "index", "--json").json
-    assert (told["stored"], told["code_bytes"]) == ("none", 24)
+    (info,) = quarry("info", tmp_path / "index", "--json").json
+    assert (info["stored"], info["code_bytes"]) == ("none", 24)
 
 
 def test_build_replaces_an_index_only_on_demand(quarry, source: Path, index: Path) -> None:
@@ -276,8 +276,8 @@ def test_merge_writes_graphs_on_demand(quarry, index: Path, monkeypatch) -> None
     monkeypatch.setattr(engine.Engine, "open", partial(engine.Engine.open, thresholds=small))
     assert quarry("merge", index, "--json").json[0]["n_graphs_written"] == 0
     assert not list(index.glob("*.hnsw"))
-    (told,) = quarry("merge", index, "--graphs", "--json").json
-    assert (told["n_segments"], told["n_graphs_written"]) == (1, 1)
+    (info,) = quarry("merge", index, "--graphs", "--json").json
+    assert (info["n_segments"], info["n_graphs_written"]) == (1, 1)
     assert len(list(index.glob("*.hnsw"))) == 1
     assert "backend.chosen.hnsw.n_segments" in quarry("info", index).out
 
@@ -307,7 +307,7 @@ def test_verify_names_every_damage_of_files_that_cannot_be_opened(quarry, index:
     assert all(segment.name in output.err for segment in segments)
 
 
-# How it fails
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,9 @@ def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[
 
 
 def test_an_unknown_field_is_one_line_of_warning(repository: Path, index: Path) -> None:
-    """In a process of its own: pytest makes errors of warnings."""
+    """An unknown field prints one line of warning; run in a new process, because pytest turns warnings into
+    errors.
+    """
     for field, n_lines in (("letter", 1), ("letters", 0), ("id", 0)):
         only = json.dumps({field: {"$in": ["x", 1000]}})
         process = start(repository, "search", index, "ship", "sea", "--filter", only, stdout=subprocess.PIPE)
@@ -415,7 +417,7 @@ def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path
 
 @pytest.mark.skipif(os.name == "nt", reason="the locale of POSIX")
 def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, index: Path) -> None:
-    """Where the locale knows of ASCII alone, Python reads other bytes of the command line as lone surrogates."""
+    """In an ASCII locale, texts on the command line are read as UTF-8."""
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
     def run(*words: object, stdin: str = "") -> str:
@@ -436,7 +438,7 @@ def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, inde
 
 @pytest.fixture
 def interrupts():
-    """Not ignored, as a child would inherit it from tests that run in the background."""
+    """Enable Ctrl-C, which child processes of background jobs ignore otherwise."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -460,7 +462,7 @@ def test_an_interruption_is_exit_code_130(repository: Path, index: Path) -> None
 
 
 class Entry:
-    """An entry point whose module is at hand."""
+    """An entry point with a given module."""
 
     def __init__(self, name: str, module: object) -> None:
         self.name, self.module = name, module

@@ -1,4 +1,4 @@
-"""Words of the command line, and that every command converts them alike."""
+"""All commands convert the words of the command line in the same way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_commands_of_all_packages_are_there() -> None:
 
 @pytest.mark.parametrize("name", sorted(all_commands()))
 def test_an_empty_path_is_refused_by_every_command(name: str) -> None:
-    """``Path("")`` is the working directory, which nobody means who types an empty variable."""
+    """Every command refuses an empty path, which is probably an unset variable and not the working directory."""
     paths = [action for action in all_commands()[name]._actions if _is_path(action)]
     assert paths, "a command without a path"
     for action in paths:

@@ -1,4 +1,4 @@
-"""Documents out of iterables, files and folders; bad lines are found where they are."""
+"""Documents from iterables, files and folders; errors name the position of invalid lines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def message_of(path: Path) -> str:
 
 
 class Place:
-    """A path of a kind of its own."""
+    """A path-like object that is no `Path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,7 +118,7 @@ def test_the_rows_of_a_table_are_documents(kind: str) -> None:
 def test_columns_are_refused_and_their_rows_are_read() -> None:
     with pytest.raises(InvalidSetting, match=r"its rows as dicts: .*found dict") as caught:
         read_documents(COLUMNS)
-    rows = eval(str(caught.value.expected).partition(": ")[2], {"docs": COLUMNS})  # as a user would copy it
+    rows = eval(str(caught.value.expected).partition(": ")[2], {"docs": COLUMNS})  # copied as a user would
     assert [(doc.id, doc.text) for doc in read_documents(rows)] == [("a", "one"), ("b", "two")]
 
 
@@ -135,7 +135,7 @@ def test_columns_among_documents_are_refused() -> None:
 
 def test_other_tables_are_known_by_their_classes() -> None:
     class DataFrame(list[str]):
-        """Of a library that nobody knows."""
+        """A table of an unknown library."""
 
     class Inherited(DataFrame):
         pass
@@ -280,7 +280,7 @@ def test_byte_order_mark_blank_lines_and_line_ends_are_skipped(tmp_path: Path) -
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r\r\n"])
 def test_lines_after_many_empty_ones_keep_their_numbers(tmp_path: Path, ending: str, line_end: bytes) -> None:
-    """Runs of empty lines are shorter and longer than the buffers that are searched for them."""
+    """Line numbers are right after runs of empty lines that are shorter or longer than the read buffers."""
     content, numbers = b"", []
     for n_empty in (0, 1, 20, 40_000, 300_000):
         content += line_end * n_empty + b"\rno JSON" + line_end
@@ -388,7 +388,7 @@ def test_a_line_that_is_too_long_is_refused_before_its_end_is_read(tmp_path: Pat
 
 
 def endless_line(path: Path) -> None:
-    """A line of more bytes than are skipped, in a file that takes no room."""
+    """Write a line of more bytes than may be skipped, in a sparse or compressed file."""
     if path.suffix == ".jsonl":
         with path.open("wb") as file:
             file.truncate(MAX_SKIPPED_BYTES + (1 << 34))
@@ -443,7 +443,7 @@ def test_a_file_is_closed_when_reading_stops(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps({"text": "a"}).encode() + b"\n" + b"bad")
     documents = iter(read_documents(path))
     next(documents)
-    del documents  # an open file would be a ResourceWarning, and so a failure
+    del documents  # an open file raises a ResourceWarning, which fails the test
 
 
 def test_integers_as_ids_of_objects_are_taken_as_the_message_says(tmp_path: Path) -> None:

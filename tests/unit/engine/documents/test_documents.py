@@ -1,4 +1,4 @@
-"""What is a document, and what is refused as one."""
+"""Valid and invalid documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quarry.formats.errors import InvalidDocument
 
 
 def rejected(raw: object, *parts: str) -> str:
-    """The message with which ``raw`` is refused; holds it to naming the document and ``parts``."""
+    """Return the message with which ``raw`` is refused; check that it contains the document and ``parts``."""
     with pytest.raises(InvalidDocument) as caught:
         document_from(raw, "document 17")
     message = str(caught.value)
@@ -78,7 +78,7 @@ def test_metadata_of_a_document_that_was_taken_cannot_be_changed() -> None:
 
 
 class Shifty(str):
-    """Passes every check and is another text afterwards."""
+    """A text that changes after it was checked."""
 
     def encode(self, *_: object) -> bytes:
         return b"x"
@@ -122,7 +122,7 @@ def test_subclasses_of_builtin_types_become_those_types() -> None:
 
 def test_any_mapping_is_read_once() -> None:
     class Changing(UserDict[str, object]):
-        """Has other values each time that it is asked."""
+        """A mapping that returns other values each time."""
 
         def __getitem__(self, key: str) -> object:
             value, self.data[key] = self.data[key], math.nan
@@ -252,6 +252,6 @@ def test_metadata_that_is_much_too_large_is_not_copied_first() -> None:
 
 def test_an_item_that_is_a_table_is_explained() -> None:
     class DataFrame:
-        """As of a library that nobody knows."""
+        """A table of an unknown library."""
 
     rejected(DataFrame(), "not a document", "its rows, each a dict")

@@ -1,4 +1,4 @@
-"""Where sentences end."""
+"""Detection of sentence ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tokens_of(text: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "marked",  # a bar where a sentence ends
+    "marked",  # a bar marks each sentence end
     [
         "One.| Two!| Three?| Four",
         "It ends here.|",

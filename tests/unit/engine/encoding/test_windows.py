@@ -1,4 +1,4 @@
-"""How documents are cut into windows."""
+"""Splitting of documents into windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quarry.engine.encoding.windows import window_bounds
 
 
 def tokens_of(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of at most three letters, so that words are cut as a subword tokenizer cuts them."""
+    """Return tokens of at most three letters, which split words like a subword tokenizer."""
     spans = np.array([found.span() for found in re.finditer(r"\w{1,3}|[^\w\s]", text)], np.int64).reshape(-1, 2)
     return spans[:, 0].copy(), spans[:, 1].copy()
 

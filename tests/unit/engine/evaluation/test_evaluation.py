@@ -23,7 +23,7 @@ MODES = ("hybrid", "dense", "lexical")
 
 
 class MisleadingEncoder(WordEncoder):
-    """Its queries have random vectors: only terms say what is relevant."""
+    """Encodes queries as random vectors, so that only terms indicate relevance."""
 
     def encode_query(self, text):
         return WordEncoder(dim=self.dim).vector(text[::-1])
@@ -67,7 +67,7 @@ def test_what_is_measured_are_the_rankings_of_searches(index, queries):
         ]
         assert quality.rr_10.mean == pytest.approx(np.mean([1 / (rank + 1) if rank < 10 else 0 for rank in ranks]))
         assert quality.recall.mean == pytest.approx(np.mean([rank < 20 for rank in ranks]))
-    assert found["lexical"].rr_10.low > found["dense"].rr_10.high  # the queries' vectors are misleading
+    assert found["lexical"].rr_10.low > found["dense"].rr_10.high  # query vectors are random
     assert found["lexical"].recall.mean == 1
     for wrong in ({"k": 0}, {"seed": -1}):
         with pytest.raises(InvalidSetting):

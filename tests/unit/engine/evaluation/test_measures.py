@@ -1,4 +1,4 @@
-"""Measures and intervals against ir-measures and against numpy."""
+"""Measures and confidence intervals are compared with ir-measures and numpy."""
 
 from __future__ import annotations
 

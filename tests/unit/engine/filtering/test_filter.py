@@ -1,4 +1,4 @@
-"""The language of filters, and what a search with a filter answers in every mode."""
+"""The filter language, and filtered searches in every mode."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def unknown_fields_pass():
-    """Warnings of unknown fields are none of the test's business."""
+    """Ignore warnings of unknown fields."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownFieldWarning)
         yield
@@ -111,7 +111,7 @@ def test_every_mode_finds_what_passes_and_nothing_else(path, condition, passes, 
         assert index.count(condition) == len(expected)
         few = index.search("common word3", k=3, mode=mode, filter=condition)
         assert len(few) == min(3, len(expected))
-        if mode != "hybrid":  # whose scores are relative to the candidates
+        if mode != "hybrid":  # hybrid scores are relative to the candidates
             unfiltered = index.search("common word3", k=N_DOCS, mode=mode)
             assert hits == [hit for hit in unfiltered if hit.id in expected]
             assert few == hits[:3]
@@ -284,7 +284,7 @@ def test_operands_that_may_be_of_any_type(path):
 
 
 def ids_with(condition):
-    """The ids of the live documents of which something holds."""
+    """Return the ids of the live documents that satisfy a condition."""
     return {each["id"] for each in LIVE if condition(each)}
 
 
@@ -325,7 +325,7 @@ def test_ids_and_titles(path, condition, passes):
 
 
 def test_metadata_named_like_an_id_or_a_title(tmp_path):
-    """They are further values at the same path."""
+    """Metadata fields named "id" or "title" add values to the document's id or title."""
     documents = [
         {"id": "a", "text": "text", "title": "one", "metadata": {"id": "b", "title": {"de": "eins"}}},
         {"id": "b", "text": "text", "title": "two", "metadata": {"id": 7, "title": ["one", "zwei"]}},
@@ -351,7 +351,7 @@ def test_metadata_named_like_an_id_or_a_title(tmp_path):
 
 
 def test_titles_without_words(tmp_path):
-    """No term of theirs is in the postings: stop words, marks, white space."""
+    """Titles of stop words, punctuation or white space are matched although the postings have no terms of them."""
     titles = ["The Who", "the who", "?!", " ", "\n", "It"]
     documents = [{"id": str(n), "text": "text", "title": title} for n, title in enumerate(titles)]
     engine.build(documents, tmp_path / "index", encoder=ENCODER, representation=KMeans(2))
@@ -390,7 +390,7 @@ def test_many_filters_from_many_threads(path):
 
 
 def messages(index, *conditions):
-    """The warnings that some filters lead to, as the standard library shows them."""
+    """Return the warnings that filters issue, as the standard library shows them."""
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         for condition in conditions:
@@ -448,7 +448,7 @@ def test_a_warning_as_an_error_is_raised_each_time(path):
 
 
 def test_an_unknown_field_of_every_generation(tmp_path):
-    """What deleted documents had is unknown; a field is warned about once whatever is committed between."""
+    """Fields of deleted documents only are unknown, and a field is warned about once across commits."""
     path = tmp_path / "index"
     engine.build([], path, encoder=ENCODER, representation=KMeans(2))
     with Engine.open(path, writable=True, encoder=ENCODER) as index:
@@ -482,7 +482,7 @@ def test_a_long_field_is_shortened_in_a_warning(path):
 
 
 def test_types_of_deleted_values_do_not_count(tmp_path):
-    """The same live documents, the same answers and errors, whatever is deleted and merged."""
+    """Type errors depend on live documents only, before and after a merge."""
     path = tmp_path / "index"
     documents = [
         {"id": "a", "text": "text", "metadata": {"year": 2020, "note": "x"}},

@@ -1,4 +1,4 @@
-"""Which names a warning about an unknown field offers."""
+"""Names suggested in warnings of unknown fields."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_names_that_are_not_known_take_no_place():
 
 
 def test_names_made_to_take_long():
-    """Compared letter by letter in full, these would take minutes."""
+    """Suggestions for very long names are found in time; full edit distances would take minutes."""
     names = [f"{'x' * 200}{number}" for number in range(4096)]
     assert len(find_nearest_names("x" * 5000, names, lambda _: True)) == 3

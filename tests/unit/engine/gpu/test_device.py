@@ -1,4 +1,4 @@
-"""The budget of a device's memory."""
+"""The memory budget of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that compute something else than torch are found out before they are used."""
+"""Kernels whose results differ from torch's are rejected before they are used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def document_scores(*arguments):
 
 
 def pair_scores(values, scales, starts, docs, queries, query_scales, beta):
-    """One document at a time."""
+    """Compute scores one document at a time."""
     found = torch.empty(docs.shape)
     for query, row in enumerate(docs.tolist()):
         for place, doc in enumerate(row):
@@ -36,7 +36,7 @@ def pair_scores(values, scales, starts, docs, queries, query_scales, beta):
 
 
 def score_lists(codes, owners, starts, longest, tables, probed, lists, best):
-    """One look-up at a time."""
+    """Compute scores one look-up at a time."""
     n_sub, ksub = tables.shape[1:]
     for query in range(len(tables)):
         for place, number in enumerate(probed[query].tolist()):

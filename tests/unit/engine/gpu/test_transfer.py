@@ -33,7 +33,7 @@ def test_rows_are_uploaded_in_steps(monkeypatch: pytest.MonkeyPatch, kind: type,
 def test_arrays_are_sent_and_downloaded() -> None:
     values = np.arange(12, dtype=np.int64).reshape(3, 4)
     sent = transfer.send(values, PLACE)
-    values[:] = 0  # what was sent is a copy
+    values[:] = 0  # the device has a copy
     first, second = transfer.download(sent, sent * 2)
     assert first.tolist() == np.arange(12).reshape(3, 4).tolist()
     assert second.tolist() == (2 * np.arange(12)).reshape(3, 4).tolist()

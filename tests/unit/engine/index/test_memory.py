@@ -1,4 +1,4 @@
-"""A limit of memory: how it is written, shared out, and kept."""
+"""A memory limit: its syntax, its distribution, and its effect."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_invalid_sizes(value):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """24,000 centroids with lists, and a graph whose edges lead nowhere in particular: as large as a real one."""
+    """Build an index of 24,000 centroids with lists, and a graph with random links of realistic size."""
     path = tmp_path_factory.mktemp("memory") / "index"
     encoder, docs = table_of([np.ones((1, DIM), np.float32)])
     engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
@@ -68,7 +68,7 @@ def path(tmp_path_factory):
 
 
 def fill(directory, n_docs, n_each, quantizer):
-    """Commit documents of so many random centroids each, and write such a graph."""
+    """Commit documents of `n_each` random centroids, and write a random graph of them."""
     generator, n_rows = np.random.default_rng(0), n_docs * n_each
     manifest = Snapshot(directory).manifest
     builder = SegmentBuilder(directory, ListPlan(manifest.settings, 2, Thresholds()))
@@ -86,7 +86,7 @@ def fill(directory, n_docs, n_each, quantizer):
 
 
 def needs(path, name):
-    """Bytes that a backend says it needs."""
+    """Return the number of bytes that a backend reports."""
     with Engine.open(path, backend=name) as index:
         index.search_vectors(np.ones((1, DIM), np.float32))
         return index.stats()["memory"]["resident_bytes"]["backends"]
@@ -144,7 +144,7 @@ def test_a_fourth_is_for_postings(path):
 
 
 def test_an_index_that_outgrows_its_memory(tmp_path):
-    """The commit is made, and says so; what was open before goes on answering."""
+    """A commit that exceeds the memory limit is made and reported, and the open index still answers."""
     encoder = WordEncoder(dim=16)
     engine.build(["one"], tmp_path, encoder=encoder)
     with Engine.open(tmp_path, writable=True, encoder=encoder, memory="200B") as index:
@@ -188,16 +188,16 @@ with Engine.open(path, threads=1, **named) as index:
 
 
 def growth(repository, *words):
-    """What a process of its own says: bytes it has grown by, the backend's name, bytes that `stats` tells."""
+    """Run a process; return the growth of its memory, the backend's name, and the bytes that `stats` reports."""
     command = [sys.executable, "-c", GROWTH.format(dim=DIM), *map(str, words)]
     done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
-    grown, name, told = done.stdout.split()
-    return int(grown), name, int(told)
+    grown, name, reported = done.stdout.split()
+    return int(grown), name, int(reported)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what memory is used")
 def test_a_limit_is_kept(path, repository):
-    """Of a process's own memory, mapped files left out; the graph would take twice the limit."""
+    """An index stays within its limit of private memory; with its graph it would take twice the limit."""
     limit, scratch = needs(path, "hnsw") // 2, 1 << 20
     grown, name, _ = growth(repository, path, path, f"{limit}B", "cpu_faiss")
     assert name == "cpu_faiss"
@@ -206,7 +206,7 @@ def test_a_limit_is_kept(path, repository):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """400,000 centroids."""
+    """Build an index of 400,000 centroids."""
     path = tmp_path_factory.mktemp("large") / "index"
     encoder, docs = table_of([np.ones((1, DIM), np.float32)])
     engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
@@ -222,6 +222,6 @@ def large(tmp_path_factory):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="allocators differ; this is of the usual one")
 @pytest.mark.parametrize("name", ["cpu_faiss", "hnsw", "scan", "exact"])
 def test_reported_memory_is_allocated_memory(path, large, repository, name):
-    grown, chosen, told = growth(repository, path, large, "", name)
+    grown, chosen, reported = growth(repository, path, large, "", name)
     assert chosen == name
-    assert grown == pytest.approx(told, rel=0.05, abs=1 << 20)
+    assert grown == pytest.approx(reported, rel=0.05, abs=1 << 20)

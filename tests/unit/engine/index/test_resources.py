@@ -1,4 +1,4 @@
-"""The encoder of an open index: the chosen one, or the bundled one that the index has."""
+"""The encoder of an open index: the given one, or the bundled one it was built with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shards(request: pytest.FixtureRequest) -> int | None:
 
 @pytest.fixture
 def bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copies of the bundled encoders, used in place of them; the manifest of the default one is damaged."""
+    """Copy the bundled encoders and use the copies; the manifest of the default one is damaged."""
     folder = tmp_path / "bundles"
     for name in BUNDLED:
         shutil.copytree(bundled.bundled_path(name), folder / name)

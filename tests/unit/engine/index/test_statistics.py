@@ -96,7 +96,7 @@ def test_an_empty_index(tmp_path):
 
 
 def test_a_generation_whose_files_are_gone(path):
-    """Another process has committed and deleted the files that this reader still holds open."""
+    """A reader whose files were deleted by another process's commit still has its statistics."""
     with Engine.open(path) as reader:
         before = reader.stats()
         with Engine.open(path, writable=True, encoder=ENCODER) as writer:

@@ -1,4 +1,4 @@
-"""Deleting by a filter: what is deleted is what the filter selects in the state that a commit would make."""
+"""Deletion by filter deletes the documents that match after all uncommitted changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_can_be_undone(index):
 def test_documents_that_are_not_committed_yet(index):
     index.add([{"id": "new", "text": "x", "metadata": {"n": 3}}, {"id": "3", "text": "y", "metadata": {"n": 100}}])
     index.delete("4")
-    assert index.delete(filter={"n": {"$in": [3, 4]}}) == 1  # "3" is another document now, "4" is deleted already
+    assert index.delete(filter={"n": {"$in": [3, 4]}}) == 1  # "3" was replaced, "4" is already deleted
     index.add([{"id": "later", "text": "x", "metadata": {"n": 3}}])
     index.commit()
     assert {"3", "later"} <= set(ids(index))

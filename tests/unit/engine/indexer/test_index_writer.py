@@ -56,7 +56,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def filled(directory):
-    """A directory with an index of d0 to d9 in one segment."""
+    """Return a directory with an index of d0 to d9 in one segment."""
     writer = IndexWriter(directory, ENCODER, 2, fresh=SETTINGS)
     assert writer.add(docs(*range(10))) == 10
     assert writer.commit() == (1, 0)
@@ -72,13 +72,13 @@ def writer(filled):
 
 
 def spilling_writer(directory, **limits):
-    """A writer that moves everything out of memory at once."""
+    """Return a writer that spills everything at once."""
     limited = Directory(directory.path, limits=WriterLimits(section_bytes=64, posting_bytes=64, **limits))
     return IndexWriter(limited, ENCODER, 2)
 
 
 def live(directory):
-    """Ids and texts of all live documents, in the order of segments and ordinals."""
+    """Return ids and texts of all live documents, in the order of segments and ordinals."""
     snapshot = Snapshot(directory)
     found = [
         (segment.reader.ids[doc], segment.reader.documents[doc].text)
@@ -225,7 +225,7 @@ class TestCommit:
 
 class TestAdd:
     def test_documents_before_an_invalid_one_are_collected(self, writer, filled):
-        """However many documents are being encoded at the time."""
+        """Documents before an invalid one are added, however many are being encoded."""
 
         def given():
             yield from docs(10, 11, 12)
@@ -284,7 +284,7 @@ class TestAdd:
         assert ids(directory) == [str(number) for number in range(300)]
 
     def test_few_documents_are_under_way(self, directory):
-        """What an iterable gives is not read far ahead of what is written."""
+        """An iterable is not read far ahead of the documents that are written."""
         given = []
 
         def numbered():
@@ -399,7 +399,7 @@ class TestGarbage:
 
 
 def failing(monkeypatch, owner, name, error, after=0):
-    """Let calls of a method fail from a given one on; the real one runs before."""
+    """Make calls of a method fail from the given one on; earlier ones run."""
     real, calls = getattr(owner, name), []
 
     def call(*args, **named):
@@ -415,13 +415,13 @@ NO_SPACE = OSError(28, "No space left on device")
 
 
 def paragraphs(first, n, words):
-    """Documents of some of these words, 50 each."""
+    """Return documents of 50 random words each."""
     generator = np.random.default_rng(first)
     return [Document(f"p{first + i}", " ".join(generator.choice(words, 50))) for i in range(n)]
 
 
 def dictionaries(directory):
-    """Of each segment the one of its texts."""
+    """Return the dictionary of the texts of each segment."""
     return [segment.reader.documents.dictionary(0) for segment in Snapshot(directory).segments]
 
 
@@ -436,7 +436,7 @@ class TestDictionaries:
             writer.commit()
         found = dictionaries(filled)[1:]
         assert found[0] == found[1] == found[3]
-        assert len(found[2]) > 2 * len(found[0]) > 0  # its own; the others would be too small
+        assert len(found[2]) > 2 * len(found[0]) > 0  # its own dictionary, because the others would be too small
         assert found[4] == b""
         texts = dict(live(filled))
         for number, n_docs in enumerate(sizes):
@@ -453,7 +453,7 @@ class TestDictionaries:
         assert len(second) > 500
 
     def test_an_invalid_dictionary_of_another_segment_is_skipped(self, writer, filled, monkeypatch):
-        """A sum that is right is no proof: the file may be anybody's."""
+        """A dictionary with correct checksums that is invalid is not reused."""
         writer.add(paragraphs(0, 200, WORDS))
         writer.commit()
         size = len(dictionaries(filled)[1])
@@ -495,7 +495,7 @@ class TestFailures:
         ],
     )
     def test_a_commit_that_fails(self, writer, filled, monkeypatch, owner, name, after):
-        """Nothing has happened, nothing is left, and what was collected still is."""
+        """A failed commit leaves the index as it was, no orphan files, and the uncommitted changes."""
         writer.add(docs(10, 11))
         writer.delete(["d0"])
         with monkeypatch.context() as patch:
@@ -507,7 +507,7 @@ class TestFailures:
         assert caught.value.path == filled.path
         assert len(live(filled)) == 10
         assert not stray_files(filled)
-        writer.add(docs(12))  # while the error is still there
+        writer.add(docs(12))  # added after the failures
         assert writer.commit() == (2, 0)
         assert ids(filled) == [f"d{number}" for number in range(1, 13)]
         assert not stray_files(filled)
@@ -527,7 +527,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("bad_alloc")])
     def test_a_commit_for_which_memory_is_short(self, writer, filled, monkeypatch, error):
-        """Wherever it was short, the parts of the segment can be written from the beginning."""
+        """After a MemoryError in any part of a segment, the commit can be repeated."""
         writer.add(paragraphs(100, 100, WORDS))
         parts = (
             "documents.ids.DocIdsWriter",
@@ -547,12 +547,12 @@ class TestFailures:
         assert len(live(filled)) == 110
 
     def test_whether_a_commit_happened_cannot_be_seen(self, writer, filled, monkeypatch):
-        """Then there is no second one on top of it."""
+        """A writer closes if it cannot find out whether its commit happened."""
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             failing(patch, Directory, "rename", NO_SPACE)
             failing(patch, Directory, "names", OSError(5, "Input/output error"))
-            patch.setattr(Directory, "may_hold", lambda *_: True)  # what it says if the file cannot be looked up
+            patch.setattr(Directory, "may_hold", lambda *_: True)  # as if the lookup failed
             with pytest.raises(DurabilityUnknown, match="whether the commit is visible, and for good, is unknown"):
                 writer.commit()
         with pytest.raises(IndexClosed):
@@ -560,7 +560,7 @@ class TestFailures:
         assert len(live(filled)) == 10
 
     def test_a_commit_that_may_not_last(self, writer, filled, monkeypatch):
-        """The files of the generation before stay: after a power loss it may be the index again."""
+        """Files of the previous generation are kept if a commit may be lost at a power loss."""
         before = Manifest.load(filled, 1).file_names()
         writer.add(docs(10))
         writer.delete(["d0"])
@@ -574,7 +574,7 @@ class TestFailures:
             writer.add(docs(11))
 
     def test_a_commit_whose_rename_is_done_and_reported_as_failed(self, writer, filled, monkeypatch):
-        """The message does not claim that nothing was committed if something was."""
+        """A commit whose rename succeeded but reported an error is reported as made."""
         rename = os.rename
 
         def lose_the_answer(source, target):
@@ -609,7 +609,7 @@ class TestFailures:
         assert not leftover.exists()
 
     def test_documents_that_cannot_be_moved_out_of_memory(self, filled, monkeypatch):
-        """Those taken until then are kept, each of them whole."""
+        """Documents that were added before a spill failed are kept complete."""
         writer = spilling_writer(filled, sample_bytes=64)
         writer.add(docs(10))
         real, n_calls = OutputFile.write, itertools.count()
@@ -637,7 +637,7 @@ class TestFailures:
         assert not stray_files(filled)
 
     def test_an_interrupt_while_a_commit_is_followed_up(self, writer, filled, monkeypatch):
-        """Committed is committed; what the next commit would build on is not known, so there is none."""
+        """An interrupt after a commit keeps it and closes the writer, whose state is unknown."""
         writer.add(docs(10))
         with monkeypatch.context() as patch:
             failing(patch, Snapshot, "_open", KeyboardInterrupt())
@@ -653,7 +653,7 @@ class TestFailures:
         assert len(live(filled)) == 12
 
     def test_a_failure_that_is_undone_is_not_visible(self, writer, monkeypatch):
-        """It may be a merge's in the background, while another thread asks whether the writer is open."""
+        """Other threads do not see a state that is undone, for example of a failed background merge."""
         seen, real = [], Publication._is_current
 
         def look(publication):
@@ -671,7 +671,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("what", ["commit", "merge"])
     def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
-        """Its files are not taken for those of a commit that failed."""
+        """An interrupt just after a commit does not delete its files."""
         advance = Committer._advance
 
         def interrupted(*args):
@@ -698,7 +698,7 @@ class TestFailures:
         ["quarry.formats.container.spool.Spool._spill", "quarry.formats.postings.inversion.PostingRuns._spill"],
     )
     def test_an_interrupt_while_documents_are_moved_out_of_memory(self, filled, monkeypatch, where):
-        """How much of them was moved is not known."""
+        """An interrupt during a spill closes the writer, because the amount written is unknown."""
         writer = spilling_writer(filled)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
@@ -711,7 +711,7 @@ class TestFailures:
         assert not stray_files(filled)
 
     def test_an_interrupt_of_a_rollback(self, writer, filled, monkeypatch):
-        """No document goes whose replacement was forgotten."""
+        """An interrupted rollback deletes no document whose replacement was discarded."""
         writer.add(docs(0, 1))
         with monkeypatch.context() as patch:
             failing(patch, SegmentBuilder, "close", KeyboardInterrupt())
@@ -722,7 +722,7 @@ class TestFailures:
         assert len(live(filled)) == 10
 
     def test_a_commit_behind_a_merge_that_may_not_last(self, writer, filled, monkeypatch):
-        """A merge fails in the background while a commit is prepared: nothing is built on it or deleted."""
+        """A commit fails and deletes no files if a background merge became uncertain meanwhile."""
         finish = writer._changes.finish
 
         def merged_meanwhile():
@@ -745,7 +745,7 @@ class TestFailures:
         assert len(live(filled)) == 9
 
     def test_errors_that_are_their_own_cause(self, writer, filled, monkeypatch):
-        """They are let go of all the same, and once."""
+        """References to an error that is its own cause are released."""
         writer.add(docs(10))
         failing(monkeypatch, Directory, "rename", NO_SPACE)
         error = ValueError()

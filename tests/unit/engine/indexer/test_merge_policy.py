@@ -1,4 +1,4 @@
-"""The merge policy as a pure function, and years of updates simulated with it."""
+"""The merge policy as a pure function, and in simulations of years of updates."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TestFullMerge:
 
 
 def at_rest(segments, check=lambda chosen, segments: None):
-    """The segments after all merges that the policy wants, and the bytes written."""
+    """Return the segments after all merges that the policy selects, and the number of bytes written."""
     written = 0
     while chosen := POLICY.next_merge(segments):
         check(chosen, segments)
@@ -104,7 +104,7 @@ def test_merging_converges_within_its_bounds(segments):
     ("n_live", "batch"), [(20, 1), (300, 1), (300, 20), (3000, 7), (3000, 100), (20_000, 300)]
 )
 def test_years_of_updates(n_live, batch):
-    """Every commit replaces some bytes, anywhere; nobody calls anything."""
+    """If every commit replaces random bytes, dead bytes, segments and written bytes stay bounded."""
     generator = np.random.default_rng(n_live + batch)
     segments, written = alive(n_live), 0
     for _ in range(700):

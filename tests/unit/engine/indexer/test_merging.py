@@ -1,4 +1,4 @@
-"""Merging while an index is changed: in the background and when asked for."""
+"""Merges while an index is changed, in the background and on request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def docs(*numbers, word="word"):
 
 @pytest.fixture
 def path(tmp_path):
-    """An index of d0 to d9."""
+    """Build an index of d0 to d9."""
     folder = tmp_path / "index"
     engine.build(
         ({"id": f"d{number}", "text": f"text{number} word"} for number in range(10)),
@@ -56,7 +56,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def writer(path):
-    """A writer that merges three segments as soon as there are."""
+    """Open a writer that merges three segments as soon as they exist."""
     opened = IndexWriter(Directory(path), ENCODER, 2, thresholds=EAGER, merges=True)
     yield opened
     opened.close()
@@ -64,7 +64,7 @@ def writer(path):
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Merges are done when the test says so: .began is set when one is ready, it goes on after .go is set."""
+    """Pause merges before they end: .began is set when one is paused, and it continues after .go is set."""
 
     class Slow:
         began, go = threading.Event(), threading.Event()
@@ -83,7 +83,7 @@ def slow(monkeypatch):
 
 
 def contents(path):
-    """The text of every live document by its id, and the number of segments."""
+    """Return the texts of all live documents by id, and the number of segments."""
     snapshot = Snapshot(Directory(path))
     found = {}
     for segment in snapshot.segments:
@@ -156,9 +156,9 @@ class TestInTheBackground:
         assert slow.began.wait(60)
         writer.delete(["d1", "d11"])
         writer.add(docs(2, word="new"))
-        writer.commit()  # this is committed before the merge is
+        writer.commit()  # committed before the merge
         writer.delete(["d3", "d12", "d13"])
-        writer.add(docs(4, word="newer"))  # and this is not
+        writer.add(docs(4, word="newer"))  # not committed
         slow.go.set()
         wait_for_merges(writer)
         committed = [*docs(3, 4, 5, 6, 7, 8, 9, 10, 12, 13), *docs(2, word="new")]
@@ -195,7 +195,7 @@ class TestInTheBackground:
         assert not stray_files(path)
 
     def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
-        """A merge leaves too few vectors for lists, and documents are encoded with the quantizer that it drops."""
+        """Documents that are encoded with a quantizer that a merge drops meanwhile are committed correctly."""
         small = replace(EAGER, list_rows=100)
         texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
         given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
@@ -285,18 +285,18 @@ class TestFailures:
         assert caught.value.path.suffix == ".seg"
 
     def test_a_damaged_segment_is_left_alone_and_the_others_are_merged(self, writer, path):
-        """Told once; the number of segments stays bounded, and a merge that is asked for says it again."""
+        """Damage is reported once and again by a requested merge, and the number of segments stays bounded."""
         damage(path, 0)
         damaged = next(path.glob("*.seg"))
-        told = []
+        reported = []
         for number in range(10, 40):
             writer.add(docs(number))
             writer.commit()
             try:
                 wait_for_merges(writer)
             except ChecksumMismatch as error:
-                told.append(error.path)
-        assert told == [damaged]
+                reported.append(error.path)
+        assert reported == [damaged]
         snapshot = Snapshot(Directory(path))
         assert damaged in {segment.reader.path for segment in snapshot.segments}
         assert len(snapshot.segments) <= 3
@@ -370,7 +370,7 @@ class TestFailures:
 
     @pytest.fixture
     def full_for_merges(self, monkeypatch):
-        """The disk is full whenever a segment is merged; how often it was tried."""
+        """Make the disk full for each merge; return a list with an entry for each attempt."""
         tried = []
 
         def full(*_):
@@ -381,33 +381,33 @@ class TestFailures:
         return tried
 
     def commit_some(self, writer, numbers):
-        """One document a commit; how many failures of merges were told."""
-        n_told = 0
+        """Commit documents one by one; return how many failures of merges were raised."""
+        n_raised = 0
         for number in numbers:
             writer.add(docs(number))
             writer.commit()
             try:
                 wait_for_merges(writer)
             except MergeFailed:
-                n_told += 1
-        return n_told
+                n_raised += 1
+        return n_raised
 
     def test_a_commit_that_was_made_is_not_reported_as_failed(self, path, full_for_merges, monkeypatch):
-        """Who adds again what was not committed must not add what was."""
-        told = []
+        """A failed background merge is reported with a note that the commit was made."""
+        reported = []
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER) as index:
             for number in range(8):
                 index.add([f"no id {number}"])
                 try:
                     index.commit()
                 except MergeFailed as error:
-                    told += error.__notes__
+                    reported += error.__notes__
                 assert len(index) == 11 + number
                 index._writer._merges.join()
             monkeypatch.undo()
             index.merge()
-        assert len(told) > 1
-        assert all("was committed" in note for note in told)
+        assert len(reported) > 1
+        assert all("was committed" in note for note in reported)
 
     def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, monkeypatch):
         assert self.commit_some(writer, range(10, 80)) == len(full_for_merges) == 6
@@ -444,7 +444,7 @@ class TestFailures:
         assert contents(path)[1] == 1
 
     def test_a_failure_holds_no_files(self, path, full_for_merges):
-        """Deleted segments that were still mapped would keep their space, on a disk that may be full."""
+        """A failed merge keeps no segment mapped, because deleted files would still take space on the disk."""
         gc.collect()
         gc.disable()
         try:
@@ -460,7 +460,7 @@ class TestFailures:
             gc.enable()
 
     def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
-        """They are written when all that such a merge leaves behind was deleted already."""
+        """Graphs of segments that a merge has deleted meanwhile are not written again."""
         small = replace(EAGER, graph_rows=8)
         real = build_graph
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=small) as index:
@@ -479,7 +479,7 @@ class TestFailures:
             assert not stray_files(path)
 
     def test_the_system_has_no_threads_left(self, path, monkeypatch):
-        """The commit is made and says so; merging waits for a later one."""
+        """Without threads a commit succeeds, and merging is postponed to a later commit."""
 
         def no_more(self):
             raise RuntimeError("can't start new thread")
@@ -498,7 +498,7 @@ class TestFailures:
             assert index.stats()["n_segments"] < 3
 
     def test_a_source_that_is_gone_is_no_failure(self, writer, path, monkeypatch):
-        """As where a commit deletes its last document after the merge was chosen."""
+        """A merge is skipped if a commit has deleted the last document of a source after it was selected."""
         real, before = SegmentMerger.merge, []
 
         def merge(merger, sources, quantizer):
@@ -619,7 +619,7 @@ class TestAskedFor:
             assert (len(index), index.stats()["n_deleted"]) == (79, 0)
 
     def test_segments_of_two_quantizers(self, tmp_path):
-        """What was coded before a retraining is coded anew when it is merged."""
+        """Segments that were encoded with an older quantizer are encoded again when they are merged."""
         small = Thresholds(list_rows=100)
         generator = np.random.default_rng(0)
         texts = [" ".join(f"w{n}" for n in generator.integers(0, 300, 9)) for _ in range(300)]

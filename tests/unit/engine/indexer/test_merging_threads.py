@@ -1,4 +1,4 @@
-"""A merge on two threads: the same file as on one, and the same end where something fails."""
+"""A merge on two threads writes the same file as on one, and handles errors in the same way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def documents(first, n_documents):
 
 @pytest.fixture
 def snapshot(tmp_path):
-    """Three segments, some documents of two of them deleted; temporary files and early syncs are the rule."""
+    """Build three segments, two with deleted documents; limits force temporary files and early syncs."""
     engine.build(documents(0, 90), tmp_path / "ix", encoder=ENCODER, representation=KMeans(3))
     with Engine.open(tmp_path / "ix", encoder=ENCODER, writable=True) as index:
         index.add(documents(80, 60))
@@ -72,7 +72,7 @@ def test_no_thread_is_left(snapshot):
 
 
 def test_an_error_at_every_call(snapshot):
-    """It is told, and nothing is left behind but what was there."""
+    """An error at any call is raised, and leaves no new file or thread."""
     before, n_threads = snapshot.directory.names(), threading.active_count()
     numbers = set()
     for moment in itertools.count(1):

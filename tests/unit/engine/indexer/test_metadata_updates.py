@@ -1,4 +1,4 @@
-"""`Engine.update_metadata`: other metadata, the same vectors."""
+"""`Engine.update_metadata` changes metadata and keeps vectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEVER = MergeLimits(width=1000, dead_bytes=1 << 40, dead_share=1.0)
 
 
 class OnlyQueries(WordEncoder):
-    """An encoder of the same identity that encodes no documents."""
+    """An encoder with the same identity that encodes no documents."""
 
     def windows(self, text):
         raise AssertionError("a document was encoded")
@@ -121,7 +121,7 @@ def test_everything_at_once(path):
 
 
 def test_what_is_pending(path):
-    """Later changes of a document count: of its metadata, its deletion, another version."""
+    """Later uncommitted changes of a document are applied: of its metadata, its deletion, its replacement."""
     with opened(path, writable=True) as index:
         ids = [f"document 000{number}" for number in range(2, 6)]
         index.update_metadata(ids, {"a": 1, "b": 1})

@@ -1,4 +1,4 @@
-"""Terms that stand for mistyped ones: distances against a slow oracle, and searches by the public interface."""
+"""Corrections of typos: distances are compared with a slow oracle, and searches use the public interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOREIGN = ["höhe", "köhler", "москва", "москвы", "élève", "eleve
 
 
 def slow_distance(one: str, other: str) -> int:
-    """Optimal string alignment distance, by the textbook's recursion over a table."""
+    """Return the optimal string alignment distance, computed over a table."""
     table = {(row, 0): row for row in range(len(one) + 1)} | {
         (0, column): column for column in range(len(other) + 1)
     }

@@ -1,4 +1,4 @@
-"""Quotation marks and asterisks in queries: which are operators, what they find, and how hits explain it."""
+"""Quotation marks and asterisks in queries: parsing, matches, and explanations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def index(tmp_path_factory):
         ('a 5" pipe ("red fox")', ["5", "pipe"], ["red fox"]),
         ('"" "?!" dog', ["dog"], []),
         ('""red""', [], ["red"]),
-        ("\u201cred fox\u201d", ["red", "fox"], []),  # typographic
+        ("\u201cred fox\u201d", ["red", "fox"], []),  # typographic quotation marks
         ('"red fo*"', [], ["red fo*"]),
         ("fo* dog", ["dog", "fo*"], []),
         ("(fo*, do*)", ["fo*", "do*"], []),
@@ -80,7 +80,7 @@ def test_operators(text, free, phrases):
         ("international", {"compound"}),
         ("zzz*", set()),
         ('5" pipe 3" hose', {"pipe"}),
-        ('"the"', set()),  # stop words alone are no condition, and find nothing
+        ('"the"', set()),  # stop words alone are no condition, and match nothing
     ],
 )
 def test_what_is_found(index, query, found):

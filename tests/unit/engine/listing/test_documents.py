@@ -1,4 +1,4 @@
-"""Reading all documents of an index, one after another."""
+"""Iteration over all documents of an index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCS = [
 
 @pytest.fixture(scope="module", params=[None, 3], ids=["whole", "sharded"])
 def path(request, tmp_path_factory):
-    """An index of several segments with deleted documents."""
+    """Build an index of several segments with deleted documents."""
     path = tmp_path_factory.mktemp("listing") / "index"
     engine.build(DOCS[:20], path, encoder=ENCODER, shards=request.param)
     with Engine.open(path, encoder=ENCODER, writable=True) as index:
@@ -46,7 +46,7 @@ def index(path):
 
 @pytest.fixture
 def own(path, tmp_path):
-    """An index that a test may change."""
+    """Open an index that a test may change."""
     copied = tmp_path / "own"
     engine.build(DOCS, copied, encoder=ENCODER, shards=3 if has_shard_set(Directory(path)) else None)
     with Engine.open(copied, encoder=ENCODER, writable=True) as opened:

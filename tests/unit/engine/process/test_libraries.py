@@ -1,15 +1,14 @@
-"""Libraries that are loaded when they are first needed, while the system refuses their files."""
+"""Libraries that are loaded on first use, while no file can be opened."""
 
 from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.indexes.changes import environment, prepare
+from support.indexes.changes import prepare
+from support.processes import run_python
 
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import AccessFailed, CorruptFile
@@ -59,16 +58,9 @@ with open_index(Path(sys.argv[1])) as index:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of descriptors")
 @pytest.mark.parametrize(("mode", "library"), [("lexical", "Stemmer"), ("dense", "simsimd")])
 def test_the_first_search_without_a_descriptor(tmp_path: Path, mode: str, library: str) -> None:
-    """The one after it works."""
+    """A search that cannot load a library raises an error, and the next search works."""
     prepare("commit", tmp_path / "index")
-    done = subprocess.run(
-        [sys.executable, "-c", SEARCH, str(tmp_path / "index"), mode],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-c", SEARCH, tmp_path / "index", mode, timeout_s=120)
     assert done.returncode == 0, done.stderr
     refused, found = done.stdout.splitlines()
     assert library in refused

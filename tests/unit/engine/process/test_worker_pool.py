@@ -1,10 +1,8 @@
-"""Threads with an owner: order, errors, what is left when a block is left, and work without threads."""
+"""Thread pools: order of results, errors, end of a block, and work without threads."""
 
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -12,8 +10,8 @@ from concurrent.futures import CancelledError
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.indexes.changes import environment
 from support.indexes.word_encoder import WordEncoder
+from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import Engine, IndexClosed, InvalidDocument
@@ -95,7 +93,7 @@ class TestWorkAhead:
             with pytest.raises(Trouble):
                 fail(pool)
             assert not running
-            assert pool.submit(double, 3).result() == 6  # the pool goes on
+            assert pool.submit(double, 3).result() == 6  # the pool still works
 
     def test_a_collected_one_waits_for_nothing(self):
         lock = threading.Lock()
@@ -164,7 +162,9 @@ class TestWorkerPool:
             assert not thread.is_alive()
 
     def test_work_is_done_here_if_no_thread_can_be_had(self):
-        """As while the interpreter exits; errors come in their turn all the same."""
+        """If no thread can be started, as at exit, work runs on the calling thread; results and errors keep their
+        order.
+        """
         script = """
 import atexit, threading
 from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
@@ -184,9 +184,7 @@ def at_exit():
 
 atexit.register(at_exit)
 """
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False
-        )
+        done = run_python("-c", script, timeout_s=None)
         assert (done.stdout, done.stderr) == ("in its turn\n", "")
 
 
@@ -200,7 +198,7 @@ def test_map_on_threads(threads):
 
 
 class Slow(WordEncoder):
-    """Tells which threads encode, and how many do at a time."""
+    """Records which threads encode, and how many at the same time."""
 
     def __init__(self) -> None:
         super().__init__(dim=16)
@@ -255,7 +253,7 @@ class TestTheWriter:
         assert len(index) == 201
 
     def test_documents_that_add_documents(self, index):
-        """The iterable is read on the calling thread, so it may add to the same index."""
+        """The iterable is read on the calling thread, so that it may add to the same index."""
 
         def documents():
             for number in range(20):

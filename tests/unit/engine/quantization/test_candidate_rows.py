@@ -19,7 +19,7 @@ from quarry.formats.vectors.search_setting import SearchSetting
 
 
 def decoded(made, lists, codes):
-    """What codes of 4 bits stand for, number by number."""
+    """Return the vectors that 4-bit codes represent."""
     halves = [[half for byte in code for half in (byte & 15, byte >> 4)] for code in codes.tolist()]
     vectors = np.array(
         [np.concatenate([made.score_codebook[m][n] for m, n in enumerate(code)]) for code in halves]
@@ -28,7 +28,7 @@ def decoded(made, lists, codes):
 
 
 def n_before(scores, row, tolerance):
-    """Rows that score better than one, as well, or less well by less than rounding."""
+    """Return the number of rows that score better than `row`, or lower by less than the rounding error."""
     return sum(score > scores[row] - tolerance for other, score in scores.items() if other != row)
 
 
@@ -62,7 +62,7 @@ def measured(sample, made=None):
 
 @pytest.mark.parametrize("n", [1, 5, 11, 20])
 def test_tiny_samples_are_not_enough(n):
-    """Among so few rows none has ten others that are not its neighbors in the sample."""
+    """In a tiny sample no row has ten others that are not its neighbors in the sample, so nothing is measured."""
     assert measured(np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)) is None
 
 
@@ -76,19 +76,19 @@ def sphere(n, dim=8, seed=0):
 
 
 class TestDegenerate:
-    """What cannot be told apart counts as not found; from what says nothing nothing is concluded."""
+    """Indistinguishable rows count as not found, and samples without information give no result."""
 
     @pytest.mark.parametrize("n_kinds", [1, 3, 20])
     @pytest.mark.parametrize("scatter", [0, 1e-7])
     def test_identical_vectors(self, n_kinds, scatter):
-        """Which of hundreds are the ten nearest is left to rounding."""
+        """Nothing is measured if rounding decides which of hundreds of identical rows are nearest."""
         generator = np.random.default_rng(1)
         sample = sphere(n_kinds)[generator.integers(0, n_kinds, 3000)]
         sample += (scatter * generator.standard_normal(sample.shape)).astype(np.float32)
         assert measured(sample, train_quantizer(sample, 16, 4, 0, 1)) is None
 
     def test_some_identical_vectors_among_others(self):
-        """Those that have others nearest to them speak for all."""
+        """Only rows with distinct nearest neighbors are measured."""
         sample, same = sphere(3000), sphere(1)
         made = train_quantizer(sample, 16, 4, 0, 1)
         usual = measured(sample, made)
@@ -97,7 +97,7 @@ class TestDegenerate:
 
     @pytest.mark.parametrize("scale", [1e-6, 0, 1e-9])
     def test_codes_that_cannot_tell_rows_apart(self, scale):
-        """All scores by codes are the same, or as good as that: all rows come before those that are wanted."""
+        """If all scores by codes are equal, nearly all rows are needed."""
         sample, made = sphere(2000), quantizer()
         book = made.encode_codebook * np.float32(scale) + np.float32(1)
         flat = replace(made, encode_codebook=book, score_codebook=book)
@@ -105,7 +105,7 @@ class TestDegenerate:
 
     @pytest.mark.parametrize("rank", [1, 2, 3])
     def test_vectors_in_few_directions(self, rank):
-        """Hundreds share a code: as many are looked at as it takes where they come in the worst order."""
+        """If hundreds of rows share a code, the measured number suffices in the worst order of them."""
         sample = (np.random.default_rng(2).standard_normal((3000, rank)) @ sphere(rank, 32)).astype(np.float32)
         made = train_quantizer(sample, 16, 8, 0, 1)
         n, vectors, ranks = measured(sample, made), decoded(made, *VectorCoder(made, 1).code(sample)), []
@@ -153,7 +153,7 @@ def test_without_a_measurement(segment, k, expected):
 
 
 def test_a_search_takes_the_measured_number(tmp_path):
-    """More candidates of every segment than there are documents: nothing can be passed over."""
+    """A search is exact if it takes more candidates of every segment than there are documents."""
     snapshot = Snapshot(small_index.build(tmp_path))
     queries = np.random.default_rng(1).standard_normal((3, small_index.DIM)).astype(np.float32)
     said = {}

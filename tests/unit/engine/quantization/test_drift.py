@@ -1,4 +1,4 @@
-"""What an index says of a quantizer that no longer fits, and what a retraining regains."""
+"""Reports of a quantizer that no longer fits, and the effect of retraining."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = Thresholds(list_rows=2000)
 
 
 def of_topics(seed, n):
-    """Vectors around 60 topics of a subspace."""
+    """Return vectors around 60 topics of a subspace."""
     generator = np.random.default_rng(seed)
     basis = generator.standard_normal((10, DIM))
     centres = generator.standard_normal((60, 10))
@@ -98,7 +98,7 @@ def test_new_topics(path):
         before, drift = recall(), index.stats()["drift"]
         assert drift["advice"].startswith(f"{RETRAIN}: coarse_error_ratio ")
         assert drift["coarse_error_ratio"] > 2
-        index.merge()  # which keeps the quantizer, and so its errors
+        index.merge()  # keeps the quantizer and thus its errors
         merged = index.stats()["drift"]
         assert index.stats()["n_segments"] == 1
         assert merged["coarse_error_ratio"] == pytest.approx(drift["coarse_error_ratio"])

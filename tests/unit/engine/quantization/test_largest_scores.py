@@ -1,4 +1,4 @@
-"""The largest scores of each row, found by blocks, against sorting."""
+"""The largest scores of each row, computed by blocks, are compared with sorting."""
 
 from __future__ import annotations
 

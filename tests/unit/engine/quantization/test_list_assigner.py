@@ -1,4 +1,4 @@
-"""Lists of vectors by products of rounded vectors, compared with products in float64."""
+"""Lists assigned by products of rounded vectors are compared with products in float64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIM, NLIST = 96, 300
 
 
 class _IntegersInNumpy:
-    """The same products, for CPUs on which ONNX Runtime's overflow."""
+    """Computes the same products for CPUs on which those of ONNX Runtime overflow."""
 
     def __init__(self, vectors):
         self._vectors = vectors.astype(np.int32)
@@ -25,7 +25,7 @@ class _IntegersInNumpy:
 
 @pytest.fixture(autouse=True)
 def _rounding(monkeypatch):
-    """Round on every CPU."""
+    """Use rounded products on every CPU."""
     if not has_fast_int8():
         monkeypatch.setattr(list_assigner, "Int8Products", _IntegersInNumpy)
         monkeypatch.setattr(list_assigner, "has_fast_int8", lambda: True)
@@ -39,7 +39,7 @@ def clustered(n, seed=0, n_topics=400):
 
 
 def check_best(centroids, vectors, lists):
-    """The lists are those of the largest products, of equal ones up to rounding in float32 any."""
+    """Check that the lists have the largest products, with ties up to float32 rounding."""
     scores = vectors.astype(np.float64) @ centroids.T.astype(np.float64)
     lost = scores.max(axis=1) - np.take_along_axis(scores, lists[:, None], axis=1)[:, 0]
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(centroids, axis=1).max()
@@ -66,7 +66,7 @@ def test_lists_are_those_of_exact_products(scale):
 
 
 def test_rounding_alone_is_not_enough(monkeypatch):
-    """Without the comparison of the close ones, some lists would be wrong: the data of the test above are hard."""
+    """The comparison of close lists is necessary: without it, some lists of the test above are wrong."""
     centroids, vectors = clustered(NLIST, seed=1), clustered(6000)
     monkeypatch.setattr(list_assigner, "_DEVIATIONS", 0.0)
     lists, _ = RoundedCentroids(centroids).find_best(vectors)
@@ -81,7 +81,7 @@ def test_centroids_of_very_different_lengths():
 
 @pytest.mark.parametrize("n_different", [1, 20])
 def test_equal_centroids(n_different):
-    """Rounding cannot distinguish them, so float32 products decide."""
+    """Rounding cannot distinguish equal centroids, so that float32 products decide."""
     centroids, vectors = np.tile(clustered(n_different), (NLIST, 1))[:NLIST], clustered(4000)
     assigner = ListAssigner(centroids)
     for low in (0, 2000):

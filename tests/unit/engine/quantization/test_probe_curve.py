@@ -13,7 +13,7 @@ from quarry.formats.vectors.search_setting import SearchSetting
 
 
 def expected_recall(sample, coarse, held_out_rows, turned=None):
-    """The same, row by row."""
+    """Compute the recall row by row."""
     turned, found = sample if turned is None else turned, []
     for place in held_out_rows:
         scores = sample @ sample[place]
@@ -40,7 +40,7 @@ def test_the_curve_is_a_count(monkeypatch, batch_scores):
 
 
 def test_the_curve_with_a_rotation(monkeypatch):
-    """Whole vectors say what is nearest, rotated ones which lists hold it."""
+    """The nearest rows are those of whole vectors, and their lists those of rotated ones."""
     monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
     sample = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
     made = quantizer(nlist=20, input_dim=12)
@@ -67,7 +67,7 @@ def test_identical_vectors_are_not_enough(n_kinds, scatter):
 
 @pytest.mark.parametrize("scatter", [0, 1e-9])
 def test_lists_with_equal_scores_come_first(scatter):
-    """Sixteen lists in one place: which of them is read first is left to rounding."""
+    """If the centroids of sixteen lists are equal, all must be read, because rounding decides their order."""
     coarse = np.tile(spread(1), (16, 1)) + scatter * spread(16)
     assert probe_recall(spread(500), replace(quantizer(), coarse=coarse.astype(np.float32))).tolist() == [
         0
@@ -78,7 +78,7 @@ def test_half_of_the_lists_in_one_place():
     coarse = spread(16)
     coarse[8:] = coarse[8]
     found = probe_recall(spread(500, seed=1), replace(quantizer(), coarse=coarse))
-    alone, together = found[0], found[8]  # lists of the eight, and all of the others after one
+    alone, together = found[0], found[8]  # the eight equal lists, and all others after one
     assert 0 < alone < together <= found[14] < found[15] == 1
 
 

@@ -1,4 +1,4 @@
-"""Codes of many vectors at a time, compared with the nearest sub-vectors in float64."""
+"""Batches of codes are compared with the nearest sub-vectors in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def numbers(codes):
 
 
 def distances(codebook, vectors):
-    """Squared distances of the parts of vectors to all sub-vectors: (n, n_sub, 16) float64."""
+    """Return squared distances of the parts of vectors to all sub-vectors: (n, n_sub, 16) float64."""
     parts = vectors.reshape(len(vectors), len(codebook), 1, -1).astype(np.float64)
     return ((parts - codebook) ** 2).sum(axis=3)
 
@@ -33,7 +33,7 @@ def test_nearest_sub_vectors(n_sub, dsub, scale):
     chosen = np.take_along_axis(away, numbers(codes)[..., None].astype(np.int64), axis=2)[..., 0]
     lengths = (vectors.reshape(301, n_sub, dsub).astype(np.float64) ** 2).sum(axis=2) + (codebook**2).sum(2).max()
     assert (chosen - away.min(axis=2) <= 1e-5 * lengths).all()
-    assert (numbers(codes) == away.argmin(axis=2)).mean() > 0.99  # two of the codewords may be nearly equal
+    assert (numbers(codes) == away.argmin(axis=2)).mean() > 0.99  # two codewords may be nearly equal
 
 
 def test_no_vectors():
@@ -70,7 +70,7 @@ def test_the_parts_that_threads_encode_join_seamlessly(n):
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
         np.testing.assert_array_equal(found, expected)
     sizes = np.bincount(one.code(vectors[:n])[0], minlength=16)
-    several.code(vectors[:n])  # counted twice, as the other
+    several.code(vectors[:n])  # counted twice, as by the other
     assert several.fit(sizes).code_error == pytest.approx(one.fit(sizes).code_error, rel=1e-5)
 
 

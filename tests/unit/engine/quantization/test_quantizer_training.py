@@ -57,7 +57,7 @@ def test_large_seeds(sample):
 
 
 def test_codes_stand_for_their_vectors(sample, quantizer):
-    """Much nearer than anything a code of one bit less could be; the sub-vector is the nearest of 16."""
+    """Codes are the nearest of 16 sub-vectors, and decode to vectors with an error below a tenth."""
     lists, codes = VectorCoder(quantizer, 1).code(sample)
     assert lists.dtype == np.int64
     assert codes.dtype == np.uint8
@@ -88,7 +88,7 @@ def test_small_samples_have_fewer_lists(n):
 
 
 def test_equal_vectors(capfd):
-    """Nothing to learn from, but no reason to fail or to write on the terminal either."""
+    """Equal vectors are trained on without errors or output on the terminal."""
     same = np.tile(vectors(1), (Thresholds().training_rows, 1))
     trained = train_quantizer(same, 64, 8, seed=0, threads=1)
     assert np.isfinite(trained.coarse).all()

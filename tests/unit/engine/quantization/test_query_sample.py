@@ -1,4 +1,4 @@
-"""Texts like queries, and their vectors."""
+"""Sampling of texts that resemble queries, and their vectors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sampled(documents, seed=0):
 
 
 def test_a_sentence_is_cut_short():
-    """The first words of a sentence, 8 to 16 of them or all, and of no other; tiny sentences are passed over."""
+    """A sample is the first 8 to 16 words of one sentence, or all of it; tiny sentences are skipped."""
     found = set(sampled([("", TEXT)] * 500))
     long = [SENTENCES[0], SENTENCES[2]]
     assert all(any(sentence.startswith(text) for sentence in long) for text in found)
@@ -55,7 +55,7 @@ def test_odd_texts(text):
 
 
 def test_scripts_without_spaces():
-    """Three characters count as a word, and sentences end at their own stops."""
+    """Without spaces, three characters count as a word, and sentences end at the script's full stop."""
     texts = sampled([("", "面包在烤箱里慢慢变成金黄色。" * 30)] * 200)
     assert set(texts) == {"面包在烤箱里慢慢变成金黄色。"}
     texts = sampled([("", "面包在烤箱里慢慢变成金黄色" * 30)] * 200)
@@ -63,11 +63,11 @@ def test_scripts_without_spaces():
 
 
 def test_any_part_of_a_long_document():
-    """Of a book, not its first page alone; a sentence begins where one does."""
+    """Samples are from any part of a long document and begin at the beginning of a sentence."""
     text = " ".join(f"The sentence of number {n} ends here at last." for n in range(5000))
     texts = sampled([("", text)] * 512)
     numbers = [int(text.split()[4]) for text in texts if len(text.split()) > 4]
-    assert len(numbers) > 450  # the others are where the part that was read ends
+    assert len(numbers) > 450  # the others end with the sampled part
     assert all(text.startswith("The sentence") for text in texts)
     assert min(numbers) < 500
     assert max(numbers) > 4500

@@ -15,7 +15,7 @@ DIM, INNER = 64, 12
 
 
 def correlated(n, seed=0, dim=DIM, inner=INNER):
-    """Vectors of topics that vary in a subspace, some ways more than others, and little beside it."""
+    """Return vectors of topics that vary mostly in a subspace, with different variances of its dimensions."""
     basis = np.random.default_rng(99).standard_normal((inner, dim)) * np.linspace(2, 0.5, inner)[:, None]
     generator = np.random.default_rng(seed)
     centres = generator.standard_normal((50, inner))
@@ -35,7 +35,7 @@ def without_rotation(monkeypatch, *arguments):
 
 
 def decoded(quantizer, vectors):
-    """What their codes stand for, as (n, input_dim) float64, and the lists."""
+    """Return the decoded codes of vectors, (n, input_dim) float64, and their lists."""
     lists, codes = VectorCoder(quantizer, 1).code(vectors)
     halves = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
     parts = quantizer.score_codebook.astype(np.float64)[np.arange(halves.shape[1]), halves]
@@ -44,7 +44,7 @@ def decoded(quantizer, vectors):
 
 
 def found_by_codes(quantizer, vectors, queries, n):
-    """The share of the ten nearest rows among the n that score best by their codes."""
+    """Return the share of the ten nearest rows among the n rows with the best scores by codes."""
     exact, rough = queries @ vectors.T, queries @ decoded(quantizer, vectors)[0].T
     nearest, best = np.argsort(-exact, axis=1)[:, :10], np.argsort(-rough, axis=1)[:, :n]
     return np.mean([len(set(true) & set(some)) / 10 for true, some in zip(nearest, best, strict=True)])
@@ -81,7 +81,7 @@ def test_the_same_seed_gives_the_same_rotation():
 
 @pytest.mark.parametrize("n", [1024, 6000])
 def test_none_if_vectors_vary_equally_in_all_dimensions(n):
-    """With as many rows the longest axes of those that are trained on are long by chance alone."""
+    """With as many rows as dimensions, the largest variances of a sample are large by chance."""
     assert train_rotation(alike(n, 256), 64, 0) is None
 
 
@@ -125,7 +125,7 @@ def test_what_it_leaves_out_is_an_error_of_codes_and_lists(monkeypatch):
 
 
 def test_measured_against_whole_vectors():
-    """The nearest rows are those of the whole vectors: a quantizer that drops all that varies is found out."""
+    """Measurements use whole vectors as truth, so that a rotation that drops the variance has worse results."""
     sample = correlated(3000)
     made = train_quantizer(sample, 16, 4, 0, 1)
     good = measured(made, sample, 3000, 1)

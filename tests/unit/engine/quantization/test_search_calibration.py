@@ -1,4 +1,4 @@
-"""What searches take, measured: against a count document by document, and against searches."""
+"""Measured settings of searches are compared with counts document by document, and with searches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topics(generator, n, spread=1.5, dim=DIM):
 
 
 def collection(n_docs=1500, seed=0):
-    """Rows with the document of each, one to five a document."""
+    """Return rows and their document numbers, one to five rows per document."""
     generator = np.random.default_rng(seed)
     owners = np.repeat(np.arange(n_docs), generator.integers(1, 6, n_docs))
     return topics(generator, len(owners)), owners
@@ -57,7 +57,9 @@ def decoded(made, lists, codes):
 
 
 def found_by_codes(made, vectors, owners, query, setting):
-    """Return the share of the best documents by decoded codes that a search finds, of equal ones any."""
+    """Return the share of the best documents by decoded codes that a search finds, where any of several tied ones
+    counts.
+    """
     turned = made.rotate(query[None])[0].astype(np.float64)
     lists, codes = VectorCoder(made, 1).code(vectors)
     scores = decoded(made, lists, codes) @ turned
@@ -74,9 +76,10 @@ def found_by_codes(made, vectors, owners, query, setting):
 
 
 def needed_rows(made, vectors, owners, query, k, nprobe):
-    """For the best k documents the rows by their codes, of the first lists, up to the first of theirs; float64.
+    """Return the number of rows that must be rescored to find each of the best k documents in the first lists;
+    float64.
 
-    Where scores differ by less than rounding explains, what is wanted comes last.
+    Rows whose scores differ by less than the rounding error count as better.
     """
     turned = made.rotate(query[None])[0].astype(np.float64)
     scores = vectors.astype(np.float64) @ query
@@ -118,7 +121,7 @@ def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
 
 
 def test_the_cheapest_of_all_pairs(trained, monkeypatch):
-    """If lists take no time all are read; if rows take none, fewer lists and more rows."""
+    """If lists cost nothing, more lists and fewer rows are read than if rows cost nothing."""
     made, vectors, owners = trained
     found = {}
     for price in (0.01, 1e6):
@@ -142,14 +145,14 @@ def test_all_kinds_of_quantizers(monkeypatch, variant):
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 def test_batches_do_not_matter(size):
-    """Documents may go on from one batch to the next, and to the one after that."""
+    """Batches may end within a document, and a document may have rows in several batches."""
     vectors, owners = collection(250)
     made = train_quantizer(vectors, 8, 4, 0, 1)
     assert measured(made, vectors, owners, queries(), size) == measured(made, vectors, owners, queries(), 60)
 
 
 def test_only_what_is_kept_counts(trained, monkeypatch):
-    """More rows than are kept by their codes are not known of: what they would find counts as never found."""
+    """At most `_MAX_ROWS` rows by codes are kept; documents that only more rows would find count as not found."""
     made, vectors, owners = trained
     monkeypatch.setattr(search_calibration, "_MAX_ROWS", 40)
     (ten, hundred) = measured(made, vectors, owners, queries())
@@ -181,12 +184,12 @@ def test_as_many_hits_as_documents_need_no_measurement(n_docs, expected):
 
 
 class TestCodesOnly:
-    """The best documents of an index without full vectors are those by decoded codes."""
+    """Without full vectors, the best documents are those by decoded codes."""
 
     @pytest.mark.parametrize("rank", [DIM, 2])
     @pytest.mark.parametrize(("k", "target"), [(10, 0.991), (100, 0.981)])
     def test_the_target_is_reached(self, rank, k, target):
-        """With vectors of rank two nearly all decoded scores are equal to others."""
+        """The target is also reached for vectors of rank two, where nearly all scores are tied."""
         vectors, owners = collection()
         vectors[:, rank:] = 0
         made = train_quantizer(vectors, 32, 4, 0, 1)
@@ -198,7 +201,7 @@ class TestCodesOnly:
         assert np.mean(found) >= target
 
     def test_full_vectors_count_too(self, trained):
-        """Codes of 2 bytes rank poorly: to find the best by full vectors more rows must be rescored."""
+        """With full vectors, codes of 2 bytes need more rescored rows than without."""
         made, vectors, owners = trained
         batches = partial(in_batches, vectors, owners, 700)
         full = calibrated(made, batches(), queries(), 1)
@@ -221,13 +224,13 @@ class TestDegenerate:
         assert measured(made, vectors, np.arange(2000), queries()) == ()
 
     def test_groups_of_identical_documents(self):
-        """Of groups of thirty the ten best are not decided, but the hundred best may be."""
+        """In groups of thirty identical documents the ten best are undetermined, so nothing is measured."""
         vectors = np.repeat(collection(300)[0][:200], 30, axis=0)
         made = train_quantizer(vectors, 16, 4, 0, 1)
         assert measured(made, vectors, np.arange(6000), queries()) == ()
 
     def test_codes_that_tell_nothing_apart(self, trained):
-        """Whatever scores the same comes first: all rows that are read must be looked at."""
+        """If all codes score the same, all rows that are read must be rescored."""
         made, vectors, owners = trained
         flat = np.ones_like(made.encode_codebook)
         same = replace(made, encode_codebook=flat, score_codebook=flat)
@@ -247,7 +250,7 @@ class TestDegenerate:
         assert measured(made, vectors, owners, np.zeros((20, DIM), np.float32)) == ()
 
     def test_one_row_is_longer_than_all_others(self, trained):
-        """The differences of all others are not taken for rounding for that."""
+        """One very long row does not make the differences of all others count as rounding."""
         made, vectors, owners = trained
         longer = vectors.copy()
         longer[100] *= 60_000
@@ -278,7 +281,7 @@ build = partial(engine.build, thresholds=SMALL_LISTS)
 
 class TestIndex:
     def test_a_build_measures_what_real_queries_take(self, tmp_path):
-        """Queries that are none of its texts find what a scan finds, by default."""
+        """With default settings, queries that are not in the sample find nearly what a scan finds."""
         encoder = WordEncoder()
         build(texts(3000, 0), tmp_path, encoder=encoder, representation=KMeans(4))
         (settings,) = settings_of(tmp_path)
@@ -297,7 +300,7 @@ class TestIndex:
                 assert np.mean(shares) > aim
 
     def test_an_index_of_codes_finds_what_a_scan_of_its_codes_finds(self, tmp_path):
-        """Words in a plane: few codes, so most documents have the score of others."""
+        """Words in a plane have few codes, so that most documents are tied."""
 
         class Plane(WordEncoder):
             def vector(self, word):
@@ -336,7 +339,7 @@ class TestIndex:
         assert [each.k for each in settings] == [10, 100]
 
     def test_another_encoder_measures_nothing(self, tmp_path):
-        """An index may be changed without its encoder; vectors of another one say nothing about it."""
+        """Retraining without the index's encoder measures no search settings."""
         encoder = WordEncoder()
         build(texts(800, 0), tmp_path, encoder=encoder, representation=KMeans(4))
         before = settings_of(tmp_path)

@@ -22,7 +22,7 @@ def test_few_hits_take_what_the_fewest_did(k):
     [(100, HUNDRED), (1000, SearchSetting(1000, 320, 3200)), (32, SearchSetting(32, 41, 403))],
 )
 def test_more_hits_take_more(k, expected):
-    """Four times as much for ten times as many hits, at every number of them."""
+    """Settings are interpolated: ten times as many hits take four times as much."""
     found = find_setting((TEN, HUNDRED), k)
     assert (found.nprobe, found.rows) == (expected.nprobe, expected.rows)
 

@@ -17,7 +17,7 @@ DIM = 6
 
 
 def word_window(text, start=0, stop=None, seed=0):
-    """A window of the words of ``text[start:stop]``, with random vectors and two special tokens."""
+    """Return a window of the words of ``text[start:stop]``, with random vectors and two special tokens."""
     stop = len(text) if stop is None else stop
     starts, position = [], start
     words = text[start:stop].split()
@@ -39,7 +39,7 @@ def empty_window():
 
 
 def shown(text, found):
-    """The text of every centroid's spans."""
+    """Return the texts of every centroid's spans."""
     return [[text[start:end] for start, end in spans] for spans in found.spans]
 
 
@@ -136,7 +136,9 @@ class TestPieceStarts:
 
     @pytest.mark.parametrize(("sentence_end", "cut"), [(5, 6), (6, 7), (12, 13), (4, 9), (13, 9), (17, 9)])
     def test_a_sentence_end_within_a_third_of_a_piece_is_taken(self, sentence_end, cut):
-        """18 tokens, 2 pieces, an ideal cut before token 9: cuts before 6 to 12 are near enough."""
+        """With 18 tokens and 2 pieces, the ideal cut is before token 9, and sentence ends from 6 to 12 are near
+        enough.
+        """
         flags = np.zeros(18, np.bool_)
         flags[sentence_end] = True
         taken = cut if 6 <= cut <= 12 else 9
@@ -155,7 +157,7 @@ class TestPieceStarts:
 
 class TestKMeans:
     def test_centroids_are_means_of_their_spans(self):
-        """Two kinds of tokens that take turns: two runs a cluster."""
+        """Two alternating kinds of tokens give two clusters of two spans each."""
         text = "a b c d e f g h"
         kinds = np.array([0, 0, 1, 1, 0, 0, 1, 1])
         window = word_window(text)
@@ -184,7 +186,7 @@ class TestKMeans:
         assert shown(text, found) == [["a"], ["b"], ["c"]]
 
     def test_spans_of_tokens_that_share_a_character_stay_disjoint(self):
-        """Three byte-level tokens of one character, the outer two in one cluster."""
+        """Three byte-level tokens of one character, two in one cluster, have one span for each cluster."""
         values = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
         ones = np.ones(3, np.int64)
         window = TokenVectors(values, ones - 1, ones, values.mean(axis=0), values[0])

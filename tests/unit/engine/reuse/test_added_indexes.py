@@ -1,4 +1,4 @@
-"""`Engine.add_indexes`: whole segments of other indexes, without encoding again."""
+"""`Engine.add_indexes` adds whole segments of other indexes without encoding again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened(path, **given):
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """Five indexes with the quantizer of the first, and one with the documents of all."""
+    """Build five indexes with the quantizer of the first, and one with the documents of all."""
     folder = tmp_path_factory.mktemp("parts")
     build(DOCUMENTS[:60], folder / "0")
     for number in range(1, 5):
@@ -76,7 +76,7 @@ def test_answers_are_those_of_one_build(parts, tmp_path, backend):
     with opened(parts / "whole", backend=backend) as whole, opened(path, backend=backend) as index:
         assert len(index) == len(whole) == 300
         for mode in ("hybrid", "dense", "lexical"):
-            # each segment has its own lists and candidates: only all of them are the same
+            # segments have their own lists and candidates, so only searches of all of them agree
             everything = {} if backend == "exact" else {"nprobe": 1000, "candidates": 300}
             for query in QUERIES:
                 expected = whole.search(query, mode=mode, **everything)
@@ -120,7 +120,7 @@ def test_the_newest_quantizer_of_the_index_stays(parts, tmp_path):
 
 
 def test_equal_ids(tmp_path):
-    """Later wins, in this index and among the others; what is deleted there is left out and deletes nothing."""
+    """The last document with an id is kept; documents deleted in an added index are skipped and delete nothing."""
     contents = {
         "index": {"a": "this", "b": "this", "c": "this", "d": "this", "e": "this"},
         "first": {"b": "first", "c": "first", "d": "gone", "f": "first", "g": "first"},
@@ -161,7 +161,7 @@ def test_an_index_that_replaces_everything(tmp_path):
 
 @pytest.mark.parametrize("order", [["other", "other"], ["copy"], ["other", "copy", "other"]])
 def test_a_segment_that_is_there_already(tmp_path, order):
-    """The same index twice, or a snapshot of this one: its documents are live again."""
+    """If an index is added twice, or a snapshot of this one is added, its documents are live again."""
     build(documents({"a": "one", "b": "two"}), tmp_path / "index")
     build(documents({"b": "other", "c": "other"}), tmp_path / "other")
     with opened(tmp_path / "index", writable=True) as index:
@@ -216,7 +216,7 @@ def test_the_others_may_be_deleted_and_live_on(parts, tmp_path):
     with opened(path, writable=True) as index:
         index.add_indexes([tmp_path / "one", tmp_path / "two"])
         shutil.rmtree(tmp_path / "one")
-        index.merge(retrain=True)  # which deletes the files here
+        index.merge(retrain=True)  # deletes the segments' files here
         assert index.verify().n_documents == 180
     with opened(tmp_path / "two", writable=True) as other:
         assert other.verify().n_documents == 60
@@ -249,7 +249,7 @@ def test_graphs_are_taken_over(parts, tmp_path):
         assert other.optimize() == 1
     with opened(copied(parts, tmp_path), writable=True) as index:
         index.add_indexes(tmp_path / "other")
-        assert index.optimize() == 1  # that of its own segment
+        assert index.optimize() == 1  # the graph of its own segment
         index.verify()
 
 
@@ -287,7 +287,7 @@ def test_other_settings_are_refused(parts, tmp_path, given, named):
         with pytest.raises(InvalidSetting, match=f"other: this index has another value of {named}"):
             index.add_indexes([parts / "1", tmp_path / "other"])
         assert len(index) == 60
-        assert index.add_indexes(parts / "1").n_documents == 60  # the writer goes on
+        assert index.add_indexes(parts / "1").n_documents == 60  # the writer still works
     assert not stray_files(path)
 
 

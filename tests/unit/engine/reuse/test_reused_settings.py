@@ -1,4 +1,4 @@
-"""`build(..., like=INDEX)`: settings and quantizer of another index."""
+"""`build(..., like=INDEX)` uses the settings and the quantizer of another index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Engine.snapshot`: complete copies of indexes that others may be changing."""
+"""`Engine.snapshot` makes complete copies of indexes that may be changing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from quarry.formats.write_lock import WriteLock
 
 @pytest.fixture
 def path(tmp_path):
-    """An index with tombstones, a quantizer and a graph."""
+    """Build an index with tombstones, a quantizer and a graph."""
     prepare("commit", tmp_path / "index")
     with open_index(tmp_path / "index", writable=True) as index:
         assert index.optimize()
@@ -40,7 +40,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def no_links(monkeypatch):
-    """A system whose file systems have no hard links."""
+    """Model file systems without hard links."""
 
     class Unlinked:
         def __getattr__(self, name):

@@ -11,7 +11,7 @@ from quarry.engine.scoring.aggregation import aggregate, compute_centroid_weight
 
 
 def lambert_w(x: float) -> float:
-    """The w with w * e^w = x, for x > 0, by bisection."""
+    """Return w with w * e^w = x, for x > 0, by bisection."""
     low, high = 0.0, max(1.0, x)
     for _ in range(200):
         middle = (low + high) / 2
@@ -20,7 +20,7 @@ def lambert_w(x: float) -> float:
 
 
 def slow_softmax_score(scores, beta):
-    """Eq. 4-6 in double precision."""
+    """Compute eq. 4-6 in double precision."""
     weights = np.exp(beta * np.float64(scores) - np.max(beta * np.float64(scores)))
     return float(weights @ np.float64(scores) / weights.sum())
 
@@ -49,7 +49,7 @@ class TestMax:
 
 class TestSoftmax:
     def test_worked_example(self):
-        """Weights 3/4 and 1/4 for scores ln 3 and 0: 3/4 ln 3."""
+        """Scores ln 3 and 0 have weights 3/4 and 1/4, so that the result is 3/4 ln 3."""
         found = aggregate(np.array([math.log(3), 0, 7], np.float32), np.array([0, 2, 3]), 1.0)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, [0.75 * math.log(3), 7], rtol=1e-6)
@@ -63,7 +63,10 @@ class TestSoftmax:
 
     @given(documents, betas)
     def test_lies_between_the_bound_and_the_max(self, groups, beta):
-        """At most the max in floating point too; below it by at most W((n - 1) / e) / beta."""
+        """The softmax score is at most the maximum, and below it by at most W((n - 1)
+        e)
+        beta.
+        """
         scores = np.array([score for group in groups for score in group], np.float32)
         offsets = ragged(map(len, groups))
         best = aggregate(scores, offsets, None)
@@ -73,7 +76,7 @@ class TestSoftmax:
         assert (np.float64(best) - found <= gaps * (1 + 1e-5) + 1e-5).all()
 
     def test_the_bound_is_reached(self):
-        """Equal scores at the stationary distance below the best: no smaller bound would hold."""
+        """Equal scores at the stationary distance below the best reach the bound, so it is tight."""
         n, beta = 9, 10.0
         gap = lambert_w((n - 1) / math.e) / beta
         scores = np.full(n, 1 - (gap + 1 / beta), np.float32)

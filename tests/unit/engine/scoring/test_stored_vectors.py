@@ -1,4 +1,4 @@
-"""Vectors as they are stored, against float64; codes of every layout that a quantizer file can have."""
+"""Stored vectors are compared with float64, and codes with every layout of quantizer files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quarry.formats.container.directory import Directory
 
 
 def coded(vector, quantizer):
-    """List number and decoded vector of one vector, step by step."""
+    """Return the list number and the decoded vector of one vector, computed step by step."""
     turned = vector if quantizer.rotation is None else quantizer.rotation.astype(np.float64) @ vector
     number = int(np.argmax(quantizer.coarse.astype(np.float64) @ turned))
     rest = turned - quantizer.coarse[number] if quantizer.by_residual else turned
@@ -71,7 +71,7 @@ class TestCodes:
         documents = random_documents(generator)
         quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart)
         segment = segment_of(directory, documents, quantizer=quantizer, keep_centroids=False)
-        # codes are made of the int8 vectors, as they wait in temporary files
+        # codes are computed from the int8 vectors in temporary files
         plain = StoredVectors(segment_of(directory, documents))
         vectors = plain.vectors(np.arange(sum(map(len, documents)))).astype(np.float64)
         return segment, np.stack([coded(vector, quantizer) for vector in vectors]), generator
@@ -87,7 +87,7 @@ class TestCodes:
         assert stored.vectors(rows[:0]).shape == (0, DIM)
 
     def test_faiss_finds_what_scores_best(self, case):
-        """FAISS reads the same codes: of the ten candidates of all lists the best one is there."""
+        """The best document is among the ten candidates that FAISS finds in all lists."""
         segment, expected, generator = case
         backend = open_backend("cpu_faiss", segment)
         queries = generator.standard_normal((20, DIM)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The order of ids, which decides between equal scores: that of a plain sort."""
+"""Equal scores are ordered by id, as a plain sort orders ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENCODER = WordEncoder(dim=4)
 
 
 def odd_ids(generator, n):
-    """Ids that begin alike, of all lengths, some of which are the beginning of others or end in zeros."""
+    """Return ids of all lengths with common prefixes, of which some are prefixes of others or end in zeros."""
     found = set()
     while len(found) < n:
         base = generator.choice(["", "https://example.org/a/long/way/", "é", "document-"])
@@ -29,7 +29,7 @@ def odd_ids(generator, n):
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """A snapshot of two segments, and for each document (segment, ordinal, id)."""
+    """Open a snapshot of two segments; return it with (segment, ordinal, id) of each document."""
     generator, path = random.Random(2), tmp_path_factory.mktemp("ids") / "idx"
     ids = odd_ids(generator, 1500)
     engine.build([{"id": each, "text": "word"} for each in ids[:900]], path, encoder=ENCODER)

@@ -1,4 +1,4 @@
-"""Stage 2 over candidates of which some centroids are known: the likely documents alone are rescored."""
+"""Stage 2 rescores only likely documents if the scores of some centroids are known."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exact_scores(segment, query, beta=None):
 
 
 def some_rows(segment, generator):
-    """A row or two of some documents, and these documents."""
+    """Return a row or two of some documents, and these documents."""
     table = segment.reader.centroids
     docs = np.sort(generator.choice(segment.record.n_docs, 150, replace=False))
     firsts, ends = table.offsets[docs], table.offsets[docs + 1]
@@ -49,7 +49,7 @@ def test_those_with_the_best_of_the_rows_are_rescored(snapshot, monkeypatch, bet
         docs, rows = some_rows(segment, generator)
         row_scores, doc_scores = exact_scores(segment, query, beta)
         best = [row_scores[rows[(rows >= low) & (rows < high)]].max() for low, high in bounds_of(segment, docs)]
-        n = 20 if beta is None else 10  # of which twice as many are rescored
+        n = 20 if beta is None else 10  # twice as many are rescored
         found, scores = Rescorer(segment, beta).likely_scores(query, docs, rows, n)
         expected = docs[np.sort(np.argsort(-np.array(best), kind="stable")[:20])]
         np.testing.assert_array_equal(found, expected)
@@ -81,7 +81,7 @@ def test_no_more_than_there_are(snapshot, monkeypatch):
 
 @pytest.mark.parametrize("backend", ["cpu_faiss", "hnsw"])
 def test_a_search_finds_the_best_all_the_same(snapshot, monkeypatch, backend):
-    """With half of the candidates rescored, nine in ten of the best ten are what they are with all."""
+    """If only half of the candidates are rescored, nine in ten of the best ten are the same."""
     searcher = Searcher(snapshot, OpenOptions(backend=backend))
     options = SearchOptions(k=10, candidates=100, nprobe=small_index.NLIST, mode="dense")
     asked = queries(40)

@@ -44,7 +44,7 @@ def test_pages_are_parts_of_one_search(index, mode, fusion):
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_a_page_is_the_end_of_a_search_as_deep(index, mode):
-    """With the default candidates, whatever these are."""
+    """This holds with the default number of candidates."""
     for query, (offset, k) in itertools.product(QUERIES, PAGES):
         whole = index.search(query, k=offset + k, mode=mode)
         page = index.search(query, k=k, offset=offset, mode=mode)

@@ -1,4 +1,4 @@
-"""Relevance of hits: features, background of the collection, limits; the same however an index is divided."""
+"""Relevance of hits: features, background of the collection, limits, and independence of segments and shards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENCODER = CalibratedEncoder()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The same documents in one segment, in several, and in shards; "changed" after deletions."""
+    """Build indexes of the same documents in one segment, several, and shards, also after deletions."""
     root = tmp_path_factory.mktemp("relevance")
     for suffix, removed in (("", set()), (" changed", {each["id"] for each in DOCUMENTS[::3]})):
         kept = [each for each in DOCUMENTS if each["id"] not in removed]
@@ -118,7 +118,7 @@ def test_answers_know_whether_they_answer(folder):
 
 def test_without_a_calibration_relevance_is_unknown(tmp_path):
     engine.build(DOCUMENTS[:5], tmp_path / "index", encoder=WordEncoder())
-    for encoder in (WordEncoder(), None):  # the second is the bundled one, not that of the index
+    for encoder in (WordEncoder(), None):  # the second is the bundled encoder, not that of the index
         with Engine.open(tmp_path / "index", encoder=encoder) as index:
             (hits,) = index.search_vectors([np.ones(32, np.float32)])
             assert [hit.relevance for hit in hits] == [None] * 5

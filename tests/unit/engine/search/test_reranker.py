@@ -1,4 +1,4 @@
-"""What a reranker must do: scores of pairs alone, typed errors. What the scores are: differential tests."""
+"""Rerankers score pairs independently and raise typed errors; scores are tested in tests/differential."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bundle(request: pytest.FixtureRequest, tiny: RerankerBundle, small: Reranker
 
 
 def rewritten(bundle: RerankerBundle, folder: Path, **changes: object) -> RerankerBundle:
-    """The same bundle with other settings, or with other contents of files given by name."""
+    """Copy a bundle with other settings, or with other contents of files given by name."""
     contents = {name: bundle.path / name for name in bundle.files}
     for key in [key for key in changes if "." in key]:
         contents[key] = changes.pop(key)

@@ -1,4 +1,4 @@
-"""Documents like a given one."""
+"""Search for documents similar to a given one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_documents_of_the_same_subject_are_found_without_the_document_itself(ind
 
 
 def test_all_others_are_found(index):
-    """Although their metadata has the id at the path ``id``."""
+    """All others are found although their metadata has the id at the path ``id``."""
     assert len(index.search(like="sea 0", k=100, mode="dense")) == len(DOCS) - 1
     assert next(hit.id for hit in index.search(like="sea 0", k=100, mode="dense", filter={"n": 3})) == "sea 3"
     assert index.search(like="sea 0", filter={"n": 100}) == []

@@ -1,4 +1,4 @@
-"""All that an index can be asked and all changes to it: shards answer as one index does, to the last bit."""
+"""Shards answer all queries as one index does, to the last bit, also after all kinds of changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(folder):
-    """By name of the index, its answers to all questions."""
+    """Return the answers of each index to all queries, by name."""
     found = {}
     for path in folder.iterdir():
         with opened(path) as index:

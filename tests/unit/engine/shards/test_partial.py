@@ -1,4 +1,4 @@
-"""Shards that fail or are late: an error by default, with `partial` the rest, labeled as such."""
+"""Shards that fail or are late raise an error, or with `partial` the others answer and the result says so."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from quarry.formats.errors import (
     IndexNotFound,
     InvalidFilter,
     InvalidQuery,
+    ShardNotFound,
     ShardTimeout,
 )
-from quarry.formats.shard_set import load_newest_shard_set, shard_of
+from quarry.formats.shard_set import ShardSet, load_newest_shard_set, shard_of
 
 DOCUMENTS = random_documents(200)
 QUERIES = random_queries(6)
@@ -47,7 +48,7 @@ def folder(sound, tmp_path):
 
 
 def damage(folder, section):
-    """Change a byte of a section of the one segment of a shard; the name of the shard's folder."""
+    """Change a byte of a section in a shard's only segment; return the name of the shard's folder."""
     name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
     (path,) = (folder / name).glob("*.seg")
     container = ContainerReader(Directory(path.parent), path.name, FileKind.SEGMENT)
@@ -64,7 +65,7 @@ def opened(path, **options):
 
 
 def others():
-    """The ids of the documents of all other shards."""
+    """Return the ids of the documents of all other shards."""
     return {document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) != BROKEN}
 
 
@@ -99,7 +100,9 @@ def test_a_shard_that_fails(folder, section, mode):
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_the_ranking_of_a_partial_answer_is_that_of_the_shards_that_answered(folder, tmp_path, mode):
-    """Also if it shows only when texts are read: then the statistics are still those of all shards."""
+    """The ranking uses the statistics of the shards that answered, also if the failure shows only when texts are
+    read.
+    """
     damage(folder, "doc_lengths")
     kept = [document for document in DOCUMENTS if document["id"] in others()]
     engine.build(kept, tmp_path / "one", encoder=ENCODER)
@@ -149,7 +152,7 @@ def test_a_partial_answer_is_complete_if_every_shard_answers(sound):
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_a_shard_that_is_late(sound, mode):
-    """It does not take the time of the others: they are asked on after it was found to be missing."""
+    """A late shard does not use up the time of the others, which are asked after it was found missing."""
     with opened(sound) as index:
         name = load_newest_shard_set(Directory(sound)).folders[BROKEN]
         hangs = threading.Event()
@@ -188,10 +191,29 @@ def test_an_answer_of_no_shard_is_an_error(folder):
         index.search("w1", mode="dense", partial=True)
 
 
+def test_the_shard_of_the_document_of_a_search_is_late(sound):
+    """Without that document there is no query, so that is an error also if answers may be partial."""
+    doc_id = next(document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) == BROKEN)
+    with opened(sound) as index:
+        threads, hangs = index._view._threads, threading.Event()
+        busy = [threads.submit(BROKEN, lambda _: hangs.wait(60)) for _ in range(4)]
+        try:
+            for is_partial in (False, True):
+                with pytest.raises(ShardTimeout, match=r"within 0\.05 s"):
+                    index.search(like=doc_id, timeout=0.05, partial=is_partial)
+        finally:
+            hangs.set()
+        for future in busy:
+            future.result()
+        assert len(index.search(like=doc_id, timeout=60)) == 10
+        with pytest.raises(InvalidQuery, match="nobody"):
+            index.search(like="nobody", timeout=60)
+
+
 def test_a_missing_shard_is_an_error_when_the_index_is_opened(folder):
     name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
     shutil.rmtree(folder / name)
-    with pytest.raises(CorruptFile, match=f"{name}: a shard of the index is missing"):
+    with pytest.raises(ShardNotFound, match=f"{name}: a shard of the index is missing"):
         opened(folder)
 
 
@@ -201,26 +223,43 @@ def test_a_shard_that_disappears_while_the_index_is_open(folder, tmp_path):
         before = columns(index.search(QUERIES[0]))
         (folder / name).rename(tmp_path / "away")
         for _ in range(2):
-            with pytest.raises(IndexNotFound, match=f"{name}: a shard of the index is missing") as caught:
+            with pytest.raises(ShardNotFound, match=f"{name}: a shard of the index is missing") as caught:
                 index.search(QUERIES[0])
             assert caught.value.__notes__ == [f"This is an error of the shard {name}."]
-            with pytest.raises(IndexNotFound, match=name):
+            with pytest.raises(ShardNotFound, match=name):
                 index.refresh()
             for mode in ("dense", "hybrid"):
                 hits = index.search(QUERIES[0], k=200, mode=mode, partial=True)
                 assert {hit.id for hit in hits} == others()
                 assert dict(hits.coverage.missing) == {name: "a shard of the index is missing"}
                 assert (hits.coverage.n_documents, hits.coverage.n_reached) == (200, len(others()))
-        with pytest.raises(CorruptFile, match=name):
+        with pytest.raises(ShardNotFound, match=name):
             opened(folder)
         (tmp_path / "away").rename(folder / name)
         assert columns(index.search(QUERIES[0])) == before
         assert not index.refresh()
 
 
+def test_an_index_is_built_again_while_its_shards_are_refreshed(folder, monkeypatch):
+    """The folders that a build has deleted in between are not reported as missing."""
+    is_newest, built = ShardSet.is_newest, []
+
+    def is_newest_and_then_built(shard_set, directory):
+        answer = is_newest(shard_set, directory)
+        if not built:
+            built.append(engine.build(DOCUMENTS[:50], folder, encoder=ENCODER, shards=2, overwrite=True))
+        return answer
+
+    with opened(folder, refresh=True) as index:
+        monkeypatch.setattr(ShardSet, "is_newest", is_newest_and_then_built)
+        hits = index.search(QUERIES[0], k=200, mode="dense")
+        assert built
+        assert (len(hits), hits.coverage.n_shards, hits.coverage.n_documents) == (50, 2, 50)
+
+
 @pytest.mark.parametrize("shards", [None, 3])
 def test_an_index_is_replaced_by_one_of_the_other_kind(tmp_path, shards):
-    """An open index follows the one at its path, sharded or not, and until there is one says so."""
+    """An open index follows the index at its path, sharded or not, and raises IndexNotFound if there is none."""
     path = tmp_path / "idx"
     engine.build(DOCUMENTS[:30], path, encoder=ENCODER, shards=shards)
     engine.build(DOCUMENTS[30:100], tmp_path / "other", encoder=ENCODER, shards=None if shards else 3)

@@ -1,4 +1,4 @@
-"""A search over shards has the ranking of one index, to the last bit of every score."""
+"""A search over shards has the same ranking and scores as one index, to the last bit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILTERS = [None, {"number": {"$gte": 4}}, {"$not": {"number": 2}}, {"number": 99
 
 
 def change(index):
-    """Delete and replace some documents, in two commits."""
+    """Delete and replace some documents in two commits."""
     index.delete([f"document {number:04d}" for number in range(0, 260, 3)])
     index.commit()
     index.add([{"id": f"document {number:04d}", "text": f"w1 w{number % 90} new"} for number in range(0, 260, 10)])
@@ -42,7 +42,7 @@ def opened(path, **options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Indexes of the same documents: whole ("one"), and divided; "... changed" are those after deletions."""
+    """Build indexes of the same documents, as one ("one") and divided, also after deletions (" changed")."""
     root = tmp_path_factory.mktemp("shards")
     for suffix in ("", " changed"):
         engine.build(DOCUMENTS, root / f"one{suffix}", encoder=ENCODER)
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
             kind, n_shards = layout.split()
             if kind == "hashed":
                 engine.build(DOCUMENTS, root / (layout + suffix), encoder=ENCODER, shards=int(n_shards))
-            elif not suffix:  # shards that are not filled by the hash cannot be changed
+            elif not suffix:  # shards that are not divided by the hash cannot be changed
                 build_contiguous(DOCUMENTS, root / layout, int(n_shards))
     for path in root.glob("* changed"):
         with opened(path, writable=True) as index:
@@ -94,7 +94,7 @@ def test_explanations_are_those_of_one_index(folder, mode):
 
 
 def test_merging_fused_hits_of_shards_is_not_the_same(folder):
-    """Scores fused within a shard are normalized over other candidates: the comparison above would find it."""
+    """Fused scores of a shard are normalized over its candidates, so that merging them gives other rankings."""
     parts = [opened(path) for path in sorted((folder / "contiguous 5").glob("shard-*"))]
     with opened(folder / "one") as one:
         whole = [columns(hits) for hits in one.search(QUERIES)]
@@ -132,7 +132,7 @@ def test_equal_scores_are_in_the_order_of_ids_however_many_shards_there_are(tmp_
 
 @pytest.fixture(scope="module")
 def alike(tmp_path_factory):
-    """Indexes of documents of which many have equal scores, added in no order of their ids, in several commits."""
+    """Build indexes with many equal scores, whose documents are added in random order in several commits."""
     root, generator = tmp_path_factory.mktemp("alike"), random.Random(7)
     documents = [
         {
@@ -154,7 +154,7 @@ def alike(tmp_path_factory):
 
 @pytest.mark.parametrize("candidates", [None, 12, 40])
 def test_candidates_with_equal_scores_are_cut_alike(alike, candidates):
-    """Fused scores depend on all candidates, so the documents that tie at a cut change the scores of others."""
+    """Fused scores depend on all candidates, so that documents tied at a cut affect the scores of others."""
     queries = ["w1", "w0 w2", "w3 w4 w1", "w5"]
     cases = [
         {"mode": mode, "fusion": fusion, "filter": only, "candidates": candidates, "offset": offset}
@@ -197,7 +197,7 @@ def test_a_filter_is_checked_against_the_values_of_all_shards(folder):
                 index.search("w1", filter={"number": "four"})
             with pytest.warns(UnknownFieldWarning, match="nearest fields are 'number'"):
                 index.search("w1", filter={"numbre": 4})
-            index.search("w2", filter={"numbre": 4})  # the second warning would be an error
+            index.search("w2", filter={"numbre": 4})  # a second warning would be an error
 
 
 def test_documents_are_found_by_their_ids(folder):
@@ -233,7 +233,7 @@ def test_many_threads_may_search_while_terms_are_learned(folder):
 
 
 class CountingReranker:
-    """Scores a text by how often the first word of the query is in it."""
+    """Scores a text by the frequency of the query's first word."""
 
     name = "count"
 

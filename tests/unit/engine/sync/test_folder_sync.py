@@ -1,4 +1,4 @@
-"""An index follows a folder: what is added, changed, removed, kept and reported."""
+"""`Engine.sync`: files that are added, changed, removed or unchanged, and the report."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from quarry.formats.errors import CommitFailed, InvalidDocument, InvalidSetting,
 from quarry.formats.manifest import Manifest
 
 ENCODER = WordEncoder(dim=16)
-OLD = 1_600_000_000_000_000_000  # nanoseconds; a time of modification that no test is near to
+OLD = 1_600_000_000_000_000_000  # nanoseconds; far from the modification times of the tests
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with three files."""
+    """Create a folder with three files."""
     for name in ("a.txt", "b.md", "sub/c.py"):
         write(tmp_path / "files" / name, f"Text of {name}.")
     return tmp_path / "files"
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[None, 3], ids=["one", "shards"])
 def index(folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """An index of the folder and of one document more, with and without shards."""
+    """Open an index of the folder and one more document, with and without shards."""
     engine.build(["Given by a caller."], tmp_path / "index", encoder=ENCODER, threads=1, shards=request.param)
     with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER, threads=1) as opened:
         opened.sync(folder)
@@ -218,7 +218,7 @@ def test_documents_that_came_from_elsewhere_are_not_replaced(folder: Path, index
 
 def test_documents_of_other_folders_stay(folder: Path, index: Engine, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    write(other / "a.txt", "Text of another a.")  # its path is that of a document of the first folder
+    write(other / "a.txt", "Text of another a.")  # a document of the first folder has the same path
     write(other / "x.txt", "Text of x.")
     write(tmp_path / "third" / "y.txt", "Text of y.")
     index.add(tmp_path / "third" / "y.txt")
@@ -249,7 +249,7 @@ def test_a_folder_that_was_moved_is_not_encoded_again(
     report = index.sync(moved)
     assert (report.added, report.changed, report.removed, report.failed) == ((), ("a.txt",), (), {})
     assert (report.n_unchanged, encoded) == (1, ["Text anew."])
-    assert texts(index) == expected(moved) | {"b.md": "Text of b.md."}  # was it deleted, or not moved?
+    assert texts(index) == expected(moved) | {"b.md": "Text of b.md."}  # it may have been deleted, or not moved
     assert index.sync(moved).n_unchanged == 2
     (moved / "sub" / "c.py").unlink()
     assert index.sync(moved).removed == ("sub/c.py",)

@@ -1,4 +1,4 @@
-"""The files that an index has stored, read from columns, against the metadata of every document."""
+"""The files of an index, read from columns, are compared with the metadata of every document."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHERS = [
 
 
 def expected_files(snapshot: Snapshot) -> dict[tuple[str, str], StoredFile]:
-    """Decompress every document."""
+    """Read the files from the metadata of every document."""
     found: dict[tuple[str, str], StoredFile] = {}
     for segment in snapshot.segments:
         for ordinal in range(segment.reader.n_docs):

@@ -1,4 +1,4 @@
-"""Files of checkpoints: what is read, and what is refused."""
+"""Reading of checkpoints, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints whose files lie, or are made to do harm: errors name file or folder, and nothing is left."""
+"""Damaged or malicious checkpoints are refused with an error that names the file, and no file is left."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ from quarry.exporters.export import export
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 TEXTS = ("a cat sat", "the dog")
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "checkpoint")
 
 
 def refused(checkpoint: Path, match: str, path: Path, kind: type[Exception] = CorruptFile) -> None:
@@ -103,7 +98,7 @@ def test_json_without_end_is_refused(checkpoint: Path, name: str) -> None:
 @pytest.mark.parametrize(("name", "limit"), [("config.json", 2**24), ("tokenizer.json", 2**27)])
 def test_json_beyond_measure_is_not_read(checkpoint: Path, name: str, limit: int) -> None:
     with (checkpoint / name).open("r+b") as file:
-        file.truncate(limit + 1)  # which takes no room on the disk
+        file.truncate(limit + 1)  # a sparse file
     refused(checkpoint, f"too large; expected at most {limit} bytes; found {limit + 1}", checkpoint / name)
 
 

@@ -1,4 +1,4 @@
-"""A traced graph is compared with the network it was traced from, here one that stands for torch."""
+"""A traced graph is compared with the network it was traced from, here a substitute for a torch module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def network(ids: Array, mask: Array) -> npt.NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def graph() -> ModelProto:
-    """The same in ONNX."""
+    """Return the same network as an ONNX graph."""
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["vectors"]),
         helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),

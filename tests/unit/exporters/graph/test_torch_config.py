@@ -1,4 +1,4 @@
-"""What transformers is not let to build: found in config.json, before the library reads it."""
+"""Networks that transformers must not build are refused by their config.json, before transformers reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of an export compared with those of the exact graph."""
+"""Vectors of an export are compared with those of the exact graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_parity_needs_a_text(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_an_export_that_is_too_far_from_fp32_fails(tmp_path: Path) -> None:
     weights = random_weights()
-    for layer in range(2):  # an activation that no one reads, but that eats the 8 bits of all others
+    for layer in range(2):  # an unused activation that dominates the scale of int8
         weights[f"encoder.layer.{layer}.intermediate.dense.bias"][0] = 1e4
         weights[f"encoder.layer.{layer}.output.dense.weight"] *= 5
         weights[f"encoder.layer.{layer}.output.dense.weight"][:, 0] = 0

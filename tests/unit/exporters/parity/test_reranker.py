@@ -1,4 +1,4 @@
-"""Scores of an export compared with those of the exact graph."""
+"""Scores of an export are compared with those of the exact graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIRS = [("cat", "the cat sat."), ("cat", "a dog"), ("abc?", "abc def ghi jkl mn
 
 def test_scores_that_are_too_far_from_fp32_fail(tmp_path: Path) -> None:
     weights = reranker_weights()
-    for layer in range(2):  # an activation that no one reads, but that eats the 8 bits of all others
+    for layer in range(2):  # an unused activation that dominates the scale of int8
         name = f"bert.encoder.layer.{layer}"
         weights[f"{name}.intermediate.dense.bias"][0] = 1e4
         weights[f"{name}.output.dense.weight"] *= 5
@@ -45,7 +45,7 @@ def test_reranker_parity_is_measured_as_documented(cross_encoder: Path, tmp_path
 
 
 class ListedScores:
-    """Scores the texts of `PAIRS` as listed."""
+    """Returns the listed scores of the texts of `PAIRS`."""
 
     name = "listed"
 

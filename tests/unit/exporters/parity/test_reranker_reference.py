@@ -1,4 +1,4 @@
-"""A reranker's bundle is checked by the scores that its export recorded."""
+"""A reranker's bundle is checked with the scores that its export recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts, questions and pairs for comparisons."""
+"""Sample texts, questions and pairs for comparisons."""
 
 from __future__ import annotations
 

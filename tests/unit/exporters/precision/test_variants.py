@@ -1,4 +1,4 @@
-"""Variants of one encoder: precisions, what they record, and that they stand in for each other."""
+"""Precisions of one encoder: what they record, and that they are interchangeable."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_an_index_of_one_variant_opens_with_the_others_only(
             expected = expected or found
             assert found == expected
     other = write_checkpoint(tmp_path / "checkpoint", weights=random_weights(1))
-    stranger = export(other, tmp_path / "stranger", "fp32").path
+    other_bundle = export(other, tmp_path / "other", "fp32").path
     far = replace(variants["int8"].settings, parity=ParityRecord(1, 0.5, 0.5, 0.5, 0.5))
     bundle = variants["int8"]
     far_off = write_bundle(tmp_path / "far", far, {name: bundle.path / name for name in bundle.files}).path
-    for path in (stranger, far_off):
+    for path in (other_bundle, far_off):
         with pytest.raises(EncoderMismatch):
             engine.Engine.open(tmp_path / "index", encoder=path)
 
@@ -99,7 +99,7 @@ def test_rerankers_have_variants_too(tmp_path: Path, precision: str) -> None:
 
 
 def test_vectors_do_not_depend_on_batch_mates_but_in_int8(variants: dict[str, EncoderBundle]) -> None:
-    """Which is why int8 graphs are run one text at a time."""
+    """Vectors depend on the other texts of a batch only in int8, whose graphs therefore run one text at a time."""
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 60, (6, 9))
     mates = np.concatenate([ids[:1], rng.integers(5, 60, (5, 9))])
@@ -236,7 +236,7 @@ def product_model(weights: np.ndarray, name: str = "product") -> onnx.ModelProto
 def test_quantized_products_are_near_the_exact_ones(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(shape[0])
     weights = rng.standard_normal(shape).astype(np.float32)
-    weights[:, 0] = 0  # a block without a largest number
+    weights[:, 0] = 0  # a block without a largest value
     x = rng.standard_normal((5, shape[0])).astype(np.float32)
     model = quantize_weights(product_model(weights), "head.")
     assert [node.op_type for node in model.graph.node] == ["MatMulNBits"]

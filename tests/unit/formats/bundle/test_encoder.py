@@ -1,4 +1,4 @@
-"""The bundle's manifest: what is written comes back, and nothing else is accepted."""
+"""The manifest of a bundle is read back as it was written, and every other content is refused."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_identity_depends_on_what_makes_vectors_and_on_nothing_else() -> None:
 
 
 def test_identity_is_computed_as_documented() -> None:
-    """Were this to change, indexes would no longer know their encoder."""
+    """The identity is computed in a fixed way, because indexes store it."""
     text = (
         r'{"document_prefix":"passage:\n","normalise":true,"pooling":"mean","projection":null,'
         rf'"query_prefix":"query: ","source":"{"0" * 64}","tokenizer":"{"1" * 64}","window":16}}'

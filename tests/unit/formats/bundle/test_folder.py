@@ -1,4 +1,4 @@
-"""The parts that all bundles have in common."""
+"""The parts that all kinds of bundles share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles whose files are what their manifest says, and whose graph or tokenizer fails: errors name it."""
+"""If the graph or tokenizer of a valid bundle fails, the error names it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Tokenizer = dict[str, Any]
 def graph(
     table: np.ndarray, kind: int = FLOAT, last: tuple[str, ...] = (), rank: int = 3, **constants: list[int]
 ) -> bytes:
-    """A graph that looks tokens up in a table, and pools their sum; ``last`` is one more node over all tokens."""
+    """Return a graph that looks up tokens in a table and sums them; ``last`` is one more node over all tokens."""
     tensors = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(np.array([1]), "one")]
     tensors += [numpy_helper.from_array(np.array(value), name) for name, value in constants.items()]
     looked_up = "looked_up" if last else "token_vectors"
@@ -136,7 +136,7 @@ def test_a_batch_that_cannot_be_run_names_the_graph(tmp_path: Path) -> None:
 
 
 def test_a_graph_is_read_in_the_format_that_was_looked_through(tmp_path: Path) -> None:
-    """ONNX Runtime has a format of its own, which it knows by four bytes unless it is told what it is given."""
+    """A graph that resembles ONNX Runtime's own format is loaded as ONNX, the format that was checked."""
     plain = graph(filled(1))
     producer = b"\x12\x08..ORTM.."
     both = producer + plain

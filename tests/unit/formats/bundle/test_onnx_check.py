@@ -1,4 +1,4 @@
-"""What a bundle's graph may not have is found before a runtime reads it."""
+"""Forbidden parts of a bundle's graph are found before a runtime reads it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_references_to_files_or_code_outside_the_graph(path, operator, domain):
         refused(path, model(nested(node, depth)), rf"the operator {operator} .*found {domain}\.{operator}")
 
 
-# Of ONNX Runtime's operators with texts or graphs among their attributes: activations, modes, kinds of padding.
+# Operators of ONNX Runtime whose attributes of texts or graphs are harmless: activations, modes, kinds of padding.
 HARMLESS = {
     *("AttnLSTM", "CDist", "CausalConvWithState", "ConvTransposeWithDynamicPads", "CropAndResize"),
     *("DynamicQuantizeLSTM", "DynamicSparseAttention", "FusedConv", "FusedGemm", "FusedMatMulActivation"),
@@ -121,7 +121,7 @@ HARMLESS = {
 
 
 def test_every_operator_that_could_name_something_was_looked_at(path):
-    """One that a later ONNX Runtime brings is to be looked at before it is let through."""
+    """Operators that a later ONNX Runtime adds are refused until they have been reviewed."""
     import_onnxruntime()
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
@@ -137,7 +137,7 @@ def test_every_operator_that_could_name_something_was_looked_at(path):
 
 
 def hidden(key, content):
-    """A field whose number a runtime takes for `key`, because it reads 32 bits of it."""
+    """Return a field whose number ONNX Runtime reads as `key`, because it reads only 32 bits."""
     key += 2**32
     digits = [key >> shift & 0x7F for shift in range(0, 35, 7)]
     return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1], len(content)]) + content

@@ -1,4 +1,4 @@
-"""The records of TensorRT engines: what is written comes back, and nothing in them is trusted."""
+"""The records of TensorRT engines are read back as written, and every value is checked."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_later_record_is_too_new(tmp_path):
         {"library": "tensorflow"},
         {"version": "11.4/../.."},
         {"target": "90"},
-        {"target": "sm89"},  # then the file has another's name
+        {"target": "sm89"},  # the file name has another target
         {"precision": "FP16"},
         {"identity": "0" * 31},
         {"model_sha256": 1},

@@ -1,4 +1,4 @@
-"""The calibration in a bundle: written, read, refused when damaged, added to an existing bundle."""
+"""The calibration in a bundle is written, read, refused if damaged, and added to an existing bundle."""
 
 from __future__ import annotations
 
@@ -113,5 +113,5 @@ def test_a_bundled_encoder_is_calibrated_for_every_mode(name):
     bundle.verify_files([RELEVANCE_NAME])
     models = read_relevance(bundle.path / RELEVANCE_NAME).models
     assert set(models) == {"hybrid", "dense", "lexical"}
-    for model in models.values():  # a better document is never less relevant
+    for model in models.values():  # a higher score never lowers the relevance
         assert all(weight > 0 for name, weight in model.weights.items() if name != "spread")

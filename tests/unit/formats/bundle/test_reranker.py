@@ -1,4 +1,4 @@
-"""The manifest of a reranker's bundle, where it differs from an encoder's."""
+"""The manifest of a reranker's bundle, as far as it differs from that of an encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings of any length in one section."""
+"""Byte strings of any length in one section."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_strings_are_returned_in_the_requested_order(directory):
     ("damaged", "touched"), [(0, {1}), (CHUNK_BYTES - 1, {2}), (CHUNK_BYTES, {4, 5}), (2 * CHUNK_BYTES + 2, {5})]
 )
 def test_only_chunks_that_a_string_lies_in_are_verified(directory, damaged, touched):
-    """A chunk is a mebibyte: strings that share one with the damage are refused with it."""
+    """Strings are refused exactly if a chunk (1 MiB) that they overlap is damaged."""
     chunk, strings = damaged // CHUNK_BYTES, opened(directory, damaged=damaged)
     for n, (low, high) in enumerate(pairwise(ENDS)):
         if low < high and low // CHUNK_BYTES <= chunk <= (high - 1) // CHUNK_BYTES:

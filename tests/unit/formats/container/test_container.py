@@ -1,4 +1,4 @@
-"""The container: what is written comes back, and everything else is refused."""
+"""Containers are read back as written, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def opened(directory, record=None):
 
 
 def refused(directory, blob, error=CorruptFile, match=None):
-    """Hold the file to being refused with one kind of error, and a short message that names it."""
+    """Check that the file is refused with this type of error and a short message that names it."""
     store(directory, blob)
     with pytest.raises(FormatError, match=match) as caught:
         opened(directory)
@@ -103,7 +103,7 @@ def test_sections_are_aligned_and_zeros_lie_between_them(directory):
 
 
 def test_the_bytes_are_those_of_the_specification(directory):
-    """A reader of its own, without a line of the package's."""
+    """The bytes of a container are decoded here without code of the package."""
     record = write_file(directory, {"big": BIG, "small": np.arange(6, dtype="<u4").reshape(2, 3)}, {"n": 300})
     blob = (directory.path / "sample.seg").read_bytes()
     magic, kind, major, minor, order, file_id, flags = struct.unpack_from("<9sBHHI16s12s", blob)

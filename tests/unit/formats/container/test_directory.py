@@ -1,4 +1,4 @@
-"""The folder of an index, on a real file system."""
+"""The folder of an index on a real file system."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_reading_back_does_not_disturb_writing(directory):
 
 @pytest.mark.parametrize("call", ["write", "lseek"])
 def test_bytes_moved_before_an_interrupt(directory, monkeypatch, call):
-    """A write whose bytes were not counted is made again, and an end that was lost is found."""
+    """A write that was interrupted before it was counted is repeated, and the end of the file is found again."""
     file = directory.create("a.tmp")
     file.write(b"0123456789")
 
@@ -196,7 +196,7 @@ def test_rename_moves_and_never_replaces(directory):
 
 
 def test_a_rename_that_is_done_and_reported_as_failed(directory, monkeypatch):
-    """As over a network whose answer is lost; one that was not done fails."""
+    """A rename that succeeds but reports an error, as over a network, counts as done; one that failed raises."""
     rename = os.rename
 
     def lose_the_answer(source, target):
@@ -225,7 +225,7 @@ def test_a_relative_path_keeps_its_meaning(directory, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.EIO, errno.ENOSPC])
 def test_a_failed_full_sync_is_not_replaced_by_a_partial_one(directory, monkeypatch, number):
-    """macOS: fsync is used only if the file system supports nothing better."""
+    """On macOS, fsync is used only if the file system does not support F_FULLFSYNC."""
     fcntl = pytest.importorskip("fcntl")
     synced = []
 

@@ -1,4 +1,4 @@
-"""Fields of maps that are read from files."""
+"""Reading fields of maps from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Msgpack as the files use it: one form out, a strict and bounded one in."""
+"""Msgpack as used in files: written in one canonical form, and read strictly within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections in the making."""
+"""Spools of sections that are being written."""
 
 from __future__ import annotations
 

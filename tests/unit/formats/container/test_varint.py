@@ -1,4 +1,4 @@
-"""LEB128, one number at a time and many at once."""
+"""LEB128 encoding of single numbers and of arrays."""
 
 from __future__ import annotations
 

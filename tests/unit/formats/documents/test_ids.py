@@ -1,4 +1,4 @@
-"""Ids to ordinals and back."""
+"""Lookups of ordinals by id and of ids by ordinal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def writer(directory):
 
 @pytest.fixture
 def colliding(monkeypatch):
-    """Make every hash one of three: no two ids with the same XXH3-64 are known."""
+    """Reduce hashes to three values, because no two ids with the same XXH3-64 are known."""
     monkeypatch.setattr(quarry.formats.documents.ids, "_hash", lambda encoded: len(encoded) % 3)
 
 

@@ -1,4 +1,4 @@
-"""Spans of text behind centroids."""
+"""Spans of the texts of centroids."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_bytes_that_are_no_spans(packed):
 
 
 def test_a_number_without_an_end_is_refused_at_once():
-    """Read to its end it would take hours: every byte would shift a number as long as all bytes before it."""
+    """A number without an end is refused at its tenth byte; decoding all of it would take hours."""
     with pytest.raises(CorruptFile):
         unpack_spans(b"\xff" * (16 << 20), PATH)
 

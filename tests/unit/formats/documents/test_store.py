@@ -1,4 +1,4 @@
-"""Texts and metadata, one frame a document."""
+"""Stored texts and metadata, one frame per document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stored(directory, documents):
 
 
 def by_hand(directory, frames, dictionary=b"", offsets=None):
-    """A store of the frames given."""
+    """Return a store of the given frames."""
     ends = np.cumsum([0] + [len(frame) for frame in frames])
     sections = {
         "documents": np.frombuffer(b"".join(frames), np.uint8),
@@ -179,7 +179,9 @@ def test_damaged_frames(directory, bad):
 
 @pytest.mark.parametrize("size", [1, 1 << 20, 64 << 20, (64 << 20) + 1, 1 << 40, (1 << 64) - 3])
 def test_a_frame_that_states_another_size(directory, size):
-    """The header of a frame: magic, descriptor (8 bytes of size, one segment), size; then a raw block."""
+    """A frame whose header has a wrong size is refused; the header is magic, descriptor, 8 bytes of size, a raw
+    block.
+    """
     body = msgpack.packb(["t", "x", {}, b""])
     block = (len(body) << 3 | 1).to_bytes(3, "little") + body
     head = bytes.fromhex("28b52ffd e0")
@@ -245,7 +247,7 @@ def test_a_dictionary_that_is_none(directory, dictionary):
 
 
 def test_memory_that_is_short_when_the_first_documents_are_compressed(directory, monkeypatch):
-    """What was appended by then is no part of what is written once there is memory."""
+    """Documents that were compressed before a MemoryError are not written twice."""
     writer, texts = DocStoreWriter(directory), [document(number) for number in range(5)]
     for each in texts:
         writer.add(each)

@@ -1,4 +1,4 @@
-"""Texts of several segments merged: copied if they are many, compressed again if they are few."""
+"""Merging the texts of several segments: frames are copied if they are many, and compressed again if few."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store_of(directory, write, n_documents, name="sample.seg"):
 
 @pytest.fixture
 def stores(directory):
-    """Makes a segment of documents."""
+    """Return a function that writes documents and returns their store."""
     n_made = 0
 
     def made(documents):
@@ -157,7 +157,7 @@ def test_many_merges_take_no_more_room_than_one_build(directory, stores):
             run_bytes=30_000,
         )
     assert everything(store) == live
-    assert n_bytes(store) < 1.15 * n_bytes(stores(live))  # so small, dictionaries are a large part
+    assert n_bytes(store) < 1.15 * n_bytes(stores(live))  # dictionaries are a large part of so small a file
 
 
 def test_an_invalid_dictionary_is_reported(directory, stores):
@@ -180,7 +180,7 @@ def test_an_invalid_dictionary_is_reported(directory, stores):
     ("file_share", "good_bytes", "is_copied"), [(0, 0, False), (0.9, 0, False), (1.1, 0, True), (1.1, 1, False)]
 )
 def test_good_dictionaries_are_kept_in_a_large_file(directory, stores, file_share, good_bytes, is_copied):
-    """Two of n bytes together may take a 128th of it."""
+    """Two dictionaries are kept if they take at most 1/128 of the file."""
     parts = [stores(texts(first, 300)) for first in (0, 5000)]
     longest = max(len(part.dictionary(0)) for part in parts)
     policy = CopyPolicy(good_dictionary_bytes=good_bytes * longest + 1)

@@ -1,4 +1,4 @@
-"""Columns of metadata: their bounds, what lies beyond them, and damage. What they hold is a test of properties."""
+"""Limits of metadata columns, documents beyond them, and damage; tests/property tests the values."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_no_metadata_no_bytes(directory):
 @pytest.mark.parametrize(
     ("values", "n_bytes"),
     [
-        ([1, 2, 3] * 100, 3 * 8 + 8 + 304),  # one byte a document
-        ([*range(300)], 300 * 8 + 8 + 600),  # two
+        ([1, 2, 3] * 100, 3 * 8 + 8 + 304),  # one byte per document
+        ([*range(300)], 300 * 8 + 8 + 600),  # two bytes
         ([1] * 50 + [None] * 250, 8 + 8 + 304),
     ],
 )
@@ -89,7 +89,7 @@ def test_paths_beyond_the_bounds(directory):
 
 
 def test_a_path_of_a_complete_segment_cannot_be_kept_beside_an_incomplete_one(directory):
-    """The other segment's documents beyond may have it: whose have it here are beyond from now on."""
+    """A path is dropped if the other segment may have it beyond its limit; its documents become incomplete."""
     incomplete = stored(directory, [{"a": 1}, {"b": 1}, {"c": 1}], "first.seg", max_paths=2)
     complete = stored(directory, [{"a": 1}, {"c": 1}, {}, {"c": 1}], "second.seg", max_paths=2)
     keeps = [None, np.array([True, True, True, False])]
@@ -133,7 +133,7 @@ def test_memory_stays_bounded(directory):
     writer.write(container)
     container.finish({})
     writer.close()
-    assert taken < 12 << 20  # the spool's 4 MiB, a run's 256 KiB, and what the interpreter takes for them
+    assert taken < 12 << 20  # 4 MiB of the spool, 256 KiB of a run, and overhead
     assert n_descriptors() == before
     assert sorted(directory.names()) == ["sample.seg"]
     reader = MetadataReader(ContainerReader(directory, "sample.seg", FileKind.SEGMENT), 8000)
@@ -144,7 +144,7 @@ DOCUMENTS = [{"n": number, "t": [f"text {number}", "all"]} for number in range(3
 
 
 def harmed(directory, change):
-    """A reader of sections that were changed; data and directory are given to `change` as they are."""
+    """Return a reader of changed sections; `change` gets the data and the unpacked directory."""
     container = written(directory, DOCUMENTS)
     data = container.section("metadata", np.uint8, (None,)).array().copy()
     contents = msgpack.unpackb(container.section("metadata_directory", np.uint8, (None,)).array().tobytes())
@@ -246,7 +246,7 @@ def test_a_section_alone(directory):
 
 
 def test_any_byte_changed_is_an_error_or_an_answer(directory):
-    """Never anything else: no access out of bounds, no error of another kind."""
+    """A changed byte leads to a FormatError or an answer, never to another error."""
     generator, refused = np.random.default_rng(0), 0
     for _ in range(80):
         place, value = int(generator.integers(1 << 30)), int(generator.integers(256))

@@ -1,4 +1,4 @@
-"""Terms and postings: what is written comes back, and what is damaged is refused."""
+"""Terms and postings are read back as written, and damage is refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stored(directory, documents, name="sample.seg"):
 
 
 def counted(documents):
-    """The postings of every term, by hand."""
+    """Count the postings of every term in plain Python."""
     found = {}
     for doc, terms in enumerate(documents):
         for term in terms:
@@ -65,7 +65,7 @@ def read_all(reader):
 
 
 def varied(n_documents, seed=0, n_terms=3000):
-    """Documents whose terms follow Zipf's law, some of them empty, with terms that are odd."""
+    """Return documents whose terms follow Zipf's law; some are empty, and some terms are unusual."""
     generator = np.random.default_rng(seed)
     vocabulary = [f"term{number}" for number in range(n_terms)] + [
         "é",
@@ -84,7 +84,7 @@ def varied(n_documents, seed=0, n_terms=3000):
 
 
 def arrays(container):
-    """Copies of all sections."""
+    """Return copies of all sections."""
     return {name: container.section(name, dtype, (None,)).array().copy() for name, dtype in SECTIONS.items()}
 
 
@@ -121,7 +121,7 @@ def test_documents_without_terms(directory, n_documents):
 
 
 def test_terms_with_a_common_prefix_are_distinguished(directory):
-    """Blocks whose first terms share the bytes that are looked at first."""
+    """Terms are found in blocks whose first terms have the same 8-byte key."""
     terms = ["prefix" + "x" * n for n in range(100)] + [f"prefixes{n}" for n in range(500)]
     reader, _ = stored(directory, [[term] for term in terms])
     for doc, term in enumerate(terms):
@@ -153,7 +153,7 @@ def test_runs_give_the_same_bytes(directory, memory_bytes):
 
 
 def test_memory_is_bounded(directory):
-    """Thirty thousand documents of ten terms, one of them new: far less than their terms and postings take."""
+    """Writing 30,000 documents of ten terms, each with a new one, takes far less memory than their postings."""
     limits = WriterLimits(
         section_bytes=1 << 16, posting_bytes=1 << 20, page_postings=1 << 10, batch_postings=1 << 13
     )
@@ -224,8 +224,8 @@ def test_merging_is_like_writing_anew(directory, keep):
         for document, stays in zip(part, np.ones(len(part)) if mask is None else mask, strict=True)
         if stays
     ]
-    _, anew = stored(directory, kept, "anew.seg")
-    assert merged.record.digest == anew.record.digest
+    _, rebuilt = stored(directory, kept, "rebuilt.seg")
+    assert merged.record.digest == rebuilt.record.digest
 
 
 def test_a_damaged_segment_is_not_merged(directory):
@@ -240,7 +240,7 @@ def test_a_damaged_segment_is_not_merged(directory):
 
 
 def slow_record(n_docs, docs, frequencies):
-    """A record bit by bit, as its description says."""
+    """Encode a record bit by bit, as its description says."""
     width = 0
     while n_docs >= len(docs) << (width + 1):
         width += 1
@@ -277,7 +277,9 @@ def test_a_record_of_the_largest_segment():
 
 
 def test_records_longer_than_a_chunk():
-    """More postings than are decoded at a time, sparse and dense, with large frequencies."""
+    """Records with more postings than are decoded at a time, sparse and dense, are read back with large
+    frequencies.
+    """
     for n_docs in (70_000, 3_000_000):
         docs = np.arange(0, n_docs, n_docs // 69_999)[:69_999].astype(np.uint32)
         frequencies = np.ones(len(docs), np.uint32)
@@ -311,12 +313,12 @@ def test_ordinals_that_do_not_ascend_or_lie_outside(n):
 
 
 def far_record(n):
-    """Its last document is far outside: so many zeros that its ordinal would not fit into 32 bits."""
+    """Return a record whose last document has so many zeros that its ordinal exceeds 32 bits."""
     return slow_record(25 * n, [*range(n - 1), 1 << 20], [1] * n)
 
 
 def test_ordinals_that_would_be_right_but_for_a_bit_too_many():
-    """Each is 2^32 too large."""
+    """Ordinals that are too large by 2^32 are refused instead of truncated."""
     docs = list(range(0, 1 << 31, 1 << 26))
     fine = slow_record(1 << 31, docs, [1] * 32)
     assert decode(np.frombuffer(fine, np.uint8), 32, 1 << 31).docs.tolist() == docs
@@ -333,7 +335,7 @@ def test_a_record_too_long_for_its_places():
 
 @pytest.fixture
 def sections(directory):
-    """The sections of some documents, to be damaged."""
+    """Return the sections of some documents, to be damaged."""
     _, container = stored(directory, varied(60, n_terms=300), "good.seg")
     return arrays(container)
 
@@ -345,7 +347,7 @@ def opened(directory, sections, n_documents=60):
 
 
 def exercise(reader):
-    """Everything that reads: refusing is fine, anything else that fails is not."""
+    """Read in every way; only errors other than FormatError are raised."""
     for ask in (
         lambda: list(iterate_postings(reader)),
         lambda: [reader.postings(f"term{n}") for n in range(0, 300, 30)],
@@ -379,7 +381,7 @@ def test_a_missing_section(directory, sections):
 
 
 def test_terms_that_do_not_ascend_from_block_to_block(directory):
-    """Two blocks of as many bytes, each with records of one byte, change places."""
+    """Two swapped blocks of equal size are refused when all terms are read."""
     _, container = stored(directory, [[f"{number:02x}"] for number in range(32)], "good.seg")
     sections = arrays(container)
     blocks = sections["terms"].reshape(2, -1)
@@ -394,7 +396,7 @@ RECORD = slow_record(3, [1], [2])
 
 
 def by_hand(directory, block, n_docs=3, records=RECORD):
-    """One block of terms."""
+    """Return a reader of one block of terms."""
     sections = {
         "terms": np.frombuffer(block, np.uint8),
         "term_offsets": np.array([0, len(block)], np.uint64),
@@ -424,11 +426,11 @@ def test_a_block_made_by_hand_is_read(directory):
         b"\0\2ab\1" + b"\x80" * 9 + b"\1",
         b"\0\2ab\1\2",  # more bytes of postings than there are
         b"\0\2ab\0\1",  # no documents
-        b"\0\2ab\4\1",  # more than there are
-        b"\1\2ab\1\1",  # shares a byte with nothing
+        b"\0\2ab\4\1",  # more documents than there are
+        b"\1\2ab\1\1",  # shares a byte, but is the first
         b"\0\0\1\1",  # an empty term
-        b"\0\2ab\1\1\2\0\1\0",  # the same again
-        b"\0\2ab\1\1\0\1a\1\0",  # descends
+        b"\0\2ab\1\1\2\0\1\0",  # the same term twice
+        b"\0\2ab\1\1\0\1a\1\0",  # descending terms
         b"\0\2ab\1\1\0",
     ],
 )

@@ -1,4 +1,4 @@
-"""The vectors of a segment's documents."""
+"""The stored vectors of a segment's documents."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_vectors_too_long_to_store_are_refused_and_leave_nothing(directory, kind
         [0, 1, 2, 6, 5],
         [0, 0, 0, 0, 5],
         [0, 1, (1 << 64) - 1, 4, 5],
-        [0, 1, 1 << 63, (1 << 64) - 5, 5],  # as signed numbers the differences wrap around to positive ones
+        [0, 1, 1 << 63, (1 << 64) - 5, 5],  # as signed numbers, the differences are positive
     ],
 )
 def test_offsets_ascend_to_the_number_of_rows(directory, offsets):

@@ -16,7 +16,7 @@ NAME = f"{bytes(range(16)).hex()}.hnsw"
 
 
 def a_graph(levels=None):
-    """Rows on one to three levels, each linked to rows that are on the level too."""
+    """Return a graph on one to three levels, whose links lead to rows on the same level."""
     generator = np.random.default_rng(0)
     levels = np.array([1] * 40 + [2] * 15 + [3] * 5, np.uint8) if levels is None else levels
     neighbors = []
@@ -34,7 +34,7 @@ def directory(tmp_path):
 
 
 def place_of(graph, row, level, place=0):
-    """Where in `neighbors` a place of a row on a level is."""
+    """Return the index in `neighbors` of a link of a row on a level."""
     return graph.offsets[row] + (level and (level + 1) * M) + place
 
 
@@ -89,7 +89,7 @@ def test_the_graph_of_another_segment(directory, other):
 
 
 def forged(directory, **changes):
-    """A graph's file with right checksums, and something else in it."""
+    """Write a graph's file with correct checksums and changed contents."""
     graph = a_graph()
     fields = {"segment_id": SEGMENT.file_id, "segment_digest": SEGMENT.digest, "M": M, "entry_point": 55}
     sections = {"levels": graph.levels, "neighbors": graph.neighbors}
@@ -146,7 +146,7 @@ def test_a_torn_file(directory):
 
 
 def test_any_flipped_bit_is_found(directory):
-    """The whole file is read at once, so nothing is found late; only zeros between sections are nobody's."""
+    """Every flipped bit is found when the file is read, except in the padding between sections."""
     write_graph(directory, SEGMENT, a_graph())
     path = directory.path / NAME
     blob, truth, n_silent = path.read_bytes(), a_graph(), 0
@@ -164,7 +164,7 @@ def test_any_flipped_bit_is_found(directory):
 
 
 def test_a_reader_that_follows_the_specification(directory):
-    """Section 13 of formats/SPEC.md: the neighbours of a row on a level."""
+    """The neighbors of a row on a level are where section 13 of formats/SPEC.md says."""
     graph = a_graph()
     write_graph(directory, SEGMENT, graph)
     container = ContainerReader(directory, NAME, FileKind.HNSW_GRAPH)

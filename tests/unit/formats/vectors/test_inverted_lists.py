@@ -1,4 +1,4 @@
-"""Inverted lists: rows and codes put in list order."""
+"""Inverted lists: rows and codes in the order of lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantizer files, named by what is in them."""
+"""Quantizer files, which are named by a hash of their content."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_same_quantizer_is_written_once(directory):
 
 
 def test_two_at_once(directory, monkeypatch):
-    """One of them fails: what the other has written stays, for an index may name it already."""
+    """If one of two simultaneous writes fails, the file of the other stays, because an index may refer to it."""
     made, real, written = quantizer(), OutputFile.sync, []
 
     def overtaken(_):
@@ -137,7 +137,7 @@ FIT = {"n_rows": 9, "coarse_error": 0.5, "code_error": 0.0, "imbalance": 1.0}
 
 
 def by_hand(directory: Directory, changes=(), sections=(), features=0) -> FileRecord:
-    """A file with other fields or sections, under its right name: what a hostile writer could make."""
+    """Write a file with other fields or sections under its correct name, as a hostile writer could."""
     made = quantizer(dim=8, n_sub=4, input_dim=8)
     fields = {"metric": "inner_product", "by_residual": False, "nlist": 4, "dim": 8, "input_dim": 8, "M": 4}
     fields |= {"nbits": 4, "fit": FIT} | dict(changes)
@@ -253,7 +253,7 @@ def test_what_was_measured_later_is_no_part_of_the_name(directory):
 
 @pytest.mark.parametrize("known", [0, 1], ids=["before 1.0", "1.0"])
 def test_what_an_older_reader_sees(directory, monkeypatch, known):
-    """It does not know the features, passes their fields over, and finds the rest as it was."""
+    """A reader that does not know the optional features ignores their fields and reads the rest."""
     made = quantizer(measured=True)
     record = write_quantizer(directory, made)
     monkeypatch.setattr("quarry.formats.container.reader.KNOWN_OPTIONAL_FEATURES", known)

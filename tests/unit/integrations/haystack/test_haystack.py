@@ -1,4 +1,4 @@
-"""The document store and the retriever of Haystack: Haystack's own suites, and what these leave out."""
+"""The document store and the retriever of Haystack, tested with Haystack's own suites and further cases."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from quarry.integrations.haystack import (
     QuarryRetriever,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")  # values that nothing has
+pytestmark = pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")
 
 
 def assert_documents_are_equal(received, expected):
-    """Compare documents in any order; embeddings are not stored."""
+    """Compare documents in any order, without embeddings, which are not stored."""
 
     def content(documents):
         return sorted((replace(each, embedding=None, score=None) for each in documents), key=lambda each: each.id)
@@ -63,7 +63,7 @@ class TestStore(
     suites.GetMetadataFieldMinMaxTest,
     suites.GetMetadataFieldUniqueValuesTest,
 ):
-    # `delete_all_documents` has no argument that would recreate the index: these two would be skipped
+    # `delete_all_documents` has no argument that recreates the index, so these two tests would be skipped
     test_delete_all_documents_with_recreate_index = None
     test_delete_all_documents_without_recreate_index = None
 
@@ -74,7 +74,7 @@ class TestStore(
         store.close()
 
     def test_write_documents(self, document_store):
-        """Without a policy a document with a known id is refused, and nothing of the call is written."""
+        """Without a policy, a document with a known id is refused, and no document of the call is written."""
         assert document_store.write_documents([Document(content="one")]) == 1
         with pytest.raises(DuplicateDocumentError):
             document_store.write_documents([Document(content="two"), Document(content="one")])
@@ -177,7 +177,7 @@ VECTORS = dict(zip(TEXTS, np.random.default_rng(5).standard_normal((3, 6)).tolis
 
 @component
 class TableEmbedder:
-    """Looks up the embedding of a document's id."""
+    """Returns the embedding of a document's id."""
 
     @component.output_types(embedding=list[float])
     def run(self, text: str):
@@ -196,7 +196,7 @@ def embedded(tmp_path):
 
 
 class TestEmbeddings:
-    """A store of documents that come with embeddings."""
+    """Documents with given embeddings."""
 
     def test_scores_are_cosines(self, embedded):
         query = np.random.default_rng(6).standard_normal(6)
@@ -317,7 +317,7 @@ NESTED = {
 
 @pytest.fixture(scope="module")
 def nested(tmp_path_factory):
-    """A store of documents with nested metadata, which no test changes."""
+    """Create a store of documents with nested metadata, for reading only."""
     store = QuarryDocumentStore(tmp_path_factory.mktemp("nested") / "index", embedding_dim=2)
     store.write_documents([Document(id=name, meta=meta, embedding=[1.0, 2.0]) for name, meta in NESTED.items()])
     yield store
@@ -379,7 +379,7 @@ class TestNestedMetadata:
 
 
 class TestWrongArguments:
-    """Each is an error of Haystack or Quarry that says what is wrong, and changes nothing."""
+    """Wrong arguments raise errors of Haystack or Quarry that say what is wrong, and change nothing."""
 
     @pytest.mark.parametrize("wrong", [5, "field", ["x"], [None], ..., True, {"field": "n"}], ids=repr)
     def test_filters(self, nested, wrong):
@@ -455,7 +455,7 @@ class TestWrongArguments:
         [{"k": 3}, {"mode": "dense"}, {"queries": "x"}, {"filter": {"n": 1}}, {"what": 1}, {5: 1}, "k", [1]],
     )
     def test_options(self, nested, options):
-        """What the retriever sets itself is no option; a filter of Quarry is one, without filters of Haystack."""
+        """Parameters that the retriever sets are no options; `filter` is one if no Haystack filters are given."""
         with pytest.raises(InvalidSetting):
             QuarryBM25Retriever(nested, options=options, filters=field("n", "==", 1)).run("x")
         if options == {"filter": {"n": 1}}:

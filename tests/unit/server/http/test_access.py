@@ -1,4 +1,4 @@
-"""Keys and hosts: who may do what."""
+"""Keys and hosts, and the permissions they give."""
 
 from __future__ import annotations
 

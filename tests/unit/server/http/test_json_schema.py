@@ -1,4 +1,4 @@
-"""JSON is read strictly, and a value that does not fit is named with its path."""
+"""JSON is parsed strictly, and errors name the path of an invalid value."""
 
 from __future__ import annotations
 

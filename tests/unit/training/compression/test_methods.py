@@ -62,7 +62,7 @@ RANKING = RankingSettings(scale=SCALE, normalize=False, distillation=(Distillati
 
 
 def slow_ranking(queries: Floats, decoded: Floats, step: StepTargets) -> float:
-    """Eq. 6 with the largest score of a document's rows, and the divergence from the teacher."""
+    """Compute eq. 6 with the largest score of a document's rows, and the divergence from the teacher."""
     bounds = np.cumsum([0, *COUNTS])
     total = 0.0
     for row, query in enumerate(queries):
@@ -82,7 +82,7 @@ def decoded_rows(codes: npt.NDArray[np.int64], book: Floats) -> Floats:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_loss_and_gradients_are_the_papers(rng: np.random.Generator, method: str) -> None:
-    """The gradient that reaches coded rows is checked by finite differences; Eq. 9 and 10 say where it goes on."""
+    """Gradients of coded rows are compared with finite differences; eq. 9 and 10 say how they are propagated."""
     quantizer, step = made_quantizer(rng), made_step(rng)
     objective = METHODS[method](SingleVector(RANKING), quantizer)
     queries, values = (torch.from_numpy(rng.standard_normal((n, DIM))).requires_grad_() for n in (3, 6))
@@ -146,7 +146,7 @@ def test_scores_are_of_nearest_codewords_with_and_without_the_constraint(
 
 
 def made_jpq(rng: np.random.Generator, n_negatives: int) -> tuple[Jpq, npt.NDArray[np.int64], list[int]]:
-    """JPQ on ten documents of one to three rows."""
+    """Return JPQ on ten documents of one to three rows."""
     counts = rng.integers(1, 4, 10).tolist()
     codes = rng.integers(0, N_WORDS, (sum(counts), N_SUB))
     stored = StoredCodes(

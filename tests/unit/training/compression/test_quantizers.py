@@ -30,7 +30,7 @@ def rng() -> np.random.Generator:
 
 
 def correlated(rng: np.random.Generator, n: int, dim: int) -> npt.NDArray[np.float32]:
-    """Vectors with few long axes, that lie across sub-vectors."""
+    """Return vectors with few axes of high variance, each across several sub-vectors."""
     lengths = 1 / np.arange(1, dim + 1)
     axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     return (rng.standard_normal((n, dim)) * lengths @ axes.T).astype(np.float32)
@@ -79,7 +79,7 @@ def test_codes_are_the_engines(rng: np.random.Generator, n_words: int) -> None:
     lists, codes = VectorCoder(arrays, 1).code(values)
     rotated = trained.rotate(torch.from_numpy(values))
     found = trained.nearest(rotated)
-    assert (found.numpy() == unpack_codes(codes, arrays.nbits)).mean() > 0.999  # but for ties within rounding
+    assert (found.numpy() == unpack_codes(codes, arrays.nbits)).mean() > 0.999  # except for ties within rounding
     np.testing.assert_allclose(
         decode_vectors(arrays, lists, codes), trained.decode(found).numpy(), atol=0.2 if n_words == 256 else 0
     )
@@ -89,7 +89,7 @@ def test_codes_are_the_engines(rng: np.random.Generator, n_words: int) -> None:
 
 
 def slow_plan(costs: Floats, epsilon: float, n_iterations: int) -> Floats:
-    """Sinkhorn's algorithm in logarithms: potentials of codewords, then of vectors."""
+    """Compute Sinkhorn's algorithm in logarithms: potentials of codewords, then of vectors."""
     n, k = costs.shape
     scaled = -costs / epsilon
     of_vectors, of_words = np.zeros(n) - np.log(n), np.zeros(k)
@@ -105,7 +105,7 @@ def test_the_transport_plan_equals_the_reference(rng: np.random.Generator, epsil
     found = transport_plan(torch.from_numpy(costs), epsilon, 40).numpy()
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found.sum(2), 1 / 24, rtol=1e-9)
-    if spread == 1 and epsilon >= 0.05:  # beyond, the start from reduced costs is another one
+    if spread == 1 and epsilon >= 0.05:  # otherwise the start from reduced costs differs
         expected = [slow_plan(each, epsilon, 2000) for each in costs]
         converged = transport_plan(torch.from_numpy(costs), epsilon, 2000).numpy()
         np.testing.assert_allclose(converged, expected, rtol=1e-6, atol=1e-12)
@@ -123,7 +123,7 @@ def test_the_plan_has_nearly_the_least_cost_of_all_balanced_assignments(rng: np.
 
 def test_constrained_codes_use_all_codewords_when_nearest_ones_do_not(rng: np.random.Generator) -> None:
     book = torch.from_numpy(rng.standard_normal((2, 8, 3)) + 3 * np.arange(8)[:, None])
-    vectors = torch.from_numpy(rng.standard_normal((400, 6)))  # about the first codewords
+    vectors = torch.from_numpy(rng.standard_normal((400, 6)))  # near the first codewords
     distances = squared_distances(vectors, book)
     nearest = ProductQuantizer(None, book, book).nearest(vectors)
     codes = assign_balanced_codes(distances, 0.003, 200)
@@ -134,7 +134,7 @@ def test_constrained_codes_use_all_codewords_when_nearest_ones_do_not(rng: np.ra
         assert counts.min() >= 40
         assert counts.max() <= 60
     scaled = assign_balanced_codes(1e6 * distances, 0.003, 200)
-    assert torch.equal(scaled, codes)  # it depends on the range of distances alone
+    assert torch.equal(scaled, codes)  # only relative distances matter
     same = assign_balanced_codes(torch.zeros(2, 4, 3), 0.003, 10)
     assert same.shape == (4, 2)
 

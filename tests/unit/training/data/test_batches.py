@@ -78,7 +78,7 @@ def test_hard_negatives_come_along_and_relevant_documents_never(tmp_path: Path) 
             writing.example(f"query {each}", [numbers[each]], [numbers[4 + each]], "here")
         store = writing.finish({})
     drawn = source(store, batch_size=2, group_size=1, n_negatives=2)
-    # Mined: 3 is the relevant document of the last query, -1 stands for none.
+    # Mined: 3 is the relevant document of the last query, and -1 means none.
     drawn.use_negatives(np.array([[3, -1], [3, -1], [3, -1], [3, -1]]))
     for number in range(2):
         batch = drawn.batch(number)

@@ -15,7 +15,7 @@ OBJECTS = ("house", "tree", "river", "stone", "cloud")
 
 @pytest.fixture
 def store(tmp_path: Path) -> ExampleStore:
-    """Twenty documents of two words, five of a color; the query of each is its own two words."""
+    """Write twenty documents of two words, five of each color, each with its words as the query."""
     with ExampleWriter(tmp_path / "store", Refusal.of_nothing()) as writer:
         for subject in SUBJECTS:
             for thing in OBJECTS:
@@ -61,7 +61,7 @@ def test_hits_that_score_nearly_as_the_relevant_document_are_left_out(tmp_path: 
         store = writer.finish({})
     everything = mine_negatives(store, WordEncoder(), NegativeSettings(depth=4, count=4, margin=1.0), seed=0)
     filtered = mine_negatives(store, WordEncoder(), NegativeSettings(depth=4, count=4, margin=0.95), seed=0)
-    # The same words in another order are as near as the relevant document itself: no negative.
+    # The same words in another order score like the relevant document, so they are no negative.
     assert numbers[1] not in filtered[0]
     assert numbers[2] in filtered[0]
     assert (everything >= 0).sum() >= (filtered >= 0).sum()

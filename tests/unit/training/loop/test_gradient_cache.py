@@ -67,7 +67,7 @@ def test_gradients_of_chunks_are_those_of_the_whole_batch(tmp_path: Path, make, 
 
 
 def test_both_passes_of_a_chunk_draw_the_same_dropout(tmp_path: Path) -> None:
-    """Otherwise the gradient of the cached loss is no finite difference of it."""
+    """Otherwise the gradients of the cached loss would differ from finite differences."""
     folder = tiny_encoder(tmp_path / "checkpoint")
     objective = Passages(RankingSettings(scale=2.0), (5,))
     network = load_network(folder, dropout=0.3)
@@ -93,7 +93,7 @@ def test_both_passes_of_a_chunk_draw_the_same_dropout(tmp_path: Path) -> None:
 
 
 class FixedDocuments:
-    """An objective whose documents have fixed vectors, as those with stored codes, and a parameter of its own."""
+    """An objective of documents with fixed vectors, like stored codes, and a parameter of its own."""
 
     encodes_documents = False
 
@@ -120,7 +120,7 @@ class FixedDocuments:
         return {"table": (self.table, 10.0)}
 
     def use(self) -> object:
-        raise AssertionError("not asked for")
+        raise AssertionError("documents are not encoded")
 
 
 def test_an_objective_with_fixed_documents_trains_queries_and_its_own_parameters(tmp_path: Path) -> None:

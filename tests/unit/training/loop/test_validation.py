@@ -50,7 +50,7 @@ def test_validation_is_a_search_of_an_index_of_the_same_vectors(store: ExampleSt
         answers = opened.search(list(data.queries.values()), 10, mode="dense")
     run = {name: {hit.id: hit.score for hit in hits} for name, hits in zip(data.queries, answers, strict=True)}
     assert 0.2 < found < 1
-    assert found == pytest.approx(ndcg_10(data.qrels, run), abs=0.02)  # float16 turns a few near ties round
+    assert found == pytest.approx(ndcg_10(data.qrels, run), abs=0.02)  # float16 swaps a few near ties
 
 
 def test_validation_takes_the_first_documents_and_queries_on_them(store: ExampleStore) -> None:

@@ -1,4 +1,4 @@
-"""Networks under training: what is loaded, frozen and written."""
+"""Networks in training: loading, freezing and writing."""
 
 from __future__ import annotations
 

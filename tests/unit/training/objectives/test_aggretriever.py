@@ -39,7 +39,7 @@ RANKING = RankingSettings(normalize=False, scale=1.0)
 
 
 def predicting_encoder(folder: Path) -> Path:
-    """A checkpoint with a masked-language-model head, whose words are those that the network reads."""
+    """Write a checkpoint with a masked-language-model head over the vocabulary of the network."""
     rng = np.random.default_rng(8)
     name = "cls.predictions"
     head = {
@@ -81,7 +81,7 @@ def made(network: EncoderNetwork, ranking: RankingSettings = RANKING, *, signed:
 def slow_vector(
     states: Floats, ids: list[int], layers: dict[str, Floats], logits: Floats | None, signed: bool
 ) -> Floats:
-    """Eq. 4 to 9, word after word, of the tokens of one text with [CLS] and [SEP]."""
+    """Compute eq. 4 to 9 word by word, for the tokens of one text with [CLS] and [SEP]."""
     weights = np.maximum(states @ layers["terms.weight"][0] + layers["terms.bias"], 0)
     words = np.zeros(len(WORDS))
     for place in range(1, len(ids)):
@@ -150,7 +150,7 @@ def test_an_exported_checkpoint_gives_the_vectors_that_were_trained(
 
 
 def invented_batch(lengths: list[int], longest: int) -> TokenBatch:
-    """Texts of invented words between two special tokens."""
+    """Return texts of random words between two special tokens."""
     rng = np.random.default_rng(2)
     ids = torch.zeros((len(lengths), longest), dtype=torch.long)
     mask = torch.zeros_like(ids)
@@ -212,7 +212,7 @@ def test_the_predicting_head_is_trained_frozen_and_kept(tmp_path: Path) -> None:
     network = load_network(folder, mlm=True)
     names = [name for name, _ in network.trained_parameters()]
     assert "cls.predictions.transform.dense.weight" in names
-    assert "cls.predictions.decoder.weight" not in names  # the words of the embeddings, once
+    assert "cls.predictions.decoder.weight" not in names  # shared with the word embeddings
     frozen = load_network(folder, mlm=True, frozen=("embeddings.",))
     assert not any("word" in name or "decoder.weight" in name for name, _ in frozen.trained_parameters())
     weights = network.weights()

@@ -108,7 +108,7 @@ def test_an_exported_checkpoint_gives_the_vectors_that_were_trained(
 
 
 def invented_batch(lengths: list[int]) -> TokenBatch:
-    """Texts of one-letter words with a special token on either side."""
+    """Return texts of one-letter words between two special tokens."""
     texts = []
     for length in lengths:
         places = np.arange(length, dtype=np.int64) * 2

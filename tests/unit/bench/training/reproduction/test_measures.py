@@ -1,4 +1,4 @@
-"""What the reproductions measure with: ranks, bootstrap, joined documents, BM25."""
+"""Tools of the reproductions: ranks, bootstrap, joined documents, BM25."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_difference_is_sure_when_most_queries_agree() -> None:
     assert better.mean == pytest.approx(0.05 + noise.mean())
     assert 0 < better.low < better.mean < better.high
     assert same.low < 0 < same.high
-    # The interval is that of the normal approximation, here.
+    # The interval is compared with the normal approximation.
     half = 1.96 * noise.std() / 20
     assert better.low == pytest.approx(better.mean - half, abs=0.15 * half)
     assert better.high == pytest.approx(better.mean + half, abs=0.15 * half)

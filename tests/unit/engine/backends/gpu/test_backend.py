@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    """An index with inverted lists and centroids, and its documents' vectors."""
+    """Build an index with inverted lists and centroids; return it with its documents' vectors."""
     path = tmp_path_factory.mktemp("gpu") / "index"
     generator = np.random.default_rng(10)
     vectors = generator.standard_normal((800, 3, 32)).astype(np.float32)
@@ -49,7 +49,7 @@ def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
             backend = opened._view.get().searcher.backends[0]
         assert [each[0].id for each in hits] == [str(number) for number in range(50)]
         assert (backend._lists is None) == whole
-        assert (backend._final is not None) == whole  # of centroids that stay on the host, stage 2 does too
+        assert (backend._final is not None) == whole  # if centroids stay on the host, so does stage 2
         assert backend.device_bytes > 0
         assert limit is None or backend.device_bytes < limit - (1 << 20)
 
@@ -100,7 +100,7 @@ def test_devices_that_are_none(index, name):
 
 
 def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
-    """If it is requested by name an error is raised; "auto" continues without it."""
+    """A backend that runs out of device memory raises InvalidSetting if it is selected by name."""
 
     def full(*_):
         raise torch.OutOfMemoryError("out of memory")
@@ -116,7 +116,7 @@ def test_a_device_that_is_fuller_than_thought(index, monkeypatch):
 
 
 def test_what_triton_raises_is_a_failure_of_the_device(index, monkeypatch):
-    """A variant of a kernel is compiled when it is first needed, long after the kernels were looked at."""
+    """A TritonError at any call is reported as BackendUnavailable, as kernels are compiled when first used."""
 
     class TritonError(Exception):
         pass

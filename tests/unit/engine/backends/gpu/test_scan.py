@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 @pytest.mark.parametrize("dim", [1, 24, 384])
 def test_sums_of_digits_are_the_same_query(dim):
-    """Queries for int8 rows are rounded on the device as the CPU rounds them."""
+    """Queries for int8 rows are rounded on the device as on the CPU."""
     from quarry.engine.backends.gpu.queries import ExactQueries
 
     generator = np.random.default_rng(dim)

@@ -1,4 +1,4 @@
-"""Files of every kind become documents whose passages have places; hostile ones are refused in time."""
+"""Files of every kind become documents with the places of passages; hostile files are refused in time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def one(folder: Path, name: str, content: bytes | str) -> Document:
 
 
 def place(document: Document, words: str) -> str:
-    """Where these words of a document stand."""
+    """Return the place of these words in a document."""
     start = document.full_text.index(words)
     found = find_place(document.text, document.title, document.metadata, ((start, start + len(words)),))
     return str(found)
@@ -69,7 +69,7 @@ def test_text_is_kept_and_its_lines_are_counted(tmp_path: Path) -> None:
         ("\ufeffnaïve".encode(), "naïve"),
         ("naïve".encode("utf-16"), "naïve"),
         ("naïve".encode("utf-32"), "naïve"),
-        ("naïve".encode("utf-16-be"), None),  # without a mark it has zero bytes
+        ("naïve".encode("utf-16-be"), None),  # UTF-16 without a byte order mark has zero bytes
         ("naïve “x” €".encode("cp1252"), "naïve “x” €"),
         (b"a\x81b\xff", "a\ufffdbÿ"),  # Windows-1252 has no character 81
         (b"\xff\xfea\x00\x00\xd8", "a\ufffd"),  # half a surrogate pair
@@ -261,7 +261,9 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
     ],
 )
 def test_broken_pages_take_linear_time(piece: str) -> None:
-    """Half a million characters of what takes other parsers minutes; the time limit of tests is the bound."""
+    """Half a million characters of broken HTML, on which other parsers take minutes, are read within the time
+    limit.
+    """
     text_of_html("<p>begin</p>" + piece * (500_000 // len(piece)))
 
 
@@ -488,7 +490,7 @@ def test_pdf_files_are_read_on_several_threads(tmp_path: Path) -> None:
 
 
 def form_of_forms(n_levels: int) -> bytes:
-    """A PDF file with a page that draws a form ten times, which draws another one ten times, and so on."""
+    """Return a PDF file with a page that draws a form ten times, which draws another one ten times, and so on."""
     page = pdf(["a"])
     resources = b"/Resources << /Font << /F1 3 0 R >>"
     numbers = [7 + number for number in range(n_levels + 1)]
@@ -693,7 +695,7 @@ def test_names_of_columns_without_a_table_are_refused(tmp_path: Path, name: str)
         list(read_documents(source, columns=columns))
 
 
-# Hostile files: refused, or read, within seconds, and the files beside them are read
+# Hostile files are refused or read within seconds, and the files beside them are read
 
 
 def nested_mail(line: bytes, n_levels: int, n_lines: int) -> bytes:
@@ -704,7 +706,7 @@ def nested_mail(line: bytes, n_levels: int, n_lines: int) -> bytes:
 
 
 def directory_of_members(n_members: int) -> bytes:
-    """An archive whose directory has one member many times."""
+    """Return an archive whose directory lists one member many times."""
     one = zipped({"a": ""})
     start, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
     return one[:start] + one[start:end] * n_members + one[end:]

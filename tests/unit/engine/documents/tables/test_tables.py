@@ -1,4 +1,4 @@
-"""Rows of tables: which column is which field, what becomes of values, and what errors say."""
+"""Rows of tables as documents: columns, conversion of values, and errors."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ EXPECTED = [
 
 
 class Exporter:
-    """An object of a library that nobody knows, which exports Arrow data."""
+    """An object of an unknown library that exports Arrow data."""
 
     def __init__(self, table: object) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""Functions as encoders: what they are called with, what they may return, and how other values are refused."""
+"""Functions as encoders: their arguments, valid results, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class TestVectors:
 
 
 class Response:
-    """The answer of a service, not its vectors."""
+    """The response of a service, instead of its vectors."""
 
 
 WRONG = {
@@ -336,5 +336,5 @@ def test_a_vector_of_zeros_is_like_nothing(tmp_path, metric):
     with engine.Engine.open(tmp_path / "index", encoder=encoder) as index:
         assert {hit.id: hit.score for hit in index.search("hello", mode="dense")}["zero"] == 0
         assert {hit.score for hit in index.search("unknown", mode="dense")} == {0}
-        assert index.search("unknown", mode="hybrid")[0].id == "zero"  # by its word
+        assert index.search("unknown", mode="hybrid")[0].id == "zero"  # found by its word
         index.verify()

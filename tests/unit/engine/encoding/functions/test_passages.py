@@ -1,4 +1,4 @@
-"""Documents are cut at sentence ends in any script, and no word is dropped."""
+"""Documents are split into passages at sentence ends in any script, and no word is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of other libraries are recognized by what they offer, and used as they are if they state enough."""
+"""Models of other libraries are recognized by their interface, and used directly if they have all settings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TestSentenceTransformers:
             open_encoder(model)
         assert FunctionEncoder(model, dim=16).dim == 16
 
-    @pytest.mark.filterwarnings("ignore")  # of the library
+    @pytest.mark.filterwarnings("ignore")  # warnings of the library
     def test_the_library_itself(self, tmp_path):
         pytest.importorskip("sentence_transformers")
         from sentence_transformers import SentenceTransformer as Model

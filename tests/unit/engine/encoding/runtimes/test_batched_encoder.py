@@ -1,4 +1,4 @@
-"""Texts that are run together have the vectors they have alone, and documents come out as they went in."""
+"""Texts in a batch have the same vectors as single texts, and documents keep their order."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z", "dogs and cats! " *
 
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory):
-    """The same bundle, one text at a time and in batches."""
-    pytest.importorskip("torch", reason="what runs batches gives torch's tensors")
+    """Open the same bundle for single texts and for batches."""
+    pytest.importorskip("torch", reason="batch runners return torch tensors")
     folder = tmp_path_factory.mktemp("batched")
     prompts = {"query": "q: ", "document": "d: "}
     bundle = export(write_checkpoint(folder / "checkpoint", prompts=prompts), folder / "bundle", "fp32")
@@ -41,7 +41,7 @@ def encoders(tmp_path_factory):
 def test_texts_run_together_have_the_vectors_they_have_alone(encoders):
     alone, together = encoders
     found = together.run([together.prepare(text) for text in TEXTS])
-    assert len(found[2]) > 1  # a text of several windows is among them
+    assert len(found[2]) > 1  # some texts have several windows
     for text, windows in zip(TEXTS, found, strict=True):
         expected = list(alone.windows(text))
         assert len(windows) == len(expected)

@@ -1,4 +1,4 @@
-"""What is particular to the ONNX Runtime adapter."""
+"""The ONNX Runtime adapter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> EncoderBundle:
 
 
 def rewritten(bundle: EncoderBundle, folder: Path, **changes: object) -> EncoderBundle:
-    """The same bundle with other settings, or with other contents of files given by name."""
+    """Copy a bundle with other settings, or with other contents of files given by name."""
     contents = {name: bundle.path / name for name in bundle.files}
     for key in [key for key in changes if "." in key]:
         contents[key] = changes.pop(key)

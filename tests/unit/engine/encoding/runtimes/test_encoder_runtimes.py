@@ -1,4 +1,4 @@
-"""Which runtime runs a bundle: by name, or the best there is."""
+"""Selection of the runtime of a bundle: by name, or the best available."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bundle(checkpoint, tmp_path):
 
 @pytest.fixture
 def with_plan(bundle):
-    """With an engine that no library on earth can run."""
+    """Add a plan for a version of TensorRT that does not exist."""
     plan = PlanRecord(
         identity=load_bundle(bundle).identity,
         model_sha256=load_bundle(bundle).files["model.onnx"].sha256,

@@ -1,4 +1,4 @@
-"""Weights are used where they lie in a bundle's files, and a session may keep no second copy of them."""
+"""Weights are mapped from a bundle's files, and a session keeps no second copy of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def variants(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.fixture
 def map_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_outline, "_MIN_BYTES", 64)  # the tiny checkpoint has no larger ones
+    monkeypatch.setattr(onnx_outline, "_MIN_BYTES", 64)  # the tiny checkpoint has no larger tensors
 
 
 def vectors(path: Path, lean: bool = False) -> np.ndarray:
@@ -48,7 +48,7 @@ def vectors(path: Path, lean: bool = False) -> np.ndarray:
 
 
 def restored(model: onnx.ModelProto, content: bytes) -> int:
-    """Bring the numbers back from the file; how many tensors had them there."""
+    """Read external tensors back from the file; return their number."""
     n_tensors = 0
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -70,7 +70,7 @@ def test_an_outline_and_the_file_are_the_graph() -> None:
     assert len(large) > 20
     assert restored(model, path.read_bytes()) == len(large)
     for tensor in whole.graph.initializer:
-        tensor.ClearField("data_location")  # written as what it is by default, too
+        tensor.ClearField("data_location")  # the default location is also serialized
     for tensor in model.graph.initializer:
         tensor.ClearField("data_location")
     assert model == whole
@@ -88,7 +88,7 @@ def test_only_plain_numbers_are_left_out(tmp_path: Path) -> None:
     assert [len(tensor.external_data) for tensor in left.graph.initializer] == [0, 3, 0]
     assert left.graph.initializer[0] == typed
     assert left.graph.initializer[2] == elsewhere
-    twice = plain.SerializeToString() + b"\x4a\x04abcd"  # raw_data again
+    twice = plain.SerializeToString() + b"\x4a\x04abcd"  # raw_data a second time
     model.graph.ClearField("initializer")
     graph = b"\x2a" + varint(len(twice)) + twice
     (tmp_path / "model.onnx").write_bytes(b"\x3a" + varint(len(graph)) + graph)
@@ -210,7 +210,7 @@ def test_lean_sessions_take_less_memory_of_their_own(repository: Path) -> None:
 
 
 def private_kib(repository: Path, path: Path, lean: bool = False) -> int:
-    """What an encoder's first query takes of a process's own memory."""
+    """Return the private memory (KiB) that an encoder's first query takes."""
     done = subprocess.run(
         [sys.executable, "-c", _PRIVATE, str(path), "lean" if lean else ""],
         cwd=repository,

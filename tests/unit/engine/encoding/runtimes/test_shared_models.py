@@ -1,4 +1,4 @@
-"""Models that are open once for all who use them, and gone with the last of these."""
+"""Models are opened once for all users and closed after the last of them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _sessions: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def n_sessions() -> int:
-    """Count the graphs that ONNX Runtime loaded in this process since the test began, and that are still open.
+    """Count the ONNX Runtime sessions that were opened since the test began and are still open.
 
-    The garbage collector's list of all objects is no way to count them: it holds tuples that other threads are
-    filling at that moment, which fail to be resized then.
+    ``gc.get_objects`` cannot be used for that: it refers to tuples that other threads are filling, which makes
+    their resizing fail.
     """
     gc.collect()
     return len(_sessions)
@@ -39,7 +39,7 @@ def n_sessions() -> int:
 
 @pytest.fixture(autouse=True)
 def no_model_is_shared_yet(monkeypatch):
-    """Open models anew, even if a fixture of other tests in this process keeps one open, and count them."""
+    """Count sessions, and open models anew even if fixtures of other tests keep one open."""
     monkeypatch.setattr(shared_models, "_models", weakref.WeakValueDictionary())
     session = import_onnxruntime().InferenceSession
     load = session.__init__
@@ -59,7 +59,7 @@ def sessions_before(no_model_is_shared_yet):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A folder with a checkpoint, a bundle of it, and a bundle of a reranker."""
+    """Create a folder with a checkpoint, its bundle, and a bundle of a reranker."""
     folder = tmp_path_factory.mktemp("tiny")
     export(write_checkpoint(folder / "checkpoint"), folder / "bundle", "fp32")
     export_reranker(write_reranker_checkpoint(folder / "cross"), folder / "reranker", "fp32")

@@ -1,4 +1,4 @@
-"""What runs a TensorRT engine, with a library that stands in for TensorRT: there is no GPU to run its own on."""
+"""The runner of TensorRT engines, with a substitute for TensorRT, because there is no GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, ChecksumMismatch
 
-torch = pytest.importorskip("torch", reason="what runs an engine needs torch")
+torch = pytest.importorskip("torch", reason="the runner needs torch")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

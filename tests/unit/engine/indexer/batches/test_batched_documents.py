@@ -1,4 +1,4 @@
-"""Documents of an embedding function: number of calls, order of documents, and what a failure leaves."""
+"""Documents encoded by an embedding function: number of calls, order of documents, and failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def encoder_of(function, **settings):
 
 
 def documents(n, n_passages=lambda number: number % 4 + 1, start=0):
-    """Documents of sentences of three words, each a passage; the words are numbers of their own."""
+    """Return documents of sentences of three words, each a passage; the words contain the document's number."""
     return [
         {"id": f"d{number}", "text": " ".join(f"a{number} b{part} end." for part in range(n_passages(number)))}
         for number in range(start, start + n)
@@ -51,7 +51,7 @@ def n_calls(docs, batch_size=10):
 
 
 def contents(index):
-    """The stored text, best passage and dense score of each document, for queries that are a sentence of each."""
+    """Return the text, best passage and dense score of each document for a query of one of its sentences."""
     found = []
     for number in range(len(index)):
         hit = index.search(f"a{number} b0 end.", k=1, mode="dense", explain=True)[0]
@@ -148,7 +148,7 @@ class TestCalls:
     def test_an_index_with_lists_is_calibrated_with_few_calls(self, tmp_path):
         function = EmbeddingFunction(DIM)
         encoder = encoder_of(function, batch_size=100)
-        docs = [*documents(700), {"id": "odd", "text": "?\n" * 40}]  # may be a query without a token
+        docs = [*documents(700), {"id": "odd", "text": "?\n" * 40}]  # its passages may have no token
         engine.build(docs, tmp_path / "index", encoder=encoder, thresholds=Thresholds(list_rows=500))
         n_documents = -(-sum(encoder.prepare(doc["text"]).n_inputs for doc in docs) // 100)
         assert n_documents < len(function.calls) <= n_documents + 6
@@ -220,7 +220,7 @@ class TestFailingCalls:
             with pytest.raises(EncodingFailed, match="TimeoutError: no answer") as error:
                 index.add(source)
             n_kept = int(error.value.ids[0][1:])
-            # Those of the calls before are complete; the first that is not has a passage in the failed call.
+            # Documents of earlier calls are complete; the first incomplete one has a passage in the failed call.
             assert n_passages_of(docs[:n_kept]) <= (number - 1) * 10 < n_passages_of(docs[: n_kept + 1])
             n_read = n_kept + len(error.value.ids)
             assert error.value.ids == tuple(doc["id"] for doc in docs[n_kept:n_read])
@@ -364,7 +364,7 @@ class TestConcurrency:
 
     @pytest.mark.parametrize("in_flight", [1, 4])
     def test_an_iterator_that_is_dropped_leaves_no_thread_that_works(self, in_flight):
-        """Nobody waits for it: its threads end once it is collected, and calls that have begun go to their end."""
+        """An iterator that is dropped stops its threads, while calls that have begun finish."""
         function = EmbeddingFunction(DIM)
         how = DocumentEncoder(encoder_of(function, max_in_flight=in_flight), Pieces(), Analyzer("english"))
         before = threading.active_count()
@@ -426,7 +426,7 @@ class TestConcurrency:
 
 class TestOneDocumentAtATime:
     def test_a_failing_call_of_a_function_inside_another_encoder_names_the_documents_too(self, tmp_path):
-        """An encoder written by hand may call one made of a function, for one document at a time."""
+        """The documents are named also if a custom encoder calls a function encoder for each document."""
         function = EmbeddingFunction(DIM)
         inner = encoder_of(function)
 

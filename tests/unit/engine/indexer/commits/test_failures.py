@@ -1,4 +1,4 @@
-"""What a writer is after each step, for each way in which the step can fail."""
+"""The state of a writer after each step, for each failure of the step."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ EVENTS = {
     "a commit that may not last": lambda state: state.fail(UNSURE),
     "close": lambda state: state.close(),
 }
-AFTER = {  # for each status before: the status after each of the events
+AFTER = {  # by status before: the status after each of the events
     CLEAN: (LITTERED, FAILED, UNCERTAIN, CLOSED),
     LITTERED: (LITTERED, FAILED, UNCERTAIN, CLOSED),
     FAILED: (FAILED, FAILED, UNCERTAIN, CLOSED),
     UNCERTAIN: (UNCERTAIN, UNCERTAIN, UNCERTAIN, CLOSED),
     CLOSED: (CLOSED, CLOSED, CLOSED, CLOSED),
 }
-TO = {  # events that lead to a status
+TO = {  # by status: the events that lead to it
     CLEAN: [],
     LITTERED: ["a step that is undone"],
     FAILED: ["a step that is not"],
@@ -93,7 +93,7 @@ def docs(*numbers):
 
 @pytest.fixture
 def writer(tmp_path):
-    """A writer of an index of d0 and d1, in two segments; the next commit adds d2 and deletes d0."""
+    """Open a writer of d0 and d1 in two segments, whose next commit adds d2 and deletes d0."""
     path = tmp_path / "ix"
     engine.build([{"id": "d0", "text": "text0 word"}], path, encoder=ENCODER, representation="kmeans")
     limits = WriterLimits(section_bytes=64, posting_bytes=64, sample_bytes=64)
@@ -119,7 +119,7 @@ def ids(path):
 
 
 def after(n_calls, method, error):
-    """A method that fails from its n-th call on."""
+    """Return a method that fails after `n_calls` calls."""
     calls = []
 
     def call(*args, **named):
@@ -145,7 +145,7 @@ OPEN = "formats.snapshot.Snapshot._open"
 
 
 class Case(NamedTuple):
-    """A step, what fails in it, from which call on and with what; what is raised, the status, the documents."""
+    """A step, the call that fails in it, from which one on, and the expected error, status and documents."""
 
     step: str
     where: str
@@ -185,14 +185,14 @@ def test_a_step_that_fails(writer, monkeypatch, case):
             STEPS[case.step](writer)
     assert writer._state.status == case.status
     assert ids(path) == case.documents
-    if case.status == LITTERED:  # nothing that was collected is lost
+    if case.status == LITTERED:  # uncommitted changes are kept
         assert writer.commit() == (3, 0)
         assert ids(path) == (NOW | {"d3"} if case.step == "add" else NOW)
     else:
         with pytest.raises(IndexClosed, match="this writer is closed"):
             writer.commit()
     writer.close()
-    if case.raised is DurabilityUnknown:  # the generation before may be the newest one after a power loss
+    if case.raised is DurabilityUnknown:  # after a power loss the previous generation may be the newest
         assert Manifest.load(Directory(path), 2).file_names() <= {each.name for each in path.iterdir()}
     else:
         assert not stray_files(path)

@@ -1,4 +1,4 @@
-"""Documents of adopted segments can be deleted before they are committed, like those that a writer collected."""
+"""Documents of adopted segments can be deleted before they are committed, like new documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of several parts, joined to train one quantizer."""
+"""Rows of several segments are joined to train one quantizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIM = 4
 
 
 def part(n_docs, rows_per_doc, name):
-    """Rows in batches of five, each with the number of its document; a text for each document, at most 512."""
+    """Return rows in batches of five with their document numbers, and a text for each document, at most 512."""
     n_rows = n_docs * rows_per_doc
     vectors = np.random.default_rng(n_rows).standard_normal((n_rows, DIM)).astype(np.float32)
     owners = np.repeat(np.arange(n_docs), rows_per_doc)
@@ -39,7 +39,7 @@ def test_rows_and_documents_are_numbered_over_all_parts():
 
 @pytest.mark.parametrize("sizes", [(3000, 1000), (600, 10), (512,), (2000, 0, 1)])
 def test_texts_are_in_proportion_to_documents(sizes):
-    """The total is about that of one sample, which has 512 texts."""
+    """The number of texts is about that of one sample, 512, and proportional to the documents."""
     names = "abc"[: len(sizes)]
     texts = join_rows([part(size, 1, name) for size, name in zip(sizes, names, strict=True)]).texts()
     assert 512 <= len(texts) <= 512 + len(sizes)

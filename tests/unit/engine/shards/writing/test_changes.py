@@ -282,7 +282,7 @@ def test_a_damaged_shard_set_is_an_error(tmp_path):
 
 
 def test_synchronization_that_stopped_between_two_shards(tmp_path, capsys):
-    """Whichever shards were committed, the next run does the rest, message by message of a mailbox."""
+    """If only some shards were committed, the next run adds the rest, for each message of a mailbox."""
     texts = tmp_path / "texts"
     texts.mkdir()
 
@@ -334,7 +334,7 @@ def test_synchronization_that_stopped_between_two_shards(tmp_path, capsys):
 
 
 def test_thresholds_reach_the_writers_of_all_shards(tmp_path):
-    """With inverted lists from one centroid on, and merges of two segments of any size."""
+    """Every shard uses the given thresholds for inverted lists and merges."""
     thresholds = Thresholds(
         list_rows=1, nlist=3, merging=MergeLimits(width=2), writing=WriterLimits(section_bytes=1000)
     )
@@ -351,3 +351,18 @@ def test_thresholds_reach_the_writers_of_all_shards(tmp_path):
         snapshot.close()
     limits = shard_directory(Directory(path, limits=thresholds.writing), name, 3).limits
     assert limits == WriterLimits(section_bytes=1000, posting_bytes=(64 << 20) // 3, sample_bytes=(4 << 20) // 3)
+
+
+def test_a_rollback_of_the_other_shards_if_one_is_missing(tmp_path):
+    path = built(tmp_path / "idx")
+    missing = sorted(path.glob("shard-*"))[0]
+    with opened(path, writable=True) as index:
+        index.add(random_documents(30, seed=1))
+        missing.rename(tmp_path / "away")
+        with pytest.raises(IndexLocked, match=missing.name):
+            index.rollback()
+        (tmp_path / "away").rename(missing)
+        writers = index._require_writer().writers
+        assert [writer.has_changes() for writer in writers] == [True, False, False]
+        index.rollback()
+        assert not any(writer.has_changes() for writer in writers)

@@ -1,4 +1,4 @@
-"""The quantizer of a build is trained once, on documents of all shards."""
+"""The quantizer of a sharded build is trained once, on documents of all shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUERIES = random_queries(100)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Shards of codes alone; a third of the documents would be too few to train on."""
+    """Build shards of codes alone; a third of the documents would be too few to train on."""
     path = tmp_path_factory.mktemp("codes") / "idx"
     engine.build(DOCUMENTS, path, encoder=ENCODER, shards=3, centroids="none")
     return path
@@ -53,7 +53,7 @@ def test_documents_added_later_are_encoded_with_the_same_quantizer(folder, tmp_p
 
 
 def recall(path, **options):
-    """Share of the ten documents with the best scores by their codes that a search in inverted lists finds."""
+    """Return the share of the ten best documents by codes that a search in inverted lists finds."""
     with (
         Engine.open(path, encoder=ENCODER, backend="cpu_faiss") as by_lists,
         Engine.open(path, encoder=ENCODER, backend="exact") as exact,
@@ -64,7 +64,7 @@ def recall(path, **options):
 
 
 def test_recall_of_inverted_lists_in_shards(folder, tmp_path):
-    """It is at most .05 below that of one index with the same settings, and 1 if all lists are read."""
+    """Recall is at most .05 lower than that of one index with the same settings, and 1 if all lists are read."""
     engine.build(DOCUMENTS, tmp_path / "one", encoder=ENCODER, centroids="none")
     assert 0.5 < recall(tmp_path / "one") - 0.05 <= recall(folder) < 1
     assert recall(folder, nprobe=1000) == 1

@@ -13,7 +13,9 @@ DATABASES = [entry for entry in PEERS if entry.module.startswith("databases.")]
 
 
 def test_every_database_has_an_environment_of_its_own() -> None:
-    """Their requirements contradict each other; rows of one database share its environment."""
+    """Databases have contradictory requirements, so each has an environment, shared by all entries of that
+    database.
+    """
     pythons = {(entry.module, environment_python(entry)) for entry in DATABASES}
     assert len(pythons) == len({module for module, _ in pythons}) == len({python for _, python in pythons}) >= 6
     assert None not in {python for _, python in pythons}
