@@ -49,18 +49,26 @@ def _add_judgments(parser: argparse.ArgumentParser) -> None:
 
 def run_eval(args: argparse.Namespace) -> int:
     """Run ``quarry eval``; return the exit status."""
-    from quarry.engine.evaluation.evaluation import evaluate
+    from quarry.engine.evaluation.evaluation import count_missing, evaluate
     from quarry.engine.evaluation.judgments import read_judged_queries
 
     queries = read_judged_queries(args.queries, args.qrels)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
+        n_missing = count_missing(index, queries)
         found = evaluate(index, queries, args.mode or MODES, args.k, args.seed)
-    counts = {"n_queries": len(queries.texts), "n_queries_without_relevant": queries.n_without, "k": args.k}
+    counts = {
+        "n_queries": len(queries.texts),
+        "n_queries_without_relevant": queries.n_without,
+        "n_relevant_missing": n_missing,
+        "k": args.k,
+    }
     if args.json:
         print(json.dumps(counts | {"modes": {mode: asdict(quality) for mode, quality in found.items()}}))  # noqa: T201
         return 0
     recall = f"recall@{args.k}"
     lines = [f"{len(queries.texts)} queries; intervals of 95 %"]
+    if n_missing:
+        lines.append(f"{n_missing} relevant documents are not in the index; they count as not found")
     lines.append(f"{'mode':<8}  {'nDCG@10':<22}  {recall:<22}  MRR@10")
     for mode, quality in found.items():
         cells = (_format(each) for each in (quality.ndcg_10, quality.recall, quality.rr_10))

@@ -30,6 +30,7 @@ MAX_ID_BYTES = 4 << 10
 MAX_TEXT_CHARACTERS = 4 << 20
 """The longest title and text together, in characters (code points)."""
 
+_EXPECTED_ID = "a str; integers become their digits when the field is named: id='id', on the command line --id id"
 _FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
 
 
@@ -150,7 +151,7 @@ def _id_of(fields: dict[object, object], place: Place) -> str:
     name = "_id" if "_id" in fields else "id"
     if name not in fields:
         return uuid.uuid4().hex
-    value = _str_of(fields[name], name, "a str", place)
+    value = _str_of(fields[name], name, _EXPECTED_ID, place)
     if not value:
         raise place.error(name, "is empty", expected="at least one character")
     n_bytes = _utf8_length(value, name, place)

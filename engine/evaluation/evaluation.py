@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from quarry.engine.arguments import checked_integer
+from quarry.engine.arguments import checked_integer, shown
 from quarry.engine.choices import Mode
 from quarry.engine.engine import Engine
 from quarry.engine.evaluation.judgments import JudgedQueries
@@ -19,8 +19,9 @@ from quarry.engine.evaluation.measures import (
     measure_reciprocal_rank,
 )
 from quarry.engine.options import MAX_K, SearchKeywords
+from quarry.formats.errors import InvalidQuery
 
-__all__ = ["ModeQuality", "evaluate", "rank_queries"]
+__all__ = ["ModeQuality", "count_missing", "evaluate", "rank_queries"]
 
 _N_FIRST = 10  # of nDCG and of the reciprocal rank
 _QUERIES_AT_ONCE = 256
@@ -55,7 +56,9 @@ def evaluate(
 
     Raises:
         InvalidSetting: `k` or `seed` is out of range.
+        InvalidQuery: the index has none of the relevant documents.
     """
+    count_missing(index, queries)
     k, seed = checked_integer(k, "k", 1, MAX_K), checked_integer(seed, "seed", 0, sys.maxsize)
     found: dict[Mode, ModeQuality] = {}
     for mode in modes:
@@ -67,6 +70,26 @@ def evaluate(
             rr_10=mean_interval([measure_reciprocal_rank(*pair, _N_FIRST) for pair in pairs], seed),
         )
     return found
+
+
+def count_missing(index: Engine, queries: JudgedQueries) -> int:
+    """Return the number of relevant documents that the index does not have; no ranking can find them.
+
+    Raises:
+        InvalidQuery: the index has none of them, so the ids of the judgments are not those of the index.
+    """
+    relevant = {doc_id for judged in queries.judged for doc_id, score in judged.items() if score >= 1}
+    missing = sorted(doc_id for doc_id in relevant if doc_id not in index)
+    if len(missing) == len(relevant):
+        example = next(iter(index.ids(limit=1)), None)
+        raise InvalidQuery(
+            "the index has none of the relevant documents",
+            expected="ids of its documents"
+            if example is None
+            else f"ids of its documents, such as {shown(example)}",
+            actual=shown(missing[0]),
+        )
+    return len(missing)
 
 
 def rank_queries(

@@ -38,14 +38,21 @@ def read_judged_queries(queries: str | os.PathLike[str], qrels: str | os.PathLik
             four columns separated by white space, as in TREC (query, ignored, document, score).
 
     Raises:
-        InvalidQuery: a line is not valid, or no query has a relevant document; the message names the line.
+        InvalidQuery: a line is not valid, a document has two scores for a query, or no query has a relevant
+            document; the message names the line.
         AccessFailed: a file cannot be read.
     """
     texts = dict(_read_queries(checked_path(queries, "queries")))
     scores: dict[str, dict[str, int]] = {}
     path = checked_path(qrels, "qrels")
     for query, document, score in _read_judgments(path):
-        scores.setdefault(query, {})[document] = score
+        if scores.setdefault(query, {}).setdefault(document, score) != score:
+            raise InvalidQuery(
+                f"query {query!r} has two judgments of document {document!r}",
+                path=path,
+                expected="one score",
+                actual=f"{scores[query][document]} and {score}",
+            )
     known = [query for query in texts if any(score >= 1 for score in scores.get(query, {}).values())]
     if not known:
         raise InvalidQuery(

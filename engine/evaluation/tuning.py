@@ -9,7 +9,7 @@ import numpy as np
 
 from quarry.engine.arguments import checked_integer
 from quarry.engine.engine import Engine
-from quarry.engine.evaluation.evaluation import rank_queries
+from quarry.engine.evaluation.evaluation import count_missing, rank_queries
 from quarry.engine.evaluation.judgments import JudgedQueries
 from quarry.engine.evaluation.measures import Interval, mean_interval, measure_ndcg
 from quarry.formats.arrays import Float64Array
@@ -61,12 +61,14 @@ def tune(index: Engine, queries: JudgedQueries, seed: int = 0) -> TunedWeight:
 
     Raises:
         InvalidSetting: there are too few queries.
+        InvalidQuery: the index has none of the relevant documents.
     """
     seed, n = checked_integer(seed, "seed", 0, sys.maxsize), len(queries.texts)
     if n < MIN_QUERIES:
         raise InvalidSetting(
             "too few judged queries to choose a weight by", expected=f"at least {MIN_QUERIES}", actual=n
         )
+    count_missing(index, queries)
     before = float(str(index.stats()["dense_weight"]))
     quality = np.stack([_measure(index, queries, float(weight)) for weight in _WEIGHTS])
     now = _measure(index, queries, before)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import reduce
+from operator import or_
 from string import ascii_lowercase
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -118,8 +120,8 @@ def find_close_terms(
         stems: returns the stem of each of several words.
     """
     edited = list(dict.fromkeys(one_edit(term))) if n_edits == 1 else []
-    related = set(stems(edited)) - {term}
     texts = frozenset(edited)
+    related = set(stems(edited)) - texts - {term}  # `find` looks up the texts themselves
     found: set[CloseTerm] = set()
     for reader in readers:
         with _lock:
@@ -149,7 +151,8 @@ class CloseTerms:
         joined.insert(0, np.empty((0, width - 1), np.uint8))
         self._rows: UInt8Array = np.ascontiguousarray(np.concatenate(joined))
         sizes = [each[:, -1] for each in kept]
-        self._is_wide = (self._rows >= 0x80).any(axis=1)
+        self._is_wide: npt.NDArray[np.bool_] = np.any(self._rows >= 0x80, axis=1)
+        self._wide = np.flatnonzero(self._is_wide)
         self._sizes: UInt8Array = np.concatenate([np.empty(0, np.uint8), *sizes])
         self._sets = _character_sets(self._rows)
 
@@ -174,21 +177,20 @@ class CloseTerms:
         """
         encoded = term.encode()
         bytes_each = max(len(character.encode()) for character in term)
-        slack = np.where(self._is_wide, n_edits * max(2, bytes_each), n_edits * bytes_each)
-        own = np.frombuffer(encoded, np.uint8)[np.newaxis]
-        differing = np.bitwise_count(self._sets ^ _character_sets(own)[0])
-        near = (differing <= 2 * slack) & (np.abs(self._sizes.astype(np.int16) - len(encoded)) <= slack)
-        places = np.flatnonzero(near)
+        own = np.uint64(reduce(or_, (1 << (byte & 63) for byte in encoded)))
+        rows = self._wide if edited else slice(None)  # terms of ASCII are looked up
+        is_wide, sizes, sets = self._is_wide[rows], self._sizes[rows], self._sets[rows]
+        slack = np.where(is_wide, n_edits * max(2, bytes_each), n_edits * bytes_each)
+        near: npt.NDArray[np.bool_] = (np.bitwise_count(sets ^ own) <= 2 * slack) & (
+            np.abs(sizes.astype(np.int16) - len(encoded)) <= slack
+        )
+        places = self._wide[near] if edited else np.flatnonzero(near)
         names = [
             self._rows[place, : self._sizes[place]].tobytes().decode("utf-8", "replace")
             for place in places.tolist()
         ]
-        found: list[CloseTerm] = []
-        if edited:
-            found = [
-                CloseTerm(name, 1) for name in names if name in edited and name != term and is_expandable(name)
-            ]
-            names = [name for name in names if not name.isascii()]
+        known = self.select_known(edited - {term})
+        found = [CloseTerm(name, 1) for name in known if is_expandable(name)]
         distances: list[int] = _distances(term, names, n_edits).tolist() if names else []
         return found + [
             CloseTerm(name, distance)

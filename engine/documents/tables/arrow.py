@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from quarry.engine.documents.entries import Entries, Entry
 from quarry.engine.documents.tables.columns import Columns, RowEntry
+from quarry.engine.documents.tables.parquet_pages import bounded_batch_rows
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import access_failed
 
 __all__ = ["ArrowRows", "arrow_columns", "arrow_vectors", "exports_arrow", "open_arrow_column"]
 
 _BATCH_ROWS = 256
+_CONVERTED_BYTES = 64 << 20  # of the rows that are converted at a time
 _LIBRARY = "the library pyarrow: pip install 'quarry-search[tables]'"
 
 
@@ -142,6 +144,9 @@ class ArrowRows(Entries):
         self._arrow = _import_arrow("cannot be read", self._path)
         try:
             self._batches, names = self._opened(source)
+        except InvalidDocument:
+            self.close()
+            raise
         except self._arrow.ArrowException as error:
             self.close()
             raise self._unreadable(error) from error
@@ -188,7 +193,8 @@ class ArrowRows(Entries):
 
             self._file = parquet.ParquetFile(self._path)
             self._n_rows = self._file.metadata.num_rows
-            return self._file.iter_batches(_BATCH_ROWS), list(self._file.schema_arrow.names)
+            n_rows = bounded_batch_rows(self._path, self._file.metadata, _BATCH_ROWS)
+            return self._file.iter_batches(n_rows), list(self._file.schema_arrow.names)
         self._file = self._arrow.memory_map(str(self._path))
         try:
             opened = self._arrow.ipc.open_file(self._file)
@@ -217,8 +223,15 @@ class ArrowRows(Entries):
                 micro = arrow.timestamp("us", field.type.tz)
                 column = batch.column(number).cast(micro, safe=False)
                 batch = batch.set_column(number, arrow.field(field.name, micro), column)
-        for start in range(0, batch.num_rows, _BATCH_ROWS):
-            yield from batch.slice(start, _BATCH_ROWS).to_pylist()
+        n_rows = self._convertible_rows(batch)
+        for start in range(0, batch.num_rows, n_rows):
+            yield from batch.slice(start, n_rows).to_pylist()
+
+    def _convertible_rows(self, batch: Any) -> int:  # noqa: ANN401
+        """Return how many rows to convert at a time: few if there is a large dictionary, whose values repeat."""
+        is_dictionary = self._arrow.types.is_dictionary
+        sizes: list[int] = [column.dictionary.nbytes for column in batch.columns if is_dictionary(column.type)]
+        return max(1, min(_BATCH_ROWS, _CONVERTED_BYTES // max([1, *sizes])))
 
     def _unreadable(self, error: Exception) -> InvalidDocument:
         where = f"rows after number {self._n_read} cannot be read"

@@ -20,6 +20,7 @@ from quarry.formats.errors import InvalidDocument
 
 __all__ = ["DelimitedRows"]
 
+_EXPECTED_UTF8 = "UTF-8; a program for tables saves it so as 'CSV UTF-8'"
 _COMMAS = ",;\t|"  # that may separate the columns of a CSV file
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as an integer of 64 bits is written
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-9]{1,2})?")
@@ -123,7 +124,7 @@ class DelimitedRows(FileEntries[LineReader]):
             try:
                 yield line.decode() + "\n"
             except UnicodeDecodeError as error:
-                raise self._error(f"is not UTF-8 at byte {error.start}", "UTF-8") from error
+                raise self._error(f"is not UTF-8 at byte {error.start}", _EXPECTED_UTF8) from error
 
     def _error(self, problem: str, expected: object = None, actual: object = None) -> InvalidDocument:
         message = f"line {self._number} {problem}"

@@ -14,6 +14,7 @@ import zstandard
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.lines import MAX_LINE_BYTES, MAX_SKIPPED_BYTES, LineReader
 from quarry.engine.documents.reader import read_documents
+from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -443,3 +444,14 @@ def test_a_file_is_closed_when_reading_stops(tmp_path: Path) -> None:
     documents = iter(read_documents(path))
     next(documents)
     del documents  # an open file raises a ResourceWarning, which fails the test
+
+
+def test_integers_as_ids_of_objects_are_taken_as_the_message_says(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": 7, "text": "x"}\n{"id": 8, "text": "y", "metadata": {"n": 1}}\n')
+    with pytest.raises(
+        InvalidDocument, match="when the field is named: id='id', on the command line --id id; found int"
+    ):
+        list(read_documents(path))
+    found = read_documents(path, columns=Columns.of("id", None, None))
+    assert [(each.id, each.text, dict(each.metadata)) for each in found] == [("7", "x", {}), ("8", "y", {"n": 1})]

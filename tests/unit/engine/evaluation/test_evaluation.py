@@ -10,9 +10,9 @@ import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine import Engine, InvalidSetting, ReadOnlyIndex
+from quarry.engine import Engine, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from quarry.engine.cli.commands import main
-from quarry.engine.evaluation.evaluation import evaluate
+from quarry.engine.evaluation.evaluation import count_missing, evaluate
 from quarry.engine.evaluation.judgments import JudgedQueries
 from quarry.engine.evaluation.measures import measure_ndcg
 from quarry.engine.evaluation.tuning import MIN_QUERIES, tune
@@ -132,6 +132,18 @@ def test_too_few_queries_are_refused(index, queries):
         tune(index, few)
 
 
+def test_judgments_of_other_documents_are_refused(index, queries):
+    others = JudgedQueries(queries.texts, tuple({f"docs.csv#d{n}": 1, f"d{n}": 0} for n in range(N)), 0)
+    problem = r"the index has none of the relevant documents; expected ids.*such as 'd\d+'; found 'docs.csv#d0'"
+    for call in (lambda: evaluate(index, others, MODES), lambda: tune(index, others)):
+        with pytest.raises(InvalidQuery, match=problem):
+            call()
+    some = JudgedQueries(queries.texts, (*others.judged[:5], *queries.judged[5:]), 0)
+    assert count_missing(index, some) == 5
+    assert count_missing(index, queries) == 0
+    assert evaluate(index, some, ["lexical"])["lexical"].recall.mean == pytest.approx((N - 5) / N)
+
+
 def test_the_command_line(index, queries, tmp_path, capsys, monkeypatch):
     path = index._directory.path
     index.close()
@@ -148,8 +160,11 @@ def test_the_command_line(index, queries, tmp_path, capsys, monkeypatch):
     assert "recall@20" in capsys.readouterr().out
     assert main(["eval", *given, "--mode", "lexical", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["n_queries"], list(found["modes"])) == (N, ["lexical"])
+    assert (found["n_queries"], found["n_relevant_missing"], list(found["modes"])) == (N, 0, ["lexical"])
     assert found["modes"]["lexical"]["ndcg_10"]["mean"] > 0.9
+    (tmp_path / "qrels.tsv").write_text("\n".join([f"q{n}\td{n}\t1" for n in range(N)] + ["q0\tnobody\t1"]))
+    assert main(["eval", *given, "--mode", "lexical"]) == 0
+    assert "1 relevant documents are not in the index; they count as not found" in capsys.readouterr().out
     assert main(["tune", *given, "--json"]) == 0
     tuned = json.loads(capsys.readouterr().out)
     assert tuned["is_stored"] is True

@@ -55,6 +55,11 @@ def test_trec(write):
         ("q\tx", "q d 0", "no query has a relevant document"),
         ("", "", "no query has a relevant document"),
         (b"q\t\xff", "q d 1", "not UTF-8"),
+        (
+            "q\tx",
+            "q d 1\nq e 1\nq d 2",
+            "query 'q' has two judgments of document 'd'; expected one score; found 1 and 2",
+        ),
     ],
 )
 def test_what_is_not_valid(write, queries, qrels, message):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
-from collections.abc import Iterable
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,11 +15,14 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quarry import engine
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.lines import MAX_LINE_BYTES
 from quarry.engine.documents.reader import read_documents
+from quarry.engine.documents.tables import parquet_pages
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.values import MISSING, id_from, plain_value, text_from
 from quarry.formats.errors import InvalidDocument, InvalidSetting
@@ -412,6 +417,83 @@ def test_arrow_with_nanoseconds_and_broken_files(tmp_path: Path) -> None:
                 read(write(tmp_path, name, content))
     with pytest.raises(InvalidSetting, match="two columns"):
         read(arrow.Table.from_arrays([arrow.array(["a"])] * 2, names=["text", "text"]))
+
+
+@contextlib.contextmanager
+def peak_bytes(arrow) -> Iterator[Callable[[], int]]:
+    """Measure the memory of Python objects, and that of Arrow data in all, at their peaks."""
+    usual = arrow.default_memory_pool()
+    pool = arrow.proxy_memory_pool(usual)  # whose peak is not that of earlier tests
+    arrow.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1] + pool.max_memory()
+    finally:
+        tracemalloc.stop()
+        arrow.set_memory_pool(usual)
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "plain", "table"])
+def test_values_that_a_table_stores_once_do_not_fill_the_memory(tmp_path, kind: str) -> None:
+    """200 rows of 4 MiB of text, which are 800 MiB, in a few kilobytes."""
+    arrow = pytest.importorskip("pyarrow")
+    indices = arrow.array([0] * 200, arrow.int32())
+    column = arrow.DictionaryArray.from_arrays(indices, arrow.array(["x" * (4 << 20)]))
+    made = arrow.table({"id": [str(number) for number in range(200)], "text": column})
+    if kind != "table":
+        is_kept = kind == "dictionary"
+        parquet = pytest.importorskip("pyarrow.parquet")
+        layout = {"use_dictionary": is_kept, "store_schema": is_kept, "write_batch_size": 1}
+        parquet.write_table(made, tmp_path / "t.parquet", compression="zstd", **layout)
+        assert (tmp_path / "t.parquet").stat().st_size < 1 << 20
+        made = tmp_path / "t.parquet"
+    with peak_bytes(arrow) as peak:
+        n_rows = sum(len(each.text) == 4 << 20 for each in read_documents(made))
+        assert n_rows == 200
+        assert peak() < 250 << 20
+
+
+def test_a_parquet_file_with_a_huge_page_is_refused(tmp_path, monkeypatch) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    parquet.write_table(arrow.table({"text": ["x" * 5000, "y"], "tags": [["a" * 9000], []]}), path)
+    assert len(read(path)) == 2
+    monkeypatch.setattr(parquet_pages, "MAX_DICTIONARY_BYTES", 8000)
+    problem = (
+        r"t.parquet: the column 'tags.list.element' has a dictionary that is too large; expected at most 8000"
+    )
+    with pytest.raises(InvalidDocument, match=problem):
+        read(path)
+    monkeypatch.setattr(parquet_pages, "MAX_PAGE_BYTES", 7000)
+    parquet.write_table(arrow.table({"text": ["x" * 5000] * 2}), path, use_dictionary=False, compression="zstd")
+    with pytest.raises(InvalidDocument, match="column 'text' has a page that is too large; expected at most 7000"):
+        read(path)
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=300), st.lists(st.text(max_size=50), max_size=4)), min_size=1, max_size=50
+    ),
+    st.integers(1, 40),
+    st.sampled_from(["none", "zstd", "snappy"]),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_batch_is_within_its_bound(tmp_path_factory, rows, group_rows, compression) -> None:
+    """A batch of as many rows as are allowed has no more bytes, whichever rows they are."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path_factory.mktemp("parquet") / "t.parquet"
+    table = arrow.table({"text": [text for text, _ in rows], "tags": [tags for _, tags in rows]})
+    parquet.write_table(table, path, row_group_size=group_rows, compression=compression)
+    with pytest.MonkeyPatch.context() as patch, parquet.ParquetFile(path) as file:
+        patch.setattr(parquet_pages, "_BATCH_BYTES", 1000)
+        n_rows = parquet_pages.bounded_batch_rows(path, file.metadata, 256)
+        assert 1 <= n_rows <= 256
+        texts = [len(text.encode()) for text, _ in rows]
+        assert n_rows == 1 or all(
+            sum(texts[start : start + n_rows]) <= 1000 for start in range(0, len(texts), n_rows)
+        )
 
 
 def test_a_table_is_built_and_added(tmp_path: Path) -> None:
