@@ -14,7 +14,6 @@ from quarry.distributed.segment_actor import WRITTEN, SegmentActor, write_rows
 from quarry.distributed.started import unfinished_batches
 from quarry.engine.arguments import checked_integer, shown
 from quarry.engine.attempts.job import BuildJob, WrittenBatch
-from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
 from quarry.engine.builder import BuildReport
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.staged_build import StagedBuild, StagedBuildKeywords
@@ -39,7 +38,7 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
     nodes share; the driver, which holds the lock of the index, joins them and commits once. Of rows with the same
     id one is kept, the last one if Ray preserves the order of the dataset.
 
-    A task whose process ends is repeated by Ray. After `MAX_ATTEMPTS` processes have ended with the same batch of
+    A task whose process ends is repeated by Ray. After three processes have ended with the same batch of
     rows the job fails with an error that names the documents.
 
     Args:
@@ -130,8 +129,8 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
 ) -> BuildReport:
     """Build an index of a dataset with a pool of actors, each of which keeps its encoder loaded.
 
-    See `QuarryDatasink` for the files and the commit. An actor that ends is replaced, and its batch repeated
-    `MAX_ATTEMPTS` - 1 times.
+    See `QuarryDatasink` for the files and the commit. An actor whose process ends is started again, and its batch
+    repeated, by Ray; after three processes have ended with the same batch the build fails.
 
     Args:
         dataset: of rows.
@@ -139,7 +138,7 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
         workers: number of actors.
         num_cpus: processors that Ray reserves for each; an encoder on the CPU uses one.
         num_gpus: devices that Ray reserves for each, for example 1, or 0.5; the encoder has to be a bundle that
-            runs on them.
+            runs on them. Ray waits, and says so, until the cluster has what was reserved.
         batch_size: rows that an actor gets at once, and encodes again if it ends.
         id: see `QuarryDatasink`.
         text: see `QuarryDatasink`.
@@ -168,7 +167,6 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
             batch_format="pyarrow",
             num_cpus=num_cpus,
             num_gpus=num_gpus,
-            ray_remote_args_fn=_limits_of_actors,
         )
         written: list[WrittenBatch] = []
         try:
@@ -184,11 +182,6 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
                 raise
             raise _worker_failed(error, build.job) from error
         return build.commit(written)
-
-
-def _limits_of_actors() -> dict[str, int]:
-    """Return how often an actor is started again, and its batch repeated; Ray Data has no other limits."""
-    return {"max_restarts": MAX_ATTEMPTS, "max_task_retries": MAX_ATTEMPTS - 1}
 
 
 def _check_amount(value: object, name: str) -> None:

@@ -6,13 +6,17 @@ import pickle
 from functools import lru_cache
 from typing import Any
 
-from quarry.distributed.started import recorded
+from quarry.distributed import importing_ray
+from quarry.distributed.started import WorkRecords
 from quarry.engine.attempts.batch_writer import BatchWriter
 from quarry.engine.attempts.batches import divide
 from quarry.engine.attempts.job import BuildJob, WrittenBatch
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import QuarryError
+
+with importing_ray():
+    import ray
 
 __all__ = ["WRITTEN", "SegmentActor", "write_rows"]
 
@@ -39,14 +43,16 @@ def write_rows(
         job: of the build.
         columns: which columns of the table are the fields.
         rows: a table that exports Arrow data.
-        task: see `quarry.distributed.started.recorded`.
+        task: what Ray repeats under this name, see `quarry.distributed.started.WorkRecords`.
         order: of the table among all of the build.
     """
-    writer = _writer(pickle.dumps(job))
+    records = WorkRecords(job.staging, task, job.index)
+    with records.loading():
+        writer = _writer(pickle.dumps(job))
     stream = read_documents(rows, job.skip_invalid, columns)
     written = []
     for batch in divide(stream, 1):
-        with recorded(job.staging, task, batch, job.index):
+        with records.encoding(batch):
             written.append(writer.write(batch.documents, (*order, batch.number)))
     if stream.n_skipped:
         written.append(
@@ -73,11 +79,12 @@ class SegmentActor:
     def __init__(self, job: BuildJob, columns: Columns) -> None:
         self._job = job
         self._columns = columns
+        self._name = ray.get_runtime_context().get_actor_id()  # the same after it was started again
 
     def __call__(self, rows: Any) -> dict[str, list[bytes]]:  # noqa: ANN401  # a table of pyarrow
         """Write a table of pyarrow; return what was written as one row, or the error, which Ray would wrap."""
         try:
-            found: list[WrittenBatch] | QuarryError = write_rows(self._job, self._columns, rows, "", ())
+            found: list[WrittenBatch] | QuarryError = write_rows(self._job, self._columns, rows, self._name, ())
         except QuarryError as error:
             found = error
         return {WRITTEN: [pickle.dumps(found)]}

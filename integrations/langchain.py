@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -179,6 +180,31 @@ class QuarryVectorStore(VectorStore):
         store.add_texts(texts, metadatas, ids=ids)
         return store
 
+    @classmethod
+    async def afrom_texts(  # type: ignore[override]  # embeddings are optional here
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None = None,
+        metadatas: list[dict[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Do the same as `from_texts`, on a thread."""
+        return await asyncio.to_thread(cls.from_texts, texts, embedding, metadatas, **kwargs)
+
+    @classmethod
+    def from_documents(  # type: ignore[override]  # embeddings are optional here
+        cls, documents: list[Document], embedding: Embeddings | None = None, **kwargs: Any
+    ) -> Self:
+        """Open the vector store at the keyword `path`, and add documents."""
+        return super().from_documents(documents, embedding, **kwargs)  # type: ignore[arg-type]
+
+    @classmethod
+    async def afrom_documents(  # type: ignore[override]  # embeddings are optional here
+        cls, documents: list[Document], embedding: Embeddings | None = None, **kwargs: Any
+    ) -> Self:
+        """Do the same as `from_documents`, on a thread."""
+        return await asyncio.to_thread(cls.from_documents, documents, embedding, **kwargs)
+
     def close(self) -> None:
         """Close the index."""
         self._index.close()
@@ -197,6 +223,12 @@ class QuarryVectorStore(VectorStore):
                 for hit, cosine in zip(hits, cosines, strict=True)
             ]
         return [(_from_hit(hit), float(hit.relevance or 0)) for hit in hits]
+
+    async def _asimilarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """Do the same as `_similarity_search_with_relevance_scores`, on a thread."""
+        return await asyncio.to_thread(self._similarity_search_with_relevance_scores, query, k, **kwargs)
 
     def _search(self, query: object, k: int, options: Mapping[str, Any]) -> Hits:
         return self._index.searcher.search(**join_options(options, queries=checked_query(query), k=k))

@@ -135,7 +135,15 @@ class QuarryVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in given]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Delete the nodes of a source document in one commit."""
+        """Delete the nodes of a source document in one commit.
+
+        Raises:
+            InvalidSetting: the id of the source document is not a text.
+        """
+        if not isinstance(ref_doc_id, str):
+            raise InvalidSetting(
+                "ref_doc_id is not a text", expected="a str", actual=shown(ref_doc_id), setting="ref_doc_id"
+            )
         self._index.write(lambda index: _delete_of_sources(index, ref_doc_id))
 
     def delete_nodes(

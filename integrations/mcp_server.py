@@ -23,6 +23,7 @@ __all__ = ["make_server"]
 T = TypeVar("T")
 
 _MAX_HITS = 50
+_MAX_QUERY_CHARACTERS = 10_000
 _INSTRUCTIONS = """Search collections of documents by meaning and by words. Call `search` with a question or a few
 words; each result has its best passages, where they were read, and `relevance`, an estimate of the probability
 that it answers the query. Call `get_document` for a whole text."""
@@ -88,7 +89,9 @@ class _Tools:
 
     async def search(
         self,
-        query: Annotated[str, Field(description="a question, a sentence, or words")],
+        query: Annotated[
+            str, Field(description="a question, a sentence, or words", max_length=_MAX_QUERY_CHARACTERS)
+        ],
         index: Index = None,
         k: Annotated[int, Field(description="number of results", ge=1, le=_MAX_HITS)] = 5,
         filter: Annotated[  # noqa: A002  # the name that Engine.search has

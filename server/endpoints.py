@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,7 +29,6 @@ from quarry.server.workers import Workers, wait_for
 
 __all__ = ["IndexOperations"]
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 JSON, NDJSON = JSON_TYPES[0], NDJSON_TYPES[0]
@@ -191,65 +188,63 @@ class IndexOperations:
             errors = [{"name": name, **request_error(error).to_dict()} for name, error in failures.items()]
             return {"indexes": listed} | ({"errors": errors} if errors else {})
 
-        return json_response(await self._run(list_indexes))
+        return await self._respond(list_indexes)
 
     async def _describe(self, request: Request) -> Response:
         index = self._index(request)
-        return json_response({"name": index.name, "statistics": await self._run(index.statistics)})
+        return await self._respond(lambda: {"name": index.name, "statistics": index.statistics()})
 
     async def _search(self, request: Request) -> Response:
-        return await self._answer_search(request, self._search_one)
+        index, body = self._index(request), await self._read(request)
+        return await self._respond(lambda: _found(index, parse_search(parse_json(body), self._limits))[0])
 
     async def _search_batch(self, request: Request) -> Response:
-        return await self._answer_search(request, self._search_several)
-
-    async def _answer_search(self, request: Request, search: Callable[[ServedIndex, bytes], bytes]) -> Response:
         index, body = self._index(request), await self._read(request)
-        return json_bytes_response(await self._run(partial(search, index, body)))
-
-    def _search_one(self, index: ServedIndex, body: bytes) -> bytes:
-        wanted = parse_search(parse_json(body), self._limits)
-        return encode_json(_found(index, wanted)[0])
-
-    def _search_several(self, index: ServedIndex, body: bytes) -> bytes:
-        wanted = parse_batch(parse_json(body), self._limits)
-        return encode_json({"results": _found(index, wanted)})
+        return await self._respond(lambda: {"results": _found(index, parse_batch(parse_json(body), self._limits))})
 
     async def _get_documents(self, request: Request) -> Response:
         index, ids = self._index(request), request.query_params.getlist("id")
         check(ids, _IDS, "id")
-        found = await self._run(partial(index.get, ids))
-        known = {document.id for document in found}
-        missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
-        return json_response({"documents": [document_json(each) for each in found], "missing": missing})
+
+        def get_documents() -> object:
+            found = index.get(ids)
+            known = {document.id for document in found}
+            missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
+            return {"documents": [document_json(each) for each in found], "missing": missing}
+
+        return await self._respond(get_documents)
 
     async def _get_document(self, request: Request) -> Response:
         index, doc_id = self._index(request), request.path_params["id"]
-        found = await self._run(partial(index.get, [doc_id]))
-        if not found:
-            raise _no_document(doc_id)
-        return json_response(document_json(found[0]))
+
+        def get_document() -> object:
+            found = index.get([doc_id])
+            if not found:
+                raise _no_document(doc_id)
+            return document_json(found[0])
+
+        return await self._respond(get_document)
 
     async def _list_documents(self, request: Request) -> Response:
         index, body = self._index(request), await self._read(request)
 
-        def list_documents() -> bytes:
+        def list_documents() -> object:
             wanted = parsed(body, self._listing)
             found, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
-            return encode_json({"documents": [document_json(each) for each in found], "n_documents": total})
+            return {"documents": [document_json(each) for each in found], "n_documents": total}
 
-        return json_bytes_response(await self._run(list_documents))
+        return await self._respond(list_documents)
 
     async def _count_facets(self, request: Request) -> Response:
         index, body = self._index(request), await self._read(request)
 
-        def count_facets() -> bytes:
+        def count_facets() -> object:
             wanted = parsed(body, _FACETS)
             names = ("fields", "query", "filter", "limit", "operators")
             found = index.facets(*(wanted[name] for name in names))
-            return encode_json({"facets": {facets.field: facets.to_dict() for facets in found}})
+            return {"facets": {facets.field: facets.to_dict() for facets in found}}
 
-        return json_bytes_response(await self._run(count_facets))
+        return await self._respond(count_facets)
 
     async def _add(self, request: Request) -> Response:
         index = self._index(request)
@@ -283,8 +278,10 @@ class IndexOperations:
     async def _read(self, request: Request) -> bytes:
         return await read_body(request, self._limits.max_body_bytes, self._limits.timeout_s)
 
-    async def _run(self, call: Callable[[], T]) -> T:
-        return await self._workers.run(call, self._limits.timeout_s)
+    async def _respond(self, make: Callable[[], object]) -> Response:
+        """Answer with a value that is made, and encoded as JSON, by one of the threads."""
+        encoded = await self._workers.run(lambda: encode_json(make()), self._limits.timeout_s)
+        return json_bytes_response(encoded)
 
 
 def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, Protocol, Unpack, overload
 
 from quarry.engine import Document, Engine, Facets, Hits
 from quarry.engine.encoding.encoder import Encoder
@@ -22,7 +22,10 @@ _log = logging.getLogger(__name__)
 class IndexReader(Protocol):
     """The reading methods of `quarry.engine.Engine`."""
 
-    def search(self, queries: Sequence[str], k: int, **options: Unpack[SearchKeywords]) -> list[Hits]: ...  # noqa: D102
+    @overload
+    def search(self, queries: Sequence[str], k: int, **options: Unpack[SearchKeywords]) -> list[Hits]: ...
+    @overload
+    def search(self, queries: None, k: int, **options: Unpack[SearchKeywords]) -> Hits: ...
     def get(self, ids: Sequence[str]) -> list[Document]: ...  # noqa: D102
     def documents(  # noqa: D102
         self,
@@ -116,8 +119,7 @@ class ServedIndex:
             options: the other options.
         """
         if queries is None:
-            # mypy selects an overload without `like`
-            return [self._engine.search(None, k, **options)]  # type: ignore[list-item, arg-type]
+            return [self._engine.search(None, k, **options)]
         return self._engine.search(queries, k, **options)
 
     def get(self, ids: Sequence[str]) -> list[Document]:

@@ -41,7 +41,7 @@ def data_folder() -> Callable[[str], Path]:
     return find
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one_torch_thread() -> Iterator[None]:
     """Run torch on one thread: tests are so small that threads cost more time than they save."""
     import torch

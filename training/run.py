@@ -182,7 +182,7 @@ def _teacher(settings: TeacherSettings, recipe: Recipe) -> Teacher:
             Passages(ranking, (settings.tokens_per_piece,)) if settings.tokens_per_piece else SingleVector(ranking)
         )
         members.append(EncoderTeacher(network, objective, *_batchers(recipe, network)))
-    return members[0] if len(members) == 1 else Ensemble(members, [1.0] * len(members))
+    return members[0] if len(members) == 1 else Ensemble(members)
 
 
 def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from haystack import Document, component, default_from_dict, default_to_dict
 
-from quarry.engine.arguments import shown
+from quarry.engine.arguments import checked_integer, shown
+from quarry.engine.options import MAX_K
 from quarry.formats.errors import InvalidSetting
 from quarry.integrations.arguments import join_options
 from quarry.integrations.asynchronous import on_thread
@@ -44,7 +45,7 @@ class _StoreRetriever:
                 "the store is not one of Quarry", expected="a QuarryDocumentStore", actual=shown(document_store)
             )
         self._store = document_store
-        self._top_k = top_k
+        self._top_k = checked_integer(top_k, "top_k", 1, MAX_K)
         self._filters = filters
         self._options = join_options(options)
 
@@ -61,6 +62,11 @@ class _StoreRetriever:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Make the retriever that `to_dict` described, and open its store."""
+        parameters = data.get("init_parameters", {})
+        stored = parameters.get("document_store")
+        if isinstance(stored, Mapping):
+            store = QuarryDocumentStore.from_dict(dict(stored))
+            data = {**data, "init_parameters": {**parameters, "document_store": store}}
         return default_from_dict(cls, data)
 
     def _find(
@@ -73,7 +79,7 @@ class _StoreRetriever:
     ) -> _Found:
         found = self._store.search(
             query,
-            self._top_k if top_k is None else top_k,
+            self._top_k if top_k is None else checked_integer(top_k, "top_k", 1, MAX_K),
             self._filters if filters is None else filters,
             join_options(self._options, mode=mode),
             query_embedding,

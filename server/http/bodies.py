@@ -129,7 +129,16 @@ def _wrong_type(header: str, allowed: Collection[str], found: str) -> RequestErr
 
 def _check_length(request: Request, max_bytes: int) -> None:
     given = request.headers.get("content-length", "0")
-    if len(given) > len(str(max_bytes)) or int(given) > max_bytes:  # h11 has checked that it is a number
+    if not (given.isascii() and given.isdecimal()):  # only some servers check it
+        raise RequestError(
+            400,
+            "content-length is not a number",
+            name="InvalidHeader",
+            field="content-length",
+            expected="a number of bytes",
+            found=given[:30],
+        )
+    if len(given) > len(str(max_bytes)) or int(given) > max_bytes:
         raise _too_long(max_bytes, given[:30])
 
 

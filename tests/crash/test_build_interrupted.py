@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from pathlib import Path
 import pytest
 from support.faults.torture import SHARE, figure
 from support.indexes.changes import CHANGES, NEW, check_recovery, prepare, work
-from support.processes import environment, run_python
+from support.processes import environment, fork, run_python
 
 from quarry import engine
 from quarry.formats.container.directory import Directory, OutputFile
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 
 ADDING = ("new", "overwrite", "commit")
 MOMENTS = ("first document", "middle", "training")
-FINISHED, FAILED = 0, 70
+FINISHED = 0
 STEP = 1 if SHARE >= 1 else 17  # distance between the operations at which the signal is sent
 CALLS = "write,fsync,rename,unlink,ftruncate"
 
@@ -158,15 +157,7 @@ class Striker:
 
 def in_child(action: Callable[[], object]) -> int:
     """Run an action in a child process, print its error, and return its wait status."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(FAILED)
-        os._exit(FINISHED)
-    return os.waitpid(child, 0)[1]
+    return os.waitpid(fork(action), 0)[1]
 
 
 def interrupted(action: Callable[[], None], path: Path) -> None:

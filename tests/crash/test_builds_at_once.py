@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ import pytest
 from support.faults.system_calls import SystemCalls
 from support.faults.torture import figure
 from support.indexes.changes import options, stray_files
-from support.processes import run_python
+from support.processes import fork, run_python
 
 from quarry import engine
 from quarry.engine import Engine, IndexExists, IndexLocked, IndexNotFound, QuarryError
@@ -196,10 +195,8 @@ def lasting_texts(name: str, chance: random.Random, end: str) -> Iterator[dict[s
 
 def build_in_child(path: Path, log: Path, name: str, end: str, overwrite: bool, seed: int, begin: float) -> int:
     """Fork a build that begins at a moment of the monotonic clock; return its process id."""
-    child = os.fork()
-    if child:
-        return child
-    try:
+
+    def build() -> None:
         chance = random.Random(seed)
         time.sleep(max(0.0, begin - time.monotonic()))
         try:
@@ -207,10 +204,8 @@ def build_in_child(path: Path, log: Path, name: str, end: str, overwrite: bool, 
             log.write_text("built")
         except (IndexExists, IndexLocked, Broken) as error:
             log.write_text(type(error).__name__)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+
+    return fork(build)
 
 
 def play(folder: Path, chance: random.Random) -> Counter[str]:

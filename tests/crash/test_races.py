@@ -12,7 +12,6 @@ import random
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from support.faults.torture import figure
 from support.indexes import changes
 from support.indexes.changes import OFTEN, stray_files
-from support.processes import run_python
+from support.processes import fork, run_python
 
 from quarry import engine
 from quarry.engine import IndexLocked
@@ -137,10 +136,8 @@ def read(path: Path, chance: random.Random, log: Callable[[int, int], None], unt
 
 def start(kind: str, number: int, folder: Path, until: float) -> int:
     """Fork a writer or a reader; return its process id."""
-    child = os.fork()
-    if child:
-        return child
-    try:
+
+    def play() -> None:
         chance = random.Random(f"{kind}-{number}-{os.getpid()}")
         with (folder / f"{kind}-{os.getpid()}").open("a", buffering=1) as file:
 
@@ -152,10 +149,8 @@ def start(kind: str, number: int, folder: Path, until: float) -> int:
                     write(folder / "index", chance, log)
                 else:
                     read(folder / "index", chance, log, until)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+
+    return fork(play)
 
 
 def run(folder: Path, duration_s: float) -> None:

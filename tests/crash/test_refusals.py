@@ -19,7 +19,6 @@ import os
 import random
 import shutil
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,7 +30,7 @@ from refusals import NOBODY, become_nobody, descriptors, folder_of_anybody, mode
 from support.faults.torture import SHARE, figure
 from support.indexes import changes
 from support.indexes.changes import SMALL_MERGED_OFTEN, documents, options, stray_files
-from support.processes import run_python
+from support.processes import fork, run_python
 
 from quarry import engine
 from quarry.engine import (
@@ -107,17 +106,13 @@ def run_this_file(*arguments: object) -> dict[str, int]:
 def as_nobody(action: Callable[[], Counter[str]]) -> Counter[str]:
     """Run an action in a child process without privileges; return what it counts."""
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def act() -> None:
         os.close(reader)
-        try:
-            become_nobody()
-            counts = action()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os.write(writer, json.dumps(counts).encode())
-        os._exit(0)
+        become_nobody()
+        os.write(writer, json.dumps(action()).encode())
+
+    child = fork(act)
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         context = file.read()

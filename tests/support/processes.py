@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,19 @@ def run_python(*words: object, timeout_s: float | None = 300) -> subprocess.Comp
     return subprocess.run(
         command, env=environment(), capture_output=True, text=True, check=False, timeout=timeout_s
     )
+
+
+def fork(action: Callable[[], object]) -> int:
+    """Let a child do something and end, with status 0, or 1 after an error, which is printed; return its id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return child
 
 
 def until(condition: Callable[[], object], longest_s: float = 20, pause_s: float = 0.005) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from quarry.engine.search.reranker import Reranker
-from quarry.formats.errors import InvalidSetting
 from quarry.training.data.batches import Batch
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.tokens import TextBatcher
@@ -73,30 +72,18 @@ class CrossEncoderTeacher:
 
 
 class Ensemble:
-    """Several teachers: the weighted mean of their scores, each standardized for each query.
+    """Several teachers: the mean of their scores, each standardized for each query.
 
     Args:
         teachers: one at least.
-        weights: of each, above 0.
-
-    Raises:
-        InvalidSetting: no teacher, or weights that do not fit.
     """
 
-    def __init__(self, teachers: Sequence[Teacher], weights: Sequence[float]) -> None:
-        if not teachers or len(teachers) != len(weights) or not min(weights) > 0:
-            raise InvalidSetting(
-                "teachers cannot be mixed", expected="one at least, weights above 0", actual=list(weights)
-            )
-        self._teachers = list(teachers)
-        self._shares = [weight / sum(weights) for weight in weights]
+    def __init__(self, teachers: Sequence[Teacher]) -> None:
+        self._teachers = teachers
 
     def scores(self, batch: Batch, step: int) -> torch.Tensor:
         """Mix the teachers' scores; see `Teacher.scores`."""
-        mixed = torch.zeros(len(batch.queries), len(batch.documents))
-        for teacher, share in zip(self._teachers, self._shares, strict=True):
-            mixed += share * standardize(teacher.scores(batch, step))
-        return mixed
+        return torch.stack([standardize(teacher.scores(batch, step)) for teacher in self._teachers]).mean(0)
 
 
 def standardize(scores: torch.Tensor) -> torch.Tensor:

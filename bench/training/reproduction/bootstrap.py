@@ -28,9 +28,7 @@ class Difference(NamedTuple):
     high: float
 
 
-def paired_difference(
-    system: npt.NDArray[np.float64], other: npt.NDArray[np.float64], seed: int = 0
-) -> Difference:
+def paired_difference(system: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> Difference:
     """Compare two systems by the values of the same queries (Efron and Tibshirani 1993, percentile intervals).
 
     Queries are drawn with replacement, 10,000 times, and both systems are judged on each draw.
@@ -38,14 +36,13 @@ def paired_difference(
     Args:
         system: (n_queries,) float64.
         other: the values of the other system, in the same order of queries.
-        seed: of the draws.
 
     Raises:
         ValueError: the systems were not judged on the same number of queries, or on none.
     """
     if system.shape != other.shape or not len(system):
         raise ValueError(f"no pairs of values: {system.shape} and {other.shape}")
-    differences, rng = system - other, np.random.default_rng(seed)
+    differences, rng = system - other, np.random.default_rng(0)
     means = [
         differences[rng.integers(0, len(differences), (_BATCH, len(differences)))].mean(1)
         for _ in range(_SAMPLES // _BATCH)

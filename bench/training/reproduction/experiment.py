@@ -79,20 +79,17 @@ def rr_10(records: Sequence[Record]) -> np.ndarray:
     return seed_means([reciprocals(unpack_ranks(record["ranks"])).tolist() for record in records])
 
 
-def compare(records: Sequence[Record], others: Sequence[Record], kept: np.ndarray | None = None) -> str:
+def compare(records: Sequence[Record], others: Sequence[Record]) -> str:
     """How far records are above others in the seeds that both have, with the interval that holds 95 %.
 
     Args:
         records: of one case.
         others: of another one.
-        kept: numbers or flags of the queries to compare by; None: all.
     """
     seeds = {record["seed"] for record in records} & {record["seed"] for record in others}
     if not seeds:
         return ""
     first, second = (rr_10([record for record in each if record["seed"] in seeds]) for each in (records, others))
-    if kept is not None:
-        first, second = first[kept], second[kept]
     found = paired_difference(first, second)
     return f"{cell(found.mean, sign=True)} ({cell(found.low, sign=True)} to {cell(found.high, sign=True)})"
 

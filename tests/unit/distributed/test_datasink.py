@@ -193,6 +193,20 @@ def test_what_is_wrong_is_an_error_of_quarry_that_names_it(tmp_path, build):
             assert (len(index), index.stats()["generation"]) == (1, 1)
 
 
+class DeadlyEncoder(type(ENCODER)):
+    """Ends every process that loads it."""
+
+    def __reduce__(self):
+        return signal.raise_signal, (signal.SIGKILL,)
+
+
+def test_an_encoder_that_ends_its_process_when_it_is_loaded(tmp_path):
+    """Ray would start new processes for ever."""
+    with pytest.raises(WorkerFailed, match="3 processes ended while they loaded the encoder"):
+        build_with_tasks(ROWS[:3], tmp_path / "idx", encoder=DeadlyEncoder())
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("build", [build_with_tasks, build_with_actors])
 def test_a_dataset_without_rows_and_one_with_repeated_ids(tmp_path, build):
     """The last of several rows with the same id is kept, also across blocks."""

@@ -14,7 +14,7 @@ from quarry.engine import Engine
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.options import OpenOptions
-from quarry.formats.errors import ChecksumMismatch, IndexNotFound
+from quarry.formats.errors import ChecksumMismatch, IndexNotFound, ShardNotFound
 
 pytest.importorskip("ray", reason="the extra distributed is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Ray while it is imported
@@ -155,6 +155,40 @@ def test_a_build_with_another_number_of_shards_is_an_error_of_every_call(path, r
     engine.build(DOCUMENTS[:7], path, encoder=ENCODER, shards=2, overwrite=True)
     assert len(routed) == 7
     assert len(routed.search("w1", k=60, mode="dense")) == 7
+
+
+def test_a_folder_of_a_shard_that_disappears(tmp_path, path, routed, monkeypatch):
+    from quarry.distributed import replica
+
+    monkeypatch.setattr(replica, "REFRESH_S", 0)
+    before = columns(routed.search("w1"))
+    folder = sorted(path.glob("shard-*"))[1]
+    folder.rename(tmp_path / "away")
+    with pytest.raises(ShardNotFound, match=f"{folder.name}: a shard of the index is missing"):
+        routed.search("w1")
+    for mode in ("dense", "hybrid"):
+        hits = routed.search("w1", k=60, mode=mode, partial=True)
+        assert dict(hits.coverage.missing) == {folder.name: "a shard of the index is missing"}
+        assert 0 < len(hits) == hits.coverage.n_reached < 60
+    (tmp_path / "away").rename(folder)
+    assert columns(routed.search("w1")) == before
+
+
+def test_a_copy_is_opened_while_the_index_is_built_again(path, monkeypatch):
+    """The folders that the build has deleted in between are not reported as missing."""
+    from quarry.distributed import replica
+
+    load, built = replica.load_newest_shard_set, []
+
+    def load_and_then_build(directory):
+        found = load(directory)
+        if not built:
+            built.append(engine.build(DOCUMENTS[:9], path, encoder=ENCODER, shards=2, overwrite=True))
+        return found
+
+    monkeypatch.setattr(replica, "load_newest_shard_set", load_and_then_build)
+    copies = [replica.ShardReplica(path, number, 2, OPTIONS) for number in range(2)]
+    assert sum(copy.state().value.size.n_docs for copy in copies) == 9
 
 
 def test_a_health_check_reads_the_index(path, handles):

@@ -157,6 +157,28 @@ class TestSearch:
         assert found == document
         assert document.id == "snow"
 
+    def test_every_asynchronous_search_finds_what_the_other_does(self, store):
+        async def search(name):
+            return await getattr(store, f"a{name}")("a ship on the ocean", k=2, filter={"n": {"$gte": 1}})
+
+        for name in (
+            "similarity_search",
+            "similarity_search_with_score",
+            "similarity_search_with_relevance_scores",
+            "max_marginal_relevance_search",
+        ):
+            wanted = getattr(store, name)("a ship on the ocean", k=2, filter={"n": {"$gte": 1}})
+            assert asyncio.run(search(name)) == wanted
+            assert len(wanted) == 2
+
+    @pytest.mark.parametrize("kind", ["similarity", "mmr", "similarity_score_threshold"])
+    def test_retrievers_are_called_asynchronously(self, store, kind):
+        options = {"k": 2, "score_threshold": 0.01} if kind == "similarity_score_threshold" else {"k": 2}
+        retriever = store.as_retriever(search_type=kind, search_kwargs=options)
+        found = asyncio.run(retriever.ainvoke("a ship on the ocean"))
+        assert found == retriever.invoke("a ship on the ocean")
+        assert found[0].id == "ship"
+
 
 class TestChanges:
     def test_one_commit_for_each_call(self, store):
@@ -197,6 +219,21 @@ class TestChanges:
         store = QuarryVectorStore.from_texts(TEXTS, ids=list("abcd"), path=tmp_path / "index")
         assert store.similarity_search("ocean", k=1)[0].id == "b"
         store.close()
+
+    def test_stores_are_made_without_embeddings(self, tmp_path):
+        ids = list("abcd")
+        documents = [Document(id=name, page_content=text) for name, text in zip(ids, TEXTS, strict=True)]
+
+        async def make():
+            return [
+                await QuarryVectorStore.afrom_texts(TEXTS, ids=ids, path=tmp_path / "1"),
+                await QuarryVectorStore.afrom_documents(documents, path=tmp_path / "2"),
+            ]
+
+        made = [QuarryVectorStore.from_documents(documents, path=tmp_path / "3"), *asyncio.run(make())]
+        for store in made:
+            assert store.get_by_ids(ids) == documents
+            store.close()
 
 
 @pytest.fixture(scope="class")

@@ -527,6 +527,12 @@ class TestWrongArguments:
                 ask(still, doc_ids=wrong)
         assert len(still.client) == len(TEXTS)
 
+    @pytest.mark.parametrize("wrong", [None, 5, ["first"], {}, b"x", True], ids=repr)
+    def test_ids_of_source_documents(self, still, wrong):
+        with pytest.raises(InvalidSetting, match="ref_doc_id is not a text"):
+            still.delete(wrong)
+        assert len(still.client) == len(TEXTS)
+
     @pytest.mark.parametrize("wrong", [None, 5, "text", Exception()], ids=repr)
     def test_nodes_and_stores(self, still, wrong):
         with pytest.raises(InvalidDocument, match="a BaseNode"):

@@ -90,6 +90,7 @@ def test_errors_are_messages(path):
         ("search", {"query": "bread", "index": "none"}),
         ("search", {"query": "bread", "index": "notes", "filter": {"year": {"$more": 1}}}),
         ("search", {"query": "bread", "index": "notes", "k": 0}),
+        ("search", {"query": "bread " * 2000, "index": "notes"}),
         ("get_document", {"id": "nothing", "index": "other"}),
         ("delete", {"ids": ["bread"], "index": "notes"}),
     )
@@ -97,7 +98,15 @@ def test_errors_are_messages(path):
     messages = [json.dumps(content) for content, _ in answers]
     for message, part in zip(
         messages,
-        ("name an index", "no index 'none'", "unknown operator", "greater than or equal", "nothing", "delete"),
+        (
+            "name an index",
+            "no index 'none'",
+            "unknown operator",
+            "greater than or equal",
+            "at most 10000",
+            "nothing",
+            "delete",
+        ),
         strict=True,
     ):
         assert part in message

@@ -49,6 +49,7 @@ DOCUMENTS = [
         "text": "comet <script>window.broken = 1</script> <img src=x onerror='window.broken = 1'> &amp; comet",
         "metadata": {"kind": "<i>sky</i>", "year": 2022},
     },
+    {"id": "قمر", "title": "القمر والمد", "text": "يرفع القمر مياه البحر مرتين كل يوم lunar"},
     *(
         {"id": f"moon {n}", "title": f"Moon {n}", "text": f"the moon number{n} rises", "metadata": {"kind": kind}}
         for n, kind in enumerate(["sky", "sky", "sea"] * 5)
@@ -187,6 +188,23 @@ def test_what_documents_hold_is_text(page: Page, server: RunningServer) -> None:
     assert "<i>sky</i>" in page.texts("#facets label span")
     assert page.run("return window.broken") is None
     assert page.all("#results script, #results img, #facets i") == []
+
+
+def test_each_text_has_the_direction_of_its_script(page: Page) -> None:
+    """Results in Arabic begin at the right, those beside them at the left."""
+    page.search("lunar")
+    page.one(".hit:first-child .acts button").click()
+    page.one(".hit:first-child .text")
+    directions = """return [...document.querySelectorAll('.hit')].map(hit =>
+        [...hit.querySelectorAll('h2, .passage, .text')].map(each => getComputedStyle(each).direction))"""
+    arabic, *others = page.run(directions)
+    assert arabic == ["rtl", "rtl", "rtl"]
+    assert others
+    assert {direction for each in others for direction in each} == {"ltr"}
+    bars = """return ['Left', 'Right'].map(side => parseFloat(
+        getComputedStyle(document.querySelector('.passage'))[`border${side}Width`]))"""
+    assert page.run(bars) == [0, 3]
+    page.keep("right-to-left")
 
 
 def test_only_what_the_page_itself_holds_may_run(server: RunningServer) -> None:

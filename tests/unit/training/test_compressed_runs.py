@@ -101,13 +101,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=METHODS)
-def finished(request: pytest.FixtureRequest, folder: Path) -> Path:
+def finished(request: pytest.FixtureRequest, folder: Path, one_torch_thread: None) -> Path:
     """Train without interruption; return the folder of the run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     out = folder / request.param
     train(folder / f"{request.param}.toml", out)
-    torch.set_num_threads(threads)
     return out
 
 

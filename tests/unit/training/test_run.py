@@ -1,26 +1,24 @@
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import run_python
 from support.training.killed_run import run_and_kill
 from support.training.tiny_run import RECIPE, write_pairs, write_recipe
 
-torch = pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("torch", reason="the training loop needs torch")
 pytest.importorskip("transformers", reason="training needs transformers")
 pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
-from safetensors.numpy import load_file  # noqa: E402
+from safetensors.numpy import load_file
 
-from quarry import engine  # noqa: E402
-from quarry.engine.cli.commands import main  # noqa: E402
-from quarry.exporters.export import export  # noqa: E402
-from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
-from quarry.training.loop.history import History  # noqa: E402
-from quarry.training.run import train  # noqa: E402
+from quarry import engine
+from quarry.engine.cli.commands import main
+from quarry.exporters.export import export
+from quarry.formats.errors import CorruptFile, InvalidSetting
+from quarry.training.loop.history import History
+from quarry.training.run import train
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -31,13 +29,10 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(recipe: Path) -> Path:
+def finished(recipe: Path, one_torch_thread: None) -> Path:
     """Train without interruption; return the folder of the run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     out = recipe.parent / "finished"
     train(recipe, out)
-    torch.set_num_threads(threads)
     return out
 
 
@@ -166,9 +161,7 @@ def test_the_command_runs_a_recipe(finished: Path, recipe: Path, capsys: pytest.
 def test_the_command_says_what_to_install(recipe: Path) -> None:
     program = "import sys\nsys.modules['torch'] = None\nfrom quarry.engine.cli.commands import main\n"
     program += f"sys.exit(main(['train', {str(recipe)!r}, 'out']))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ
-    )
+    done = run_python("-c", program)
     assert done.returncode == 1
     assert "pip install 'quarry-search[train]'" in done.stderr
 

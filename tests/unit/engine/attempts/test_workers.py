@@ -107,8 +107,17 @@ def test_no_documents(tmp_path):
 
 
 class _Unpicklable(type(ENCODER)):
+    def __init__(self, failure):
+        super().__init__()
+        object.__setattr__(self, "failure", failure)
+
     def __reduce__(self):
-        raise TypeError("a handle of a device")
+        raise self.failure("a handle of a device")
+
+
+class _Unloadable(type(ENCODER)):
+    def __reduce__(self):
+        return int, ("no number",)
 
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5, "2", 1 << 20])
@@ -135,8 +144,15 @@ def test_an_embedding_function_that_cannot_be_sent(tmp_path):
 
 
 def test_an_encoder_that_cannot_be_sent(tmp_path):
-    with pytest.raises(InvalidSetting, match="a handle of a device"):
-        engine.build(["a"], tmp_path / "idx", encoder=_Unpicklable(), workers=1)
+    for failure in (TypeError, ValueError, RecursionError):
+        with pytest.raises(InvalidSetting, match=r"cannot be sent to other processes.*a handle of a device"):
+            engine.build(["a"], tmp_path / "idx", encoder=_Unpicklable(failure), workers=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_encoder_that_another_process_cannot_load(tmp_path):
+    with pytest.raises(InvalidSetting, match=r"cannot be loaded in another process.*found ValueError"):
+        engine.build(["a"], tmp_path / "idx", encoder=_Unloadable(), workers=1)
     assert not list(tmp_path.iterdir())
 
 

@@ -165,6 +165,24 @@ class TestRetriever:
         assert found.id == "linen"
         again.get_component("retriever")._store.close()
 
+    @pytest.mark.parametrize(
+        "kind", [QuarryBM25Retriever, QuarryEmbeddingRetriever, QuarryHybridRetriever, QuarryRetriever]
+    )
+    def test_a_retriever_is_described_and_made_again(self, filled, kind):
+        """Outside a pipeline there is nothing that allows the module of the store."""
+        described = kind(filled, top_k=1, filters={"field": "id", "operator": "==", "value": "ship"}).to_dict()
+        again = kind.from_dict(described)
+        assert again.to_dict() == described
+        assert again._store.count_documents() == filled.count_documents()
+        again._store.close()
+
+    @pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", True, []], ids=repr)
+    def test_a_wrong_number_of_documents_is_an_error_at_once(self, filled, wrong):
+        with pytest.raises(InvalidSetting, match="top_k is out of range"):
+            QuarryHybridRetriever(filled, top_k=wrong)
+        with pytest.raises(InvalidSetting, match="top_k is out of range"):
+            QuarryHybridRetriever(filled).run("ocean", top_k=wrong)
+
     def test_texts_are_encoded_without_embeddings(self, filled):
         (best, *_) = QuarryHybridRetriever(filled).run("a ship on the ocean")["documents"]
         assert (best.id, best.embedding) == ("ship", None)
@@ -207,6 +225,15 @@ class TestEmbeddings:
             assert document.score == pytest.approx(cosine, abs=0.01)
         assert len(found) == 3
         assert found == sorted(found, key=lambda each: -each.score)
+
+    def test_they_are_compared_as_the_metric_says(self, tmp_path):
+        store = QuarryDocumentStore(tmp_path / "products", embedding_dim=2, metric="ip")
+        given = {"long": [3.0, 3.0], "near": [1.0, 0.0]}
+        store.write_documents([Document(id=name, content=name, embedding=given[name]) for name in given])
+        found = QuarryEmbeddingRetriever(store).run([1.0, 0.0])["documents"]
+        assert {each.id: each.score for each in found} == pytest.approx({"long": 3.0, "near": 1.0}, abs=0.02)
+        assert found[0].id == "long"
+        store.close()
 
     def test_embeddings_are_returned_if_wanted(self, embedded, tmp_path):
         for document in embedded.filter_documents():
