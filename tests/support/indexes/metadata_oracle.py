@@ -205,9 +205,10 @@ own_fields = st.tuples(own_texts, st.sampled_from(["$eq", "$ne", "$in", "$nin", 
 filters = st.recursive(
     st.one_of(fields, own_fields),
     lambda inside: st.one_of(
-        st.lists(inside, min_size=1, max_size=3).map(lambda parts: {"$and": parts}),
-        st.lists(inside, min_size=1, max_size=3).map(lambda parts: {"$or": parts}),
-        inside.map(lambda part: {"$not": part}),
+        # empty filters within others are refused
+        st.lists(inside.filter(bool), min_size=1, max_size=3).map(lambda parts: {"$and": parts}),
+        st.lists(inside.filter(bool), min_size=1, max_size=3).map(lambda parts: {"$or": parts}),
+        inside.filter(bool).map(lambda part: {"$not": part}),
         st.tuples(inside, fields).map(lambda pair: pair[0] | pair[1]),
     ),
     max_leaves=4,
