@@ -151,7 +151,7 @@ class CloseTerms:
         joined.insert(0, np.empty((0, width - 1), np.uint8))
         self._rows: UInt8Array = np.ascontiguousarray(np.concatenate(joined))
         sizes = [each[:, -1] for each in kept]
-        self._is_wide: npt.NDArray[np.bool_] = np.any(self._rows >= 0x80, axis=1)
+        self._is_wide: BoolArray = np.any(self._rows >= 0x80, axis=1)
         self._wide = np.flatnonzero(self._is_wide)
         self._sizes: UInt8Array = np.concatenate([np.empty(0, np.uint8), *sizes])
         self._sets = _character_sets(self._rows)
@@ -181,7 +181,7 @@ class CloseTerms:
         rows = self._wide if edited else slice(None)  # terms of ASCII are looked up
         is_wide, sizes, sets = self._is_wide[rows], self._sizes[rows], self._sets[rows]
         slack = np.where(is_wide, n_edits * max(2, bytes_each), n_edits * bytes_each)
-        near: npt.NDArray[np.bool_] = (np.bitwise_count(sets ^ own) <= 2 * slack) & (
+        near: BoolArray = (np.bitwise_count(sets ^ own) <= 2 * slack) & (
             np.abs(sizes.astype(np.int16) - len(encoded)) <= slack
         )
         places = self._wide[near] if edited else np.flatnonzero(near)
