@@ -120,7 +120,7 @@ class CollectedChanges:
         """Return the kinds of the values that a condition compares in live documents; None if there is none."""
         segments, is_empty = self._committer.live_segments(), True
         kinds = evaluate(condition, segments, self._terms).kinds
-        for _, doc_id, stored in self._live_documents():
+        for doc_id, stored in self._live_documents():
             DocumentValues(doc_id, stored.title, stored.metadata).add_kinds(kinds)
             is_empty = False
         return None if is_empty and not segments else kinds
@@ -128,15 +128,16 @@ class CollectedChanges:
     def delete_matching(self, condition: Condition) -> int:
         """Delete the live documents that satisfy a condition, and return how many there were."""
         added = [
-            ordinal
-            for ordinal, doc_id, stored in self._live_documents()
+            doc_id
+            for doc_id, stored in self._live_documents()
             if DocumentValues(doc_id, stored.title, stored.metadata).satisfy(condition)
         ]
         n_deleted = self._committer.delete_matching(
             lambda segments: evaluate(condition, segments, self._terms).flags
         )
         if self._documents:
-            self._documents.delete_ordinals(added)
+            for doc_id in added:  # with earlier documents of the same id, which it has replaced
+                self._documents.delete(doc_id)
         return n_deleted + len(added)
 
     def check_updates(
@@ -189,7 +190,7 @@ class CollectedChanges:
             raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
         return self._documents
 
-    def _live_documents(self) -> Iterable[tuple[int, str, StoredDocument]]:
+    def _live_documents(self) -> Iterable[tuple[str, StoredDocument]]:
         return self._documents.live_documents() if self._documents else ()
 
     def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:

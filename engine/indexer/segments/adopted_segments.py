@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,22 +102,11 @@ class AdoptedSegments:
                     return True
         return False
 
-    def live_documents(self) -> Iterator[tuple[int, str, StoredDocument]]:
-        """Yield the documents that are neither deleted nor replaced: number, id and content."""
-        first = 0
+    def live_documents(self) -> Iterator[tuple[str, StoredDocument]]:
+        """Yield the documents that are neither deleted nor replaced: id and content."""
         for reader, dead in zip(self._readers, self._dead, strict=True):
             docs = np.flatnonzero(~dead)
-            documents = zip(docs.tolist(), reader.ids.read(docs), reader.documents.read(docs), strict=True)
-            for doc, doc_id, stored in documents:
-                yield first + doc, doc_id, stored
-            first += reader.n_docs
-
-    def delete_ordinals(self, ordinals: Iterable[int]) -> None:
-        """Delete documents, given by their numbers in `live_documents`."""
-        ends = np.cumsum([reader.n_docs for reader in self._readers])
-        for ordinal in ordinals:
-            segment = int(np.searchsorted(ends, ordinal, side="right"))
-            self._dead[segment][ordinal - ends[segment]] = True
+            yield from zip(reader.ids.read(docs), reader.documents.read(docs), strict=True)
 
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
         """Write the segment, and return it, or None if no document is live; after an error it can be tried again.

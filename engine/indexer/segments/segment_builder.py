@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,16 +93,12 @@ class SegmentBuilder:
         self._dead |= ordinals
         return bool(ordinals)
 
-    def live_documents(self) -> Iterator[tuple[int, str, StoredDocument]]:
-        """Yield the documents collected so far that are neither deleted nor replaced: ordinal, id and content."""
+    def live_documents(self) -> Iterator[tuple[str, StoredDocument]]:
+        """Yield the documents collected so far that are neither deleted nor replaced: id and content."""
         dead = self._dead.union(self._writer.ids.find_superseded().tolist())
         for ordinal, stored in enumerate(self._writer.documents.documents()):
             if ordinal not in dead:
-                yield ordinal, self._writer.ids[ordinal], stored
-
-    def delete_ordinals(self, ordinals: Iterable[int]) -> None:
-        """Delete documents among those collected so far."""
-        self._dead.update(ordinals)
+                yield self._writer.ids[ordinal], stored
 
     def finish(self, existing: StoredQuantizer | None) -> BuiltSegment | None:
         """Write the segment, and return it, or None if no document is live; after an error it can be tried again.

@@ -21,11 +21,11 @@ from quarry.engine import (
     Engine,
     IndexClosed,
     IndexLocked,
-    IndexNotFound,
     InvalidDocument,
     InvalidFilter,
     InvalidQuery,
     InvalidSetting,
+    ShardNotFound,
 )
 from quarry.integrations.langchain import QuarryRetriever, QuarryVectorStore
 
@@ -115,7 +115,7 @@ class TestSearch:
         assert len(store.similarity_search("bread", k=30)) == 21
         shard = min(path.glob("shard-*"))
         shard.rename(tmp_path / "away")
-        with pytest.raises(IndexNotFound, match="a shard of the index is missing"):
+        with pytest.raises(ShardNotFound, match="a shard of the index is missing"):
             store.similarity_search("bread")
         assert 0 < len(store.similarity_search("bread", k=30, partial=True)) < 21
         (tmp_path / "away").rename(shard)

@@ -62,6 +62,17 @@ def test_documents_that_were_added_twice(index):
     assert "a" not in index
 
 
+def test_a_replaced_document_does_not_come_back(index):
+    index.add(
+        [{"id": "new", "text": "x", "metadata": {"n": 50}}, {"id": "new", "text": "y", "metadata": {"n": 51}}]
+    )
+    assert index.delete(filter={"n": 51}) == 1
+    assert index.delete("new") == 0
+    assert index.delete(filter={"n": 50}) == 0
+    index.commit()
+    assert "new" not in index
+
+
 def test_nothing_to_delete(index):
     assert index.delete(filter={"n": 100}) == 0
     generation = index.commit()
