@@ -24,7 +24,7 @@ from quarry.engine.shards.collection import ShardSize
 from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.shard_folders import shard_directory
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, IndexNotFound, QuarryError, ShardNotFound
+from quarry.formats.errors import CorruptFile, IndexNotFound, QuarryError
 from quarry.formats.manifest import Manifest
 from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
@@ -205,8 +205,7 @@ class ShardReplica:
                 try:
                     self._open(shard_set)
                 except IndexNotFound as error:
-                    if shard_set.is_newest(Directory(self._index)):
-                        raise ShardNotFound(path=error.path) from error
+                    shard_set.check_replaced(Directory(self._index), error)
                 else:
                     return
             raise CorruptFile("the shards of the index cannot be opened", path=self._index)

@@ -15,7 +15,7 @@ from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.ids import hash_id
-from quarry.formats.errors import CorruptFile, IndexNotFound
+from quarry.formats.errors import CorruptFile, IndexNotFound, ShardNotFound
 from quarry.formats.root_file import MAX_GENERATION, RootFile
 
 __all__ = [
@@ -65,6 +65,20 @@ class ShardSet(RootFile):
             IndexNotFound: the index was deleted.
         """
         return find_latest_shard_set(directory) == self.generation and self.has_id_in(directory)
+
+    def check_replaced(self, directory: Directory, missing: IndexNotFound) -> None:
+        """Check that a folder of a shard is missing because a newer shard set has replaced this one.
+
+        Args:
+            directory: of the index.
+            missing: error of opening the shard.
+
+        Raises:
+            ShardNotFound: this is still the current shard set.
+            IndexNotFound: the index was deleted.
+        """
+        if self.is_newest(directory):
+            raise ShardNotFound(path=missing.path) from missing
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the file."""

@@ -17,6 +17,7 @@ from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
 from quarry.server.limits import Limits
 from quarry.server.search_request import (
+    ID_SCHEMA,
     SearchRequest,
     batch_schema,
     hits_schema,
@@ -34,8 +35,7 @@ _log = logging.getLogger(__name__)
 JSON, NDJSON = JSON_TYPES[0], NDJSON_TYPES[0]
 _INDEX = "/v1/indexes/{index}"
 _MAX_IDS = 1000
-_ID: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
-_IDS: Schema = {"type": "array", "items": _ID, "minItems": 1, "maxItems": _MAX_IDS}
+_IDS: Schema = {"type": "array", "items": ID_SCHEMA, "minItems": 1, "maxItems": _MAX_IDS}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 
 
@@ -108,7 +108,8 @@ class IndexOperations:
                 result=(
                     JSON,
                     _object(
-                        documents={"type": "array", "items": _DOCUMENT}, missing={"type": "array", "items": _ID}
+                        documents={"type": "array", "items": _DOCUMENT},
+                        missing={"type": "array", "items": ID_SCHEMA},
                     ),
                 ),
                 statuses=(404,),
@@ -310,14 +311,14 @@ _DOCUMENT_TO_ADD: Schema = {
     "required": ["text"],
     "additionalProperties": False,
     "properties": {
-        "id": _ID,
+        "id": ID_SCHEMA,
         "text": _TEXT,
         "title": {"type": ["string", "null"]},
         "metadata": {"type": ["object", "null"]},
     },
 }
 _DELETION: Schema = {
-    **_object(ids={"type": "array", "items": _ID, "minItems": 1, "maxItems": 100_000}),
+    **_object(ids={"type": "array", "items": ID_SCHEMA, "minItems": 1, "maxItems": 100_000}),
     "additionalProperties": False,
 }
 _FILTER: Schema = {"type": ["object", "null"], "default": None, "description": "see search"}

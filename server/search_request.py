@@ -12,13 +12,23 @@ from quarry.server.http.failures import RequestError
 from quarry.server.http.json_schema import Schema, check
 from quarry.server.limits import Limits
 
-__all__ = ["SearchRequest", "batch_schema", "hits_schema", "parse_batch", "parse_search", "search_schema"]
+__all__ = [
+    "ID_SCHEMA",
+    "SearchRequest",
+    "batch_schema",
+    "hits_schema",
+    "parse_batch",
+    "parse_search",
+    "search_schema",
+]
 
 _MAX_QUERY_CHARACTERS = 10_000
-_MAX_ID_CHARACTERS = 4096
 _MAX_CANDIDATES = 100_000
 _DEFAULT_K = 10
 _HITS_OF_A_BATCH = 10  # times `max_k`
+
+ID_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
+"""The schema of the id of a document."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +110,7 @@ _QUERY: Schema = {
     "examples": ["why does the sea level change?"],
 }
 _LIKE: Schema = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": _MAX_ID_CHARACTERS,
+    **ID_SCHEMA,
     "description": "instead of a query the id of a document, to find others like it; not with rerank",
 }
 

@@ -10,7 +10,7 @@ from quarry.engine.shards.shard_folders import shard_directory
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.file_copies import SourceFile
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
-from quarry.formats.errors import CorruptFile, IndexNotFound, ShardNotFound
+from quarry.formats.errors import CorruptFile, IndexNotFound
 from quarry.formats.manifest import Manifest, use_newest
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
@@ -164,8 +164,7 @@ def open_shards(directory: Directory, stack: ExitStack) -> tuple[ShardSet, list[
                 ]
                 is_newest = all(shard.manifest.is_newest(shard.directory) for shard in shards)
             except IndexNotFound as error:
-                if shard_set.is_newest(directory):
-                    raise ShardNotFound(path=error.path) from error
+                shard_set.check_replaced(directory, error)
                 continue
             if is_newest or attempt + 1 == _ATTEMPTS:
                 stack.push(opening.pop_all())

@@ -129,8 +129,7 @@ class CurrentShards(Current[ShardedView]):
             try:
                 snapshots = _open_shards(self._directory, shard_set)
             except IndexNotFound as error:
-                if shard_set.is_newest(self._directory):
-                    raise ShardNotFound(path=error.path) from error
+                shard_set.check_replaced(self._directory, error)
             else:
                 return self._make(shard_set, snapshots, ())
         raise CorruptFile("the shards of the index cannot be opened", path=self._directory.path)
