@@ -191,7 +191,7 @@ class DocStoreWriter:
         self._dictionary = _choose_dictionary(self._known(size), self._buffered, size)
         trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
         if trained:
-            trained.precompute_compress(level=_LEVEL)  # otherwise every call digests it: .15 ms
+            trained.precompute_compress(level=_LEVEL)  # otherwise every call digests it again
         compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
         self._append_frames(self._compress(compressor, self._buffered))
         self._compressor = compressor

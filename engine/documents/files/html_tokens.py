@@ -1,9 +1,7 @@
 """Tags and texts of HTML, in one pass whose time is linear in the length of the page, however broken it is.
 
 The standard library's parser takes quadratic time for unclosed comments, and parsers that build the tree of the
-HTML standard do for deeply nested elements (200,000 open ``<div>`` take minutes). A text needs no tree. On 61
-pages of documentation of many programs, .99 of the words that the Lexbor parser finds (selectolax 1.0, in a tenth
-of the time) are found, and .99 of those found are among its words.
+HTML standard do for deeply nested elements (200,000 open ``<div>`` take minutes). A text needs no tree.
 """
 
 from __future__ import annotations
