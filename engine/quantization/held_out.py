@@ -21,7 +21,7 @@ libraries.
 
 _NEIGHBORS = 16  # rows of the sample on either side of a row, which may be of the same document
 _BLOCK = 64  # columns
-_BATCH_SCORES = 1 << 23
+_BATCH_SCORES = 1 << 22
 _MIN_SEPARATED = 1 / 8  # of all queries
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.quantization.candidates import measure_candidate_rows
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
 from quarry.engine.quantization.codebook import extract_codebook, train_codes
@@ -17,6 +18,7 @@ from quarry.engine.quantization.rotation import train_rotation
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
+from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
@@ -89,12 +91,16 @@ def measured(
     coder.code_all(batches, lambda lists, codes: coded.append((lists, codes)))
     lists, codes = (np.concatenate(part) for part in zip(*coded, strict=True))
     sizes = np.bincount(lists, minlength=quantizer.nlist)
-    return replace(
-        quantizer,
-        probe_recall=probe_recall(sample, quantizer, queries),
-        candidate_rows=measure_candidate_rows(quantizer, sample, lists, codes, queries),
-        fit=replace(coder.fit(sizes), n_rows=n_rows),
-    )
+    with WorkerPool(1, "quarry-train") as pool:  # products of matrices use several cores, the steps between one
+        start: StartWork = pool.submit if threads > 1 else work_at_once
+        probed = start(lambda rows: probe_recall(rows, quantizer, queries), sample)
+        candidate_rows = measure_candidate_rows(quantizer, sample, lists, codes, queries)
+        return replace(
+            quantizer,
+            probe_recall=probed.result(),
+            candidate_rows=candidate_rows,
+            fit=replace(coder.fit(sizes), n_rows=n_rows),
+        )
 
 
 def train_on(

@@ -53,6 +53,13 @@ class Spool:
         """Append `data` in memory only, so that no I/O error can occur; the caller must call `spill` regularly."""
         self._buffer += data
 
+    def cut(self, n_bytes: int) -> None:
+        """Drop all but the first `n_bytes`; what is dropped must not have been written to the file."""
+        n_written = self._file.position if self._file else 0
+        if n_bytes < n_written:
+            raise ValueError(f"{n_written} bytes were written, and {n_bytes} are to be kept")
+        del self._buffer[n_bytes - self._n_spilled :]
+
     def spill(self) -> None:
         """Write the buffer to the temporary file, if it has reached the limit."""
         if len(self._buffer) >= self._directory.limits.section_bytes:

@@ -41,6 +41,7 @@ _LEVEL = 6
 _DICTIONARY_BYTES = 64 << 10
 _MIN_TRAINING_DOCS = 64
 _TRAINING_BYTES = 1 << 20  # four times as much takes four times as long, and compresses at most .7 % better
+_LEAST_CONTENT = 8  # bytes of a document in which training looks for content
 _SAMPLED_DOCS = 16  # documents that an existing dictionary is tested on
 _MAX_HELPFUL_SHARE = 0.9  # of the size without it; a dictionary that compresses less is not used
 _MAX_DOCUMENT_BYTES = 64 << 20
@@ -135,7 +136,7 @@ class DocStoreWriter:
             self._buffered.append(record)
             self._buffered_bytes += len(record)
             if self._buffered_bytes >= self._directory.limits.sample_bytes:
-                self._start_compressing()
+                self._start_compressing(self._start)
                 self.add_records(records[number:])
                 return
 
@@ -192,7 +193,7 @@ class DocStoreWriter:
     def _finish_groups(self) -> None:
         """Wait for all frames, and train the dictionary if that was not done yet."""
         if not self._compressor:
-            self._start_compressing()
+            self._start_compressing(work_at_once)
         while self._compressor and self._under_way:
             self._take_group(self._compressor)
 
@@ -206,19 +207,23 @@ class DocStoreWriter:
         self._append_frames(frames)
         self._under_way.popleft()
 
-    def _start_compressing(self) -> None:
-        for spool in (self._frames, self._lengths):
-            spool.close()  # an earlier attempt may have failed with MemoryError
+    def _start_compressing(self, start: StartWork) -> None:
+        """Train the dictionary on the documents so far, and compress these."""
         size = min(_DICTIONARY_BYTES, self._buffered_bytes // 16)
         self._dictionary = _choose_dictionary(self._known(size), self._buffered, size)
         compressor = _Compressor(self._dictionary)
-        self._append_frames(compressor.compress(self._buffered))
-        self._compressor = compressor
-        self._buffered.clear()
+        self._under_way.append((self._buffered, start(compressor.compress, self._buffered)))
+        self._compressor, self._buffered = compressor, []
 
     def _append_frames(self, frames: _Frames) -> None:
-        self._frames.append(frames.joined)
-        self._lengths.append(frames.lengths)
+        """Append frames and their lengths; after an error neither is appended."""
+        n_bytes = self._frames.n_bytes
+        try:
+            self._frames.append(frames.joined)
+            self._lengths.append(frames.lengths)
+        except BaseException:
+            self._frames.cut(n_bytes)
+            raise
 
 
 class _Frames(NamedTuple):
@@ -290,6 +295,8 @@ def _train_dictionary(records: list[bytes], size: int) -> bytes:
         return b""
     step = min(len(records) // _MIN_TRAINING_DOCS, max(1, sum(map(len, records)) // _TRAINING_BYTES))
     sample: list[bytes | bytearray | memoryview] = [*records[::step]]
+    if len(sample[0]) <= _LEAST_CONTENT and len(set(sample)) == 1:  # documents without title, text and metadata
+        sample = sample[:_MIN_TRAINING_DOCS]  # more of them make the same dictionary, but take long
     try:
         return zstandard.train_dictionary(size, sample, level=_LEVEL).as_bytes()
     except zstandard.ZstdError:

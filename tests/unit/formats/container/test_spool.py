@@ -29,6 +29,21 @@ def test_what_was_written_is_read(directory, n_pieces):
     assert directory.names() == []
 
 
+def test_what_was_appended_last_is_dropped(directory):
+    spool = Spool(directory)
+    for n_pieces in (6, 1):  # of which the first 6 are spilled
+        for _ in range(n_pieces):
+            spool.append(PIECE)
+        spool.spill()
+    spool.append(b"dropped")
+    spool.cut(7 * len(PIECE))
+    spool.append(b"kept")
+    assert spool.read(0, spool.n_bytes) == PIECE * 7 + b"kept"
+    with pytest.raises(ValueError, match="4200006 bytes were written"):
+        spool.cut(6 * len(PIECE) - 1)
+    spool.close()
+
+
 def test_writing_goes_on_after_reading(directory):
     spool = Spool(directory)
     numbers = np.arange(3_000_000, dtype=np.uint32)

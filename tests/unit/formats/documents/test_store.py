@@ -184,7 +184,6 @@ def test_closing_leaves_out_what_was_not_begun(directory):
             directory, start=lambda work, item: pool.submit(lambda: began.append(1) or work(item))
         )
         writer.add_many(varied(200))
-        writer.add_many(varied(200))
         writer.close()
         held.set()
     assert not began
