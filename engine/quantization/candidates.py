@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
-from quarry.engine.scoring.stored_vectors import decode_vectors
+from quarry.engine.scoring.stored_vectors import decode_codes
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
@@ -167,7 +167,7 @@ def _count_before(
     scores, lengths = np.empty((len(places), len(rows)), np.float32), np.empty(len(rows), np.float32)
     for low in range(0, len(rows), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        decoded = decode_vectors(quantizer, lists[part], codes[part])
+        decoded = decode_codes(quantizer, lists[part], codes[part])
         scores[:, part], lengths[part] = queries @ decoded.T, np.linalg.norm(decoded, axis=1)
     mask_neighbors(scores, places)
     rounding = ROUNDING * np.linalg.norm(queries, axis=1)[:, None] * lengths[nearest]

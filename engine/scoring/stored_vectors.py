@@ -13,7 +13,15 @@ from quarry.formats.arrays import Float32Array, Int8Array, Int64Array, UInt8Arra
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["Scorer", "StoredVectors", "decode_vectors", "unpack_codes"]
+__all__ = [
+    "Scorer",
+    "StoredVectors",
+    "code_length_terms",
+    "decode_codes",
+    "decode_vectors",
+    "length_terms_bytes",
+    "unpack_codes",
+]
 
 Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
@@ -75,9 +83,15 @@ class StoredVectors:
     def _code_scores(
         self, table: Float32Array, list_scores: Float32Array | None, rows: Int64Array
     ) -> Float32Array:
-        scores: Float32Array = table[np.arange(len(table)), self._codes(rows)].sum(axis=1, dtype=np.float32)
+        codes, subs = self._codes(rows), np.arange(len(table))
+        scores: Float32Array = table[subs, codes].sum(axis=1, dtype=np.float32)
+        lists = np.zeros(len(rows), np.int64)
         if list_scores is not None:
-            scores += list_scores[self._list_numbers(rows)]
+            lists = self._list_numbers(rows)
+            scores += list_scores[lists]
+        if self._length_terms is not None:
+            squares = self._length_terms[lists[:, np.newaxis], subs, codes].sum(axis=1, dtype=np.float32)
+            scores /= _to_lengths(squares)
         return scores
 
     def _codes(self, rows: Int64Array) -> UInt8Array:
@@ -93,14 +107,68 @@ class StoredVectors:
         return self._quantizer
 
     @cached_property
+    def _length_terms(self) -> Float32Array | None:
+        """See `code_length_terms`; None if decoded vectors keep their length."""
+        quantizer = self._required_quantizer()
+        return code_length_terms(quantizer) if quantizer.unit_length else None
+
+    @cached_property
     def _places(self) -> UInt32Array:
         """The place of each row in the inverted lists: (n_rows,) uint32."""
         assert self._lists is not None
         return self._lists.places()
 
 
+def code_length_terms(quantizer: Quantizer) -> Float32Array:
+    """Return what each sub-vector of a row adds to the squared length of its decoded vector.
+
+    A row of list l with the sub-vectors c is as long as the root of the sum over m of element (l, m, c[m]): the
+    squared length of a sum has twice the inner product of its parts, so no vector has to be decoded.
+
+    Returns:
+        (nlist, M, ksub) float32; without residuals (1, M, ksub), alike for all lists.
+    """
+    book = quantizer.score_codebook
+    own: Float32Array = np.einsum("mkd,mkd->mk", book, book)[np.newaxis]
+    if not quantizer.by_residual:
+        return own
+    parts = quantizer.coarse.reshape(quantizer.nlist, len(book), -1)
+    terms = np.ascontiguousarray(np.einsum("lmd,mkd->lmk", 2 * parts, book, optimize=True))
+    terms += own
+    terms += np.einsum("lmd,lmd->lm", parts, parts)[:, :, np.newaxis]
+    return terms
+
+
+def length_terms_bytes(quantizer: Quantizer) -> int:
+    """Return the memory of `code_length_terms`; 0 if decoded vectors keep their length."""
+    n_tables = quantizer.nlist if quantizer.by_residual else 1
+    n_sub, ksub, _ = quantizer.score_codebook.shape
+    return 4 * n_tables * n_sub * ksub if quantizer.unit_length else 0
+
+
 def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:
-    """Decode codes to (n, dim) float32 vectors, in the rotated space if the quantizer has a rotation.
+    """Decode codes to the (n, dim) float32 vectors that are scored, in the rotated space if there is a rotation.
+
+    Args:
+        quantizer: quantizer of the codes.
+        lists: (n,) int64, the list of each row.
+        codes: (n, code_bytes) uint8.
+    """
+    vectors = decode_codes(quantizer, lists, codes)
+    if quantizer.unit_length:
+        vectors /= _to_lengths(np.einsum("ij,ij->i", vectors, vectors))[:, np.newaxis]
+    return vectors
+
+
+def _to_lengths(squares: Float32Array) -> Float32Array:
+    """Return the lengths of vectors with some squared lengths; 1 for those of length 0."""
+    lengths: Float32Array = np.sqrt(np.maximum(squares, 0))
+    lengths[lengths == 0] = 1
+    return lengths
+
+
+def decode_codes(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:
+    """Decode codes to (n, dim) float32 vectors as stage 1 scores them, not scaled to length 1.
 
     Args:
         quantizer: quantizer of the codes.
