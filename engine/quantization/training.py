@@ -59,7 +59,7 @@ def train_quantizer(
     Codes of less than one bit per dimension are of rotated vectors; for longer ones a rotation finds hardly more.
 
     Codes that are all that is stored of vectors of length 1 are of residuals (Jégou et al. 2011, section IV.A),
-    and decoded vectors are scaled to length 1 (`bench/results/trained_encoders.jsonl`). The list of a row then says
+    and decoded vectors are scaled to length 1 (`bench/results/trained_encoders.jsonl`). The list of a row then has
     a part of what its code would have to say, but rows near a coarse centroid are decoded as longer vectors than
     others, and would be found too often. Codes that only select candidates are of the vectors themselves, since
     stage 1 does not scale what it decodes.

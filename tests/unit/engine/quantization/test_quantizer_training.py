@@ -59,7 +59,7 @@ def test_large_seeds(sample):
 
 @pytest.mark.parametrize("code_bytes", [2, 8])
 def test_codes_alone_of_vectors_of_length_1_find_more(sample, code_bytes):
-    """The decoded vectors of residuals, scaled to length 1, have more of the nearest ten rows than those of vectors."""
+    """Decoded vectors of residuals, scaled to length 1, have more of the nearest ten rows."""
     rows = sample / np.linalg.norm(sample, axis=1, keepdims=True)
     nearest = np.argsort(-(rows[:200] @ rows.T), axis=1)[:, :10]
 
