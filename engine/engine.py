@@ -26,9 +26,9 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
-from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index_reader import IndexReader, View
 from quarry.engine.indexer.commits.generation import CommittedGeneration

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.arguments import checked_flag, checked_integer, shown
-from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.lexical.query import Bm25Query
 from quarry.formats.arrays import BoolArray, Int64Array
