@@ -188,7 +188,7 @@ class RoutedIndex(IndexReader):
     def _read(self, answer: Callable[[Any], R], *, is_search: bool = False) -> R:
         """Return the answer of a `_RoutedView`.
 
-        It is asked for again, of a newer one, if a copy of a shard no longer has the generation of this one.
+        It is requested again, of a newer one, if a copy of a shard no longer has the generation of this one.
         """
         for attempt in range(_ATTEMPTS):
             if not self._is_newest(self._view):

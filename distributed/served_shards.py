@@ -140,7 +140,7 @@ class ServedShards:
         return bool(self._call("refresh"))
 
     def close(self) -> None:
-        """Do nothing: the application goes on until `ray.serve.delete` or `ray.serve.shutdown`."""
+        """Do nothing: the application runs until `ray.serve.delete` or `ray.serve.shutdown`."""
 
     def __len__(self) -> int:
         return int(self._call("__len__"))

@@ -2,7 +2,7 @@
 
 The defaults were measured, or suit a machine of a few gigabytes. Other values are passed to `quarry.engine.build`
 and `Engine.open` as ``thresholds=Thresholds(...)``. They are not stored in an index, so they may differ each time
-it is opened; files that are already written stay as they are.
+it is opened; files that are already written stay unchanged.
 """
 
 from __future__ import annotations

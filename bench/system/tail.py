@@ -33,7 +33,7 @@ class Tail:
     """What is simulated.
 
     Attributes:
-        n_shards: shards that every query asks.
+        n_shards: shards that every query searches.
         n_replicas: copies of each shard.
         is_hedged: whether late requests are sent to a second copy.
         load: share of the time that copies are busy, without hedging.

@@ -1,4 +1,4 @@
-"""The generation that an open index answers from, replaced in one step by a newer one."""
+"""The view of the generation that an open index reads, replaced in one step by a newer one."""
 
 from __future__ import annotations
 

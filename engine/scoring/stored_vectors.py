@@ -1,4 +1,4 @@
-"""Scores of the centroids of a segment as they are stored: int8, float16, or as codes only."""
+"""Scores of the centroids of a segment as stored: int8, float16, or as codes only."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ class FolderSync:
         """Yield the documents of files that are new or changed, until it is time for a commit.
 
         Args:
-            waiting: files, from which those that were looked at are removed.
+            waiting: files, from which those that were read are removed.
             commit_s: seconds until then.
         """
         end = time.monotonic() + commit_s

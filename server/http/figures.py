@@ -124,9 +124,9 @@ class Figures:
 
 
 class FiguresFolder:
-    """A folder in which each process of a server leaves its figures, for whichever of them is asked.
+    """A folder in which each process of a server writes its figures, so that any of them can report the sums.
 
-    A process that replaces one that has ended goes on from its figures, so that no sum ever becomes smaller.
+    A process that replaces one that has ended continues from its figures, so that no sum ever becomes smaller.
 
     Args:
         folder: the folder, which nothing else uses.

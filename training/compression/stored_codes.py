@@ -1,4 +1,4 @@
-"""The codes of a whole source of documents, which stay as they are while JPQ trains."""
+"""The codes of a whole source of documents, which stay unchanged while JPQ trains."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.build_plan import BuildPlan
-from quarry.engine.builder import checked_shards, open_new_writer
+from quarry.engine.building.builder import checked_shards, open_new_writer
+from quarry.engine.building.plan import BuildPlan
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Self
 
-from quarry.engine.attempts.batch_writer import BatchWriter
-from quarry.engine.attempts.batches import DocumentBatch
-from quarry.engine.attempts.job import BuildJob, WrittenBatch
+from quarry.engine.building.workers.batch_writer import BatchWriter
+from quarry.engine.building.workers.batches import DocumentBatch
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch
 from quarry.formats.errors import WorkerFailed
 
 __all__ = ["MAX_ATTEMPTS", "WorkerProcesses"]
