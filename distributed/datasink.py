@@ -70,7 +70,7 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
         self._build: StagedBuild | None = StagedBuild(path, **options)
 
     def __getstate__(self) -> dict[str, object]:
-        """What a task needs; the lock and the writer of the index stay with the driver."""
+        """Return the state that a task needs; the lock and the writer of the index stay with the driver."""
         return {"_columns": self._columns, "_job": self._job, "report": None, "_build": None, "_stack": None}
 
     def on_write_start(self, schema: object = None) -> None:

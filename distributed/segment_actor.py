@@ -1,4 +1,4 @@
-"""What runs in the processes of Ray: blocks of rows are written as segments of an index."""
+"""Writers of segments in the processes of Ray, which get blocks of rows."""
 
 from __future__ import annotations
 

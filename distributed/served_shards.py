@@ -22,7 +22,7 @@ from quarry.formats.errors import QuarryError
 __all__ = ["ServedShards"]
 
 _PAGE = {"documents": 256, "ids": 4096}
-"""How many are read at a time."""
+"""Number of documents or ids that are read at a time."""
 
 
 class ServedShards:

@@ -20,7 +20,7 @@ _MOST = 1 << 40  # of a limit of writers; numbers that no machine reaches would 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeLimits:
-    """When segments are merged; see `quarry.engine.indexer.merge_policy`.
+    """Limits that decide when segments are merged; see `quarry.engine.indexer.merge_policy`.
 
     Attributes:
         width: how many segments of one level are merged, and how many times larger the next level is; at least 2.

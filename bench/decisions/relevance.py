@@ -1,4 +1,4 @@
-"""Whether the relevance of hits tells the queries that a collection answers from those of other collections.
+"""Measures how well the relevance of hits tells queries that a collection answers from those of other collections.
 
 ``python -m bench relevance COLLECTION COLLECTION ... [--only-measure NAME] [--indexes FOLDER] [--write BUNDLE]``
 searches each collection with its own queries and with those of all others, and fits logistic models of the

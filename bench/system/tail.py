@@ -30,7 +30,7 @@ _Z95 = 1.6448536269514722  # of the standard normal distribution
 
 @dataclass(frozen=True, kw_only=True)
 class Tail:
-    """What is simulated.
+    """A simulated system.
 
     Attributes:
         n_shards: shards that every query searches.

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 10  # each fails only if the index was deleted in between
 _LEAST_WAIT_S = 10.0
-"""How long to wait for another process that creates the index; creating an empty one takes milliseconds."""
+"""Seconds to wait for another process that creates the index; creating an empty one takes milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -44,7 +44,7 @@ _METHODS = ("prepare", "run", "prepare_query", "run_queries")
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much an encoder takes in one call.
+    """Limits of one call of an encoder.
 
     Attributes:
         documents: maximum number of documents in a batch, and how many are worked on ahead of it.

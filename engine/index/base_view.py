@@ -1,4 +1,4 @@
-"""What the views of an index have in common, with or without shards: encoder, reranker, device and limits."""
+"""Base class of the views of an index, with or without shards: encoder, reranker, device and limits."""
 
 from __future__ import annotations
 

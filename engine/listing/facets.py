@@ -66,7 +66,7 @@ class Facets:
 
 
 class FacetRequest(NamedTuple):
-    """What is counted.
+    """A request to count values.
 
     Attributes:
         field: path of the values.

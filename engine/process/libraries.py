@@ -43,8 +43,8 @@ def requiring(what: str, packages: str, path: Path | None = None) -> Iterator[No
     """Import, within the block, libraries that not every installation has.
 
     Args:
-        what: what cannot be done without them, for the message.
-        packages: what to give to ``pip install``.
+        what: the first words of the message: what is missing, or cannot be done.
+        packages: arguments of ``pip install``.
         path: what it is needed for, if that is a file or folder.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How the vectors of an index are compared: by inner product, cosine, or Euclidean distance.
+"""Metrics, by which the vectors of an index are compared: inner product, cosine, or Euclidean distance.
 
 An index ranks by inner products alone, larger is better; the other metrics are reduced to them.
 

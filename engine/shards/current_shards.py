@@ -1,4 +1,4 @@
-"""Which generations of its shards an open index answers from, replaced in one step."""
+"""The view of the generations of shards that an open index reads, replaced in one step."""
 
 from __future__ import annotations
 

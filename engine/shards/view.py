@@ -369,7 +369,7 @@ class _SearchedCollection:
 
 
 class _Queries:
-    """What a search is for: texts, their vectors, or both."""
+    """The queries of a search: texts, their vectors, or both."""
 
     def __init__(self, options: SearchOptions, vectors: Vectors | None, texts: Sequence[str] | None) -> None:
         self.options = options

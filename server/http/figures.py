@@ -54,7 +54,7 @@ class Histogram:
 
 @dataclass
 class Figures:
-    """What a process, or several together, have done and use.
+    """Counts and memory of a process, or of several together.
 
     Attributes:
         requests: number of requests by path, method and status.

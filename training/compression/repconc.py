@@ -17,7 +17,7 @@ __all__ = ["Constraint", "Dpq", "RepConc"]
 
 @dataclass(frozen=True)
 class Constraint:
-    """How the uniformity constraint is solved.
+    """Parameters of solving the uniformity constraint.
 
     Attributes:
         epsilon: regularization of Sinkhorn's algorithm, above 0; see `assign_balanced_codes`.

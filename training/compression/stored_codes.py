@@ -35,7 +35,7 @@ class StoredCodes:
 
     @property
     def n_documents(self) -> int:
-        """How many documents it has."""
+        """Number of documents."""
         return len(self.offsets) - 1
 
     def rows(self, documents: torch.Tensor, quantizer: ProductQuantizer) -> DocumentRows:

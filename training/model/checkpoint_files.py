@@ -22,7 +22,7 @@ _COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", 
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """What a checkpoint says beside its weights.
+    """Contents of a checkpoint beside its weights.
 
     Attributes:
         pooling: of queries.

@@ -20,7 +20,7 @@ from quarry.formats.errors import WorkerFailed
 __all__ = ["MAX_ATTEMPTS", "WorkerProcesses"]
 
 MAX_ATTEMPTS = 3
-"""How often a batch is given to a process before the build fails, if the processes end every time."""
+"""Number of times that a batch is given to a process before the build fails, if the processes end every time."""
 
 _READY = "ready"
 _Answer = WrittenBatch | Exception
