@@ -15,7 +15,7 @@ from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors

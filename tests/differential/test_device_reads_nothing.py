@@ -14,7 +14,7 @@ from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Resources, SearchParameters
-from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device import Device

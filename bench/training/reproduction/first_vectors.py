@@ -100,7 +100,7 @@ class FirstVectorsOfDocuments(Experiment):
         return {"ranks": pack_ranks(found), "weight": weight}
 
     def _scorer(self, m: int, seed: int, joined: int, *, is_tuning: bool = False) -> Scorer:
-        """The scores of a trained model; those last asked for are kept."""
+        """The scores of a trained model; those last requested are kept."""
         encoded = self._encoded(m, seed, joined, is_tuning)
         return lambda own: score_documents(encoded.queries[own], encoded.documents, None)
 
