@@ -149,7 +149,8 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
 
 def _known_features(kind: int) -> int:
     """Return the bits that a reader must support and this version does, for a kind of file."""
-    return {FileKind.MANIFEST: METRIC_FEATURE, FileKind.QUANTIZER: UNIT_LENGTH_FEATURE}.get(kind, 0)
+    features: dict[int, int] = {FileKind.MANIFEST: METRIC_FEATURE, FileKind.QUANTIZER: UNIT_LENGTH_FEATURE}
+    return features.get(kind, 0)
 
 
 def _check_version(version: tuple[int, int], unknown: int, path: Path) -> None:
