@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -218,10 +217,12 @@ class SegmentReader:
         centroids: the vectors.
         lists: the inverted lists, or None.
         fit: quantization error of their rows; None: not recorded.
+        path: of the file.
     """
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
         self._container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
+        self.path = self._container.path
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
         self._holding = threading.RLock()  # not shared with other readers: a forked child opens the file again
         self._is_open = True
@@ -266,11 +267,6 @@ class SegmentReader:
         part = read()
         self._sections[name] = self._container.sections_read - before
         return part
-
-    @property
-    def path(self) -> Path:
-        """The path of the file."""
-        return self._container.path
 
     @property
     def segment_id(self) -> bytes:

@@ -90,7 +90,7 @@ class RoundedRows(NamedTuple):
 
 
 class StoredBatch:
-    """Rows as they are stored, decoded when they are taken out.
+    """Rows as stored, decoded when they are taken out.
 
     Args:
         values: (n, dim) int8 or float16.
@@ -163,12 +163,12 @@ class CentroidsWriter:
         return _decode(*self._read(low, high))
 
     def _read(self, low: int, high: int) -> tuple[AnyArray, Float32Array | None]:
-        """Return the rows low to high - 1 as they are stored, and their scales."""
+        """Return the rows low to high - 1 as stored, and their scales."""
         rows = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
         return rows, self._scales.read_array(np.float32, low, high) if self.kind == "int8" else None
 
     def stored_batches(self) -> Iterator[StoredBatch]:
-        """Yield all rows in order as they are stored, a bounded number at a time."""
+        """Yield all rows in order as stored, a bounded number at a time."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             yield StoredBatch(*self._read(low, min(low + _BATCH_ROWS, self.n_rows)))
 

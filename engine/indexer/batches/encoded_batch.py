@@ -27,7 +27,7 @@ class EncodedBatch:
         titles: of the documents, "" for none.
         texts: of the documents.
         metadata: of the documents.
-        vectors: (n_rows, dim) float32, the vectors of all documents in their order, as they are stored.
+        vectors: (n_rows, dim) float32, the vectors of all documents in their order, as stored.
         counts: (n,) int64, how many of them each document has, 1 at least.
         spans: for each document the packed spans of its vectors (see `quarry.formats.documents.spans`).
         terms: for each document its terms, repeated as often as they occur.
