@@ -35,7 +35,8 @@ from quarry.engine.lexical.close_terms import (
 )
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
-from quarry.engine.lexical.segment_scorer import SegmentScorer, TermScores
+from quarry.engine.lexical.segment_scorer import SegmentScorer
+from quarry.engine.lexical.term_scores import TermScores
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting

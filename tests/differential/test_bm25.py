@@ -13,8 +13,7 @@ from support.indexes.format_samples import reread
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.filtering.allowed import Allowed
-from quarry.engine.lexical import bm25
-from quarry.engine.lexical import segment_scorer as bm25_segment
+from quarry.engine.lexical import bm25, segment_scorer, term_scores
 from quarry.engine.lexical.bm25 import Bm25
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import ChecksumMismatch, InvalidSetting
@@ -139,8 +138,8 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
     expected = Bm25(readers[1], [None])
     wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, 4000)]
     answers = [(expected.query(each[0]).top(each[1]), all_scores(expected, each[0])) for each in wanted]
-    monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
-    monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
+    monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
+    monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
     searcher = Bm25(readers[1], [None])
     for (query, n), (best, every) in zip(wanted, answers, strict=True):
         for found, right in zip(searcher.query(query).top(n)[:3], best[:3], strict=True):
@@ -200,8 +199,8 @@ def test_deleted_documents_however_parts_are_held(collection, monkeypatch, dense
     queries = SPECIAL + zipf_queries(30)
     expected = Bm25(readers[3], flags)
     answers = [flattened(expected, readers[3], query, 20) for query in queries]
-    monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
-    monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
+    monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
+    monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
     searcher = Bm25(readers[3], flags)
     assert [flattened(searcher, readers[3], query, 20) for query in queries] == answers
 
