@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from quarry.engine.filtering.allowed import Allowed
-from quarry.engine.lexical.term_scores import TermScores, look_up
+from quarry.engine.lexical.term_scores import PartScores, look_up
 from quarry.engine.lexical.totals import DenseTotals, SparseTotals
 from quarry.engine.scoring.ranking import find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array
@@ -38,7 +38,7 @@ class SegmentScorer:
     def __init__(self, n_docs: int) -> None:
         self._n_docs = n_docs
 
-    def scores(self, parts: Sequence[TermScores]) -> Scored:
+    def scores(self, parts: Sequence[PartScores]) -> Scored:
         """Return the documents with a term, ascending, and their scores."""
         totals: SparseTotals | DenseTotals = (
             SparseTotals() if self._is_sparse(parts) else DenseTotals(self._n_docs)
@@ -46,7 +46,7 @@ class SegmentScorer:
         totals.add(parts)
         return totals.select(0)
 
-    def find_best(self, parts: Sequence[TermScores], n: int, allowed: Allowed | None = None) -> Scored:
+    def find_best(self, parts: Sequence[PartScores], n: int, allowed: Allowed | None = None) -> Scored:
         """Return the n >= 1 best documents and all ties with the last of them, unordered, with their scores.
 
         Args:
@@ -60,7 +60,7 @@ class SegmentScorer:
         good = scores >= find_nth_largest(scores, n)
         return docs[good], scores[good]
 
-    def _find_best(self, parts: Sequence[TermScores], n: int, allowed: Allowed | None) -> Scored:
+    def _find_best(self, parts: Sequence[PartScores], n: int, allowed: Allowed | None) -> Scored:
         """Return a superset of the n best documents, and their scores."""
         if allowed is not None and allowed.n * _FEW_FACTOR < self._n_docs:
             scores = look_up(parts, allowed.docs)
@@ -68,10 +68,10 @@ class SegmentScorer:
             return allowed.docs[found], scores[found]
         return self._find_by_max_score(parts, n, allowed)
 
-    def _is_sparse(self, parts: Sequence[TermScores]) -> bool:
+    def _is_sparse(self, parts: Sequence[PartScores]) -> bool:
         return sum(part.n_docs for part in parts) * _SPARSE_FACTOR < self._n_docs
 
-    def _find_by_max_score(self, parts: Sequence[TermScores], n: int, allowed: Allowed | None) -> Scored:
+    def _find_by_max_score(self, parts: Sequence[PartScores], n: int, allowed: Allowed | None) -> Scored:
         """Return a superset of the n best documents, and their scores, by MaxScore.
 
         Terms are added up, the rarest first, until no document without any of them can be among the n best. The
@@ -96,7 +96,7 @@ class SegmentScorer:
         return docs, scores
 
     def _add(
-        self, totals: SparseTotals | DenseTotals, parts: Sequence[TermScores], low: int, high: int
+        self, totals: SparseTotals | DenseTotals, parts: Sequence[PartScores], low: int, high: int
     ) -> SparseTotals | DenseTotals:
         """Add the terms low to high - 1 to the totals of those before; of all documents if they are many."""
         if isinstance(totals, SparseTotals) and not self._is_sparse(parts[:high]):
@@ -105,6 +105,6 @@ class SegmentScorer:
         return totals
 
 
-def _sum_of_max(parts: Sequence[TermScores]) -> float:
+def _sum_of_max(parts: Sequence[PartScores]) -> float:
     """Return an upper bound of the sum of the scores of terms."""
     return sum(part.max_score for part in parts) * (1 + _SLACK)

@@ -1,22 +1,57 @@
-"""The scores of a term in the documents of one segment, decoded."""
+"""The scores of a term in the documents of one segment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
 
-__all__ = ["TermScores", "look_up"]
+__all__ = ["PartScores", "TermScores", "look_up"]
 
 _DENSE_FACTOR = 6  # up to so many documents per posting of a term, its scores are stored for all documents
 
 
+class PartScores(Protocol):
+    """The scores of a term of a query in the documents of one segment."""
+
+    @property
+    def n_docs(self) -> int:
+        """Number of live documents with the term."""
+        ...
+
+    @property
+    def max_score(self) -> float:
+        """An upper bound of the scores."""
+        ...
+
+    @property
+    def postings(self) -> tuple[Int64Array, Float32Array]:
+        """The documents with the term, ascending, and its score in each."""
+        ...
+
+    def multiply(self, times: float) -> Self:
+        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        ...
+
+    def add_to(self, totals: Float32Array) -> None:
+        """Add to the scores of all documents."""
+        ...
+
+    def contains(self, docs: Int64Array) -> BoolArray:
+        """Return which of (n,) documents have the term."""
+        ...
+
+    def look_up(self, docs: Int64Array) -> Float32Array:
+        """Return the scores of the term in (n,) documents, 0 without it."""
+        ...
+
+
 class TermScores(NamedTuple):
-    """The scores of a term in the documents of one segment.
+    """The decoded scores of a term in the documents of one segment.
 
     Attributes:
         n_docs: number of live documents with the term.
@@ -97,7 +132,7 @@ class TermScores(NamedTuple):
 _EMPTY = TermScores(0, np.empty(0, np.int64), np.empty(0, np.float32), 0.0)
 
 
-def look_up(parts: Sequence[TermScores], docs: Int64Array) -> Float32Array:
+def look_up(parts: Sequence[PartScores], docs: Int64Array) -> Float32Array:
     """Return the scores of (n,) documents, (n,) float32: the sum over the terms, in their order."""
     scores = np.zeros(len(docs), np.float32)
     for part in parts:

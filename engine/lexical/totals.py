@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from quarry.engine.filtering.allowed import Allowed
-from quarry.engine.lexical.term_scores import TermScores
+from quarry.engine.lexical.term_scores import PartScores
 from quarry.engine.scoring.ranking import find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array
 
@@ -20,7 +20,7 @@ _GROUP_DOCS = 64
 class Totals(Protocol):
     """Scores of documents, summed term by term in float32."""
 
-    def add(self, parts: Sequence[TermScores]) -> None:
+    def add(self, parts: Sequence[PartScores]) -> None:
         """Add the scores of terms, in their order."""
         ...
 
@@ -44,7 +44,7 @@ class SparseTotals:
         self._allowed = allowed
         self._docs, self._scores = np.empty(0, np.int64), np.empty(0, np.float32)
 
-    def add(self, parts: Sequence[TermScores]) -> None:
+    def add(self, parts: Sequence[PartScores]) -> None:
         """See `Totals`."""
         lists = [self._select_allowed(part.postings) for part in parts]
         docs = _merge([self._docs, *(docs for docs, _ in lists)])
@@ -93,7 +93,7 @@ class DenseTotals:
     def __init__(self, n_docs: int, allowed: Allowed | None = None) -> None:
         self.scores = np.zeros(n_docs, np.float32) if allowed is None else allowed.floor.copy()
 
-    def add(self, parts: Sequence[TermScores]) -> None:
+    def add(self, parts: Sequence[PartScores]) -> None:
         """See `Totals`."""
         for part in parts:
             part.add_to(self.scores)
