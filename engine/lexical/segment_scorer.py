@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical.term_scores import PartScores, look_up
 from quarry.engine.lexical.totals import DenseTotals, SparseTotals
 from quarry.engine.scoring.ranking import find_nth_largest

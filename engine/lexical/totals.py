@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical.term_scores import PartScores
 from quarry.engine.scoring.ranking import find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array

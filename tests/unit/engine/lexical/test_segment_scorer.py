@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical import segment_scorer
 from quarry.engine.lexical.segment_scorer import SegmentScorer
 from quarry.engine.lexical.term_scores import TermScores
