@@ -134,7 +134,8 @@ class RecordLookup:
         bits = numbers * self._width
         words = np.ndarray((len(self._record) - 7,), "<u8", self._record, 0, (1,))
         parts = words[bits >> 3] >> (bits & 7).astype(np.uint64) & np.uint64((1 << self._width) - 1)
-        return parts.astype(np.int64)
+        low: Int64Array = parts.astype(np.int64)
+        return low
 
     def _select_ones(self, numbers: Int64Array) -> Int64Array:
         """Return the positions of the ones with these numbers."""
@@ -161,7 +162,8 @@ def _select(words: UInt64Array, numbers: Int64Array, blocks: Int64Array) -> Int6
     word, numbers = _find_part(np.bitwise_count(words), numbers)
     chosen = np.ascontiguousarray(words[lines, word].astype("<u8")).view(np.uint8).reshape(-1, 8)
     byte, numbers = _find_part(np.bitwise_count(chosen), numbers)
-    return blocks * _BLOCK_BITS + word * 64 + byte * 8 + _SELECT[chosen[lines, byte], numbers]
+    places: Int64Array = blocks * _BLOCK_BITS + word * 64 + byte * 8 + _SELECT[chosen[lines, byte], numbers]
+    return places
 
 
 def _find_part(counts: UInt8Array, numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
