@@ -21,7 +21,7 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -33,9 +33,11 @@ from quarry.engine.lexical.close_terms import (
     find_close_terms,
     select_expansions,
 )
+from quarry.engine.lexical.encoded_scores import EncodedScores, EncodedTerm
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
-from quarry.engine.lexical.segment_scorer import SegmentScorer, TermScores
+from quarry.engine.lexical.segment_scorer import SegmentScorer
+from quarry.engine.lexical.term_scores import PartScores, TermScores
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
@@ -48,6 +50,8 @@ MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 
 _CACHE_BYTES = 128 << 20
 _MAX_EXPANSIONS = 4096  # mistyped terms whose expansions are remembered
+_Key = str | tuple[str, int]
+_FREQUENT = 1 << 16  # documents of a segment; a term with so many is decoded only if that takes less time
 _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
 
@@ -206,6 +210,10 @@ class Bm25:
         least = self._k1 * (1 - self._b)
         return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
 
+    @cached_property
+    def _least_norms(self) -> list[float]:
+        return [float(norms.min(initial=np.inf)) for norms in self._norms]
+
     def _look_up_terms(self, counts: Mapping[str, float]) -> tuple[list[QueryTerm], set[str]]:
         """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name.
 
@@ -217,7 +225,8 @@ class Bm25:
             term = self._read_term(name) if known is None else known
             if term.n_docs:
                 idf = inverse_document_frequency(self._collection.n_docs, term.n_docs)
-                terms.append(QueryTerm(term.n_docs, name, counts[name], idf, term.parts))
+                parts = tuple(self._scores_of(name, number, part) for number, part in enumerate(term.parts))
+                terms.append(QueryTerm(term.n_docs, name, counts[name], idf, parts))
         terms.sort()
         return terms, set(names) - {term.name for term in terms}
 
@@ -225,13 +234,38 @@ class Bm25:
         frequencies = [(self._collection.document_frequency(name), name) for name in names]
         return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
 
+    def _scores_of(self, name: str, segment: int, part: TermScores | EncodedTerm) -> PartScores:
+        """Return the scores of a term in a segment, as queries use them."""
+        if isinstance(part, TermScores):
+            return part
+        decode, find = partial(self._decode, name, segment, part.idf), partial(self._find_decoded, name, segment)
+        return EncodedScores(part, decode, find)
+
+    def _decode(self, name: str, segment: int, idf: float) -> TermScores:
+        """Return the decoded scores of a frequent term in a segment; they are cached beside its look-up tables."""
+        scores = self._find_decoded(name, segment)
+        if scores is None:
+            scores = TermScores.of(self._segments[segment].postings(name), self._norms[segment], idf)
+            self._cache.put((name, segment), _Term(scores.n_docs, (scores,)))
+        return scores
+
+    def _find_decoded(self, name: str, segment: int) -> TermScores | None:
+        (known,) = self._cache.get([(name, segment)])
+        part = known.parts[0] if known else None
+        return part if isinstance(part, TermScores) else None
+
     def _read_term(self, name: str) -> _Term:
-        postings = [segment.postings(name) for segment in self._segments]
-        n_docs = sum(len(each.docs) for each in postings)
+        found = [segment.lookup(name, _FREQUENT) or segment.postings(name) for segment in self._segments]
+        n_docs = sum(len(each.docs) if isinstance(each, Postings) else each[0] for each in found)
         if not self._is_whole:
             n_docs = self._collection.document_frequency(name)
         idf = inverse_document_frequency(self._collection.n_docs, n_docs)
-        parts = [TermScores.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
+        parts = [
+            TermScores.of(each, self._norms[number], idf)
+            if isinstance(each, Postings)
+            else EncodedTerm.of(*each, self._norms[number], self._least_norms[number], idf)
+            for number, each in enumerate(found)
+        ]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)
         return term
@@ -241,7 +275,7 @@ class _Term(NamedTuple):
     """A term: the number of live documents that contain it, and its scores in each segment."""
 
     n_docs: int
-    parts: tuple[TermScores, ...]
+    parts: tuple[TermScores | EncodedTerm, ...]
 
     @property
     def n_bytes(self) -> int:
@@ -249,22 +283,22 @@ class _Term(NamedTuple):
 
 
 class _TermCache:
-    """A cache of recently used terms, bounded in bytes."""
+    """A cache, bounded in bytes, of recently used terms, and of decoded frequent ones by name and segment."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.n_bytes = 0
-        self._terms: OrderedDict[str, _Term] = OrderedDict()
+        self._terms: OrderedDict[_Key, _Term] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, names: Sequence[str]) -> list[_Term | None]:
+    def get(self, names: Sequence[_Key]) -> list[_Term | None]:
         """Return the cached terms, None for those that are not cached."""
         with self._lock:
             for name in self._terms.keys() & names:
                 self._terms.move_to_end(name)
             return [self._terms.get(name) for name in names]
 
-    def put(self, name: str, term: _Term) -> None:
+    def put(self, name: _Key, term: _Term) -> None:
         """Add a term, and evict the least recently used ones."""
         with self._lock:
             if name not in self._terms:

@@ -38,13 +38,20 @@ Rows = Float32Array | StoredBatch
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 256 << 20
+_LONG_LIST = 1200  # centroids
+_MANY_LISTS = 4096
 _CODED_AT_ONCE = 8192
 _LENGTH_ERROR = 0.02  # of rounding to int8 numbers
 
 
 def choose_nlist(n_rows: int) -> int:
-    """Return the number of inverted lists for `n_rows` centroids: the power of two nearest to 3/4 of the root."""
-    return int(2 ** max(0, round(math.log2(0.75 * math.sqrt(max(1, n_rows))))))
+    """Return the number of inverted lists for `n_rows` centroids.
+
+    It is the power of two nearest to 3/4 of the root, or for millions of centroids the one nearest to one list for
+    1,200 centroids, but 4,096 at most: comparing a query with more takes as long as what shorter lists save.
+    """
+    wanted = max(0.75 * math.sqrt(n_rows), min(n_rows / _LONG_LIST, _MANY_LISTS), 1)
+    return int(2 ** round(math.log2(wanted)))
 
 
 def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
