@@ -65,7 +65,7 @@ def _pattern(language: str) -> re.Pattern[str]:
 
 @cache
 def _edited_tails(language: str) -> tuple[dict[str, tuple[str, ...]], int]:
-    """Return the tails of words that one edit turns into an ending, or a letter and an ending, and the longest one.
+    """Return the tails of words that one edit turns into (a letter and) an ending, and the longest size.
 
     An edit that makes an ending of a word without one is inside of the ending, or transposes its first letter with
     the letter before it.

@@ -154,7 +154,8 @@ class CloseTerms:
 
     def select_known(self, names: Iterable[str]) -> list[str]:
         """Return those of some names that are terms of the dictionary."""
-        narrow, wide = [], []
+        narrow: list[str] = []
+        wide: list[str] = []
         for name in names:
             (narrow if name.isascii() else wide).append(name)
         return self._tables[0].select_known(narrow) + self._tables[1].select_known(wide)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ __all__ = ["TermTable"]
 _MASK = 63  # of the bits that stand for characters
 _ONE = np.uint64(1)
 
-Codes = npt.NDArray[np.uint8] | npt.NDArray[np.uint32]
+Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 """Characters of terms of one length, (n, length), as code points."""
 
 
@@ -29,7 +30,10 @@ class TermTable:
     """
 
     def __init__(
-        self, parts: Iterable[tuple[Codes, npt.NDArray[np.integer]]], lengths: range, dtype: np.dtype[np.integer]
+        self,
+        parts: Iterable[tuple[Codes, npt.NDArray[np.integer[Any]]]],
+        lengths: range,
+        dtype: np.dtype[np.unsignedinteger[Any]],
     ) -> None:
         selected: dict[int, list[Codes]] = {length: [np.empty((0, length), dtype)] for length in lengths}
         for rows, sizes in parts:
@@ -85,7 +89,7 @@ class TermTable:
             self._offsets[number] - self._starts[number] * (number + self._lengths.start) for number in numbers
         ]
         begins = near * sizes + np.repeat(origins, counts)
-        own = np.array(codes, self._codes.dtype if max(codes) < 0x100 else np.uint32)
+        own: Codes = np.array(codes, np.uint32)
         if n_edits == 1:
             is_found = self._differ_by_one_edit(begins, sizes, own)
             distances = is_found.astype(np.int64)
