@@ -78,8 +78,6 @@ COMMANDS = {
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),
     "mcp": Command("system.mcp_calls", "start and calls of a server of the Model Context Protocol", ("mcp",)),
-    "cpu_settings": Command("system.cpu_settings", "settings of ONNX Runtime on the CPU"),
-    "functions": Command("system.functions", "time to build an index with a slow embedding function"),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

@@ -1,8 +1,8 @@
 """Building and serving indexes with Ray: thin adapters, needs the extra ``distributed``.
 
 Start with `datasink`: `QuarryDatasink` writes a Ray Dataset as an index, `build_index` does so with a pool of
-actors, on CPUs or GPUs (`segment_actor`); both distribute what `quarry.engine.attempts` does in any process, and
-`started` bounds how often work is tried that ends its processes.
+actors, on CPUs or GPUs (`segment_actor`); both distribute what `quarry.engine.building.workers` does in any
+process, and `started` bounds how often work is tried that ends its processes.
 
 `deployments.serve_index` serves an index with Ray Serve: copies of shards (`replica`) answer a router
 (`routed_index`), for which they are shards like any others (`remote_shard`), and the router answers clients
@@ -17,12 +17,11 @@ May import: `quarry.server`, `quarry.engine`, `quarry.formats`; nothing of them 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from quarry.formats.errors import BackendUnavailable
+from quarry.engine.process.libraries import requiring
 
 if TYPE_CHECKING:
     from quarry.distributed.datasink import QuarryDatasink, build_index
@@ -42,15 +41,9 @@ _PLACES = {
 __all__ = ["QuarryDatasink", "ServedShards", "build_index", "connect_index", "serve_index"]
 
 
-@contextmanager
-def importing_ray() -> Iterator[None]:
+def importing_ray() -> AbstractContextManager[None]:
     """Raise BackendUnavailable if Ray, which the block imports, is not installed."""
-    try:
-        yield
-    except ImportError as error:
-        raise BackendUnavailable(
-            "Ray is not installed", expected="pip install 'quarry-search[distributed]'", actual=str(error)
-        ) from error
+    return requiring("Ray is not installed", "'quarry-search[distributed]'")
 
 
 def __getattr__(name: str) -> object:

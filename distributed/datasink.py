@@ -13,10 +13,10 @@ from quarry.distributed import importing_ray
 from quarry.distributed.segment_actor import WRITTEN, SegmentActor, write_rows
 from quarry.distributed.started import unfinished_batches
 from quarry.engine.arguments import checked_integer, shown
-from quarry.engine.attempts.job import BuildJob, WrittenBatch
-from quarry.engine.builder import BuildReport
+from quarry.engine.building.builder import BuildReport
+from quarry.engine.building.staged_build import StagedBuild, StagedBuildKeywords
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.staged_build import StagedBuild, StagedBuildKeywords
 from quarry.formats.errors import InvalidSetting, QuarryError, WorkerFailed
 
 with importing_ray():
@@ -46,8 +46,9 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
         id: column of the ids; None: "id" or "_id", if there is one.
         text: column of the texts, or several; None: "text".
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
-        **options: see `quarry.engine.staged_build.StagedBuild`. Each process opens the bundle `encoder` for the
-            devices that it has; `threads` are those of the driver, for training a quantizer and joining segments.
+        **options: see `quarry.engine.building.staged_build.StagedBuild`. Each process opens the bundle `encoder`
+            for the devices that it has; `threads` are those of the driver, for training a quantizer and joining
+            segments.
 
     Attributes:
         report: numbers about the build, once it is complete.
@@ -69,7 +70,7 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
         self._build: StagedBuild | None = StagedBuild(path, **options)
 
     def __getstate__(self) -> dict[str, object]:
-        """What a task needs; the lock and the writer of the index stay with the driver."""
+        """Return the state that a task needs; the lock and the writer of the index stay with the driver."""
         return {"_columns": self._columns, "_job": self._job, "report": None, "_build": None, "_stack": None}
 
     def on_write_start(self, schema: object = None) -> None:

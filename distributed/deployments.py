@@ -17,7 +17,7 @@ from quarry.engine import Engine
 from quarry.engine.arguments import checked_integer, checked_seconds, shown
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.formats.container.directory import Directory

@@ -30,7 +30,7 @@ __all__ = ["RemoteShard", "StaleGeneration"]
 
 
 class StaleGeneration(QuarryError):
-    """A copy of a shard does not have the generation that was asked for; the router asks for a newer one."""
+    """A copy of a shard does not have the generation that was requested; the router requests a newer one."""
 
 
 class RemoteShard:

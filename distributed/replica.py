@@ -51,7 +51,7 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardState:
-    """What a router knows of a generation of a shard.
+    """A generation of a shard, as a router knows it.
 
     Attributes:
         name: of the folder.
@@ -73,7 +73,7 @@ class ShardState:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a copy of a shard answers.
+    """The answer of a copy of a shard.
 
     Attributes:
         value: of the method, or its QuarryError; None if it is stale.
@@ -292,4 +292,4 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
     "list_ids": _list_ids,
     "read": _read,
 }
-"""What a router may ask of a shard; the searchers of a shard are made with the statistics that it sends."""
+"""The methods of a shard that a router may call; its searchers are made with the statistics that it sends."""

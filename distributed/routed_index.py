@@ -13,7 +13,7 @@ from quarry.distributed.calls import call
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
 from quarry.distributed.replica import REFRESH_S, Answer, ShardState, other_shards
 from quarry.engine.filtering.filter import Condition, parse_filter
-from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index_reader import IndexReader
 from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.view import ShardedView
@@ -188,7 +188,7 @@ class RoutedIndex(IndexReader):
     def _read(self, answer: Callable[[Any], R], *, is_search: bool = False) -> R:
         """Return the answer of a `_RoutedView`.
 
-        It is asked for again, of a newer one, if a copy of a shard no longer has the generation of this one.
+        It is requested again, of a newer one, if a copy of a shard no longer has the generation of this one.
         """
         for attempt in range(_ATTEMPTS):
             if not self._is_newest(self._view):

@@ -1,4 +1,4 @@
-"""What runs in the processes of Ray: blocks of rows are written as segments of an index."""
+"""Writers of segments in the processes of Ray, which get blocks of rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from quarry.distributed import importing_ray
 from quarry.distributed.started import WorkRecords
-from quarry.engine.attempts.batch_writer import BatchWriter
-from quarry.engine.attempts.batches import divide
-from quarry.engine.attempts.job import BuildJob, WrittenBatch
+from quarry.engine.building.workers.batch_writer import BatchWriter
+from quarry.engine.building.workers.batches import divide
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import QuarryError

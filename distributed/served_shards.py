@@ -22,7 +22,7 @@ from quarry.formats.errors import QuarryError
 __all__ = ["ServedShards"]
 
 _PAGE = {"documents": 256, "ids": 4096}
-"""How many are read at a time."""
+"""Number of documents or ids that are read at a time."""
 
 
 class ServedShards:
@@ -140,7 +140,7 @@ class ServedShards:
         return bool(self._call("refresh"))
 
     def close(self) -> None:
-        """Do nothing: the application goes on until `ray.serve.delete` or `ray.serve.shutdown`."""
+        """Do nothing: the application runs until `ray.serve.delete` or `ray.serve.shutdown`."""
 
     def __len__(self) -> int:
         return int(self._call("__len__"))

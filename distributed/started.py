@@ -9,8 +9,8 @@ from pathlib import Path
 
 import xxhash
 
-from quarry.engine.attempts.batches import DocumentBatch
-from quarry.engine.attempts.worker_processes import MAX_ATTEMPTS
+from quarry.engine.building.workers.batches import DocumentBatch
+from quarry.engine.building.workers.worker_processes import MAX_ATTEMPTS
 from quarry.formats.errors import WorkerFailed
 from quarry.formats.system_errors import system_errors
 

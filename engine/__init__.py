@@ -1,7 +1,7 @@
 """Quarry: an embeddable semantic search engine for text.
 
 ``build`` makes an index of documents, ``Engine.open`` opens one for searching and changing. Start reading with
-`index_reader`, which answers searches, and `engine`, which opens and changes an index; `builder` builds one, and
+`index_reader`, which answers searches, and `engine`, which opens and changes an index; `building` makes one, and
 `options` has the options of builds, searches and open indexes. Names are imported when they are first used, so
 that importing the package takes little time.
 
@@ -18,7 +18,7 @@ from quarry.formats.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from quarry.engine.async_engine import AsyncEngine
-    from quarry.engine.builder import BuildReport, build
+    from quarry.engine.building.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
     from quarry.engine.encoding.encoder import Encoder
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "AsyncEngine": "quarry.engine.async_engine",
-    "BuildReport": "quarry.engine.builder",
+    "BuildReport": "quarry.engine.building.builder",
     "Coverage": "quarry.engine.search.hits.hits",
-    "build": "quarry.engine.builder",
+    "build": "quarry.engine.building.builder",
     "Document": "quarry.engine.documents.document",
     "Encoder": "quarry.engine.encoding.encoder",
     "Engine": "quarry.engine.engine",

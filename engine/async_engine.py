@@ -44,7 +44,7 @@ class AsyncEngine:
     * A changing call that has not begun is not made. `add` stops before the next document; documents added before
       it are kept for the next commit, or `rollback`, as after an error. Other changing calls, such as `commit`,
       cannot be stopped half way: they are finished first. `CancelledError` is raised when the call has ended, so a
-      cancelled change never goes on in the background.
+      cancelled change never continues in the background.
 
     Several objects may be open on one index, one of them writable. All calls of one object must be awaited on the
     event loop that it was opened on. Methods that are missing here are called with `read` and `change`.

@@ -15,19 +15,19 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["hybrid", "dense", "lexical"]
-"""What a search ranks by: fused dense and lexical scores, vectors, or terms."""
+"""Mode of a search: fused dense and lexical scores, vectors, or terms."""
 
 Fusion: TypeAlias = Literal["linear", "rrf"]
-"""How dense and lexical scores are combined: by a weighted mean, or by reciprocal ranks."""
+"""Combination of dense and lexical scores: by a weighted mean, or by reciprocal ranks."""
 
 BackendName: TypeAlias = Literal["auto", "exact", "scan", "cpu_faiss", "hnsw", "gpu"]
-"""How candidates are found, see `Engine.open`."""
+"""Backend that finds candidates, see `Engine.open`."""
 
 RepresentationName: TypeAlias = Literal["pieces", "kmeans", "first_m", "mean", "cls", "pooled"]
-"""How a document becomes vectors, see `build`."""
+"""Method that makes vectors of a document, see `build`."""
 
 CentroidType: TypeAlias = Literal["int8", "float16", "none"]
-"""How vectors are stored, see `quarry.engine.options.BuildOptions`."""
+"""Storage type of vectors, see `quarry.engine.options.BuildOptions`."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from quarry.engine.arguments import checked_flag, checked_seconds
-from quarry.engine.attempts.staging import collect_staging
 from quarry.engine.backends.registry import check_backend
+from quarry.engine.building.creation import NewIndex
+from quarry.engine.building.reencoding import Reencoding
+from quarry.engine.building.workers.staging import collect_staging
 from quarry.engine.choices import BackendName, RepresentationName
-from quarry.engine.creation import NewIndex
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
 from quarry.engine.documents.reader import DocumentSource, read_documents
@@ -26,9 +27,9 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index.current_view import CurrentView
 from quarry.engine.index.memory import memory_bytes
-from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index_reader import IndexReader, View
 from quarry.engine.indexer.commits.generation import CommittedGeneration
@@ -38,7 +39,6 @@ from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.progress import Progress, ProgressSetting, count_items
-from quarry.engine.reencoding import Reencoding
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
@@ -72,10 +72,18 @@ _log = logging.getLogger(__name__)
 class Engine(IndexReader):
     """An open index, returned by `Engine.open`; a context manager.
 
-    It answers from the generation that was current when it was opened, until `refresh` or its own `commit`. Any
-    number of threads may search at once, and several may write: a commit includes what all of them have added so
-    far. After `close`, and in a forked child, every method except `close` raises `IndexClosed`; a forked child
-    must open the index itself.
+    Its methods, by purpose:
+
+    * searching: `search`, `search_vectors`;
+    * reading: `get`, `documents`, `ids`, `count`, `facets`, ``len(index)``, ``id in index``;
+    * changing, until `commit` or `rollback`: `add`, `add_columns`, `delete`, `update_metadata`;
+    * changing with commits of their own: `sync`, `add_indexes`, `merge`, `reencode`, `set_dense_weight`;
+    * maintaining: `optimize`, `verify`, `snapshot`, `stats`, `refresh`, `close`.
+
+    It reads the generation that was current when it was opened, until `refresh` or its own `commit`. Any number of
+    threads may search at once, and several may write: a commit includes what all of them have added so far. After
+    `close`, and in a forked child, every method except `close` raises `IndexClosed`; a forked child must open the
+    index itself.
     """
 
     def __init__(
@@ -423,7 +431,7 @@ class Engine(IndexReader):
     ) -> int:
         """Change metadata of documents in the next commit, without encoding them again; return how many there are.
 
-        Titles, texts and vectors stay as they are, to the last bit. At the commit the documents are copied to a
+        Titles, texts and vectors stay unchanged, to the last bit. At the commit the documents are copied to a
         new segment, and the old copies count as deleted, so many changes should be in one commit.
 
         Args:
@@ -857,7 +865,7 @@ def _with_encoder(documents: Iterable[Document], view: View) -> Iterator[Documen
 
 
 def _check_not_empty(filter_: Mapping[str, object] | None, call: str) -> None:
-    """Refuse to change all documents because of a filter that turned out empty.
+    """Refuse to change all documents because of a filter that is empty by mistake.
 
     Raises:
         InvalidFilter: the filter is empty.

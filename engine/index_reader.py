@@ -1,4 +1,4 @@
-"""What reads an index: requests are validated here, and answered by a view of its current generation."""
+"""The reading methods of an index: they validate requests, which a view of its current generation answers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class IndexReader(ABC):
 
         Args:
             ids: one id, or several.
-            vectors: whether `Document.vectors` are read too, as they are stored: rounded to float16 or int8, or
+            vectors: whether `Document.vectors` are read too, as stored: rounded to float16 or int8, or
                 decoded from codes (see `Document.stored_as`), and of norm 1 for the metric "cosine".
 
         Raises:
@@ -184,8 +184,8 @@ class IndexReader(ABC):
         Args:
             field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
             query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
-                that a search in mode "lexical" finds with a large enough k. Vectors have no part in it, because
-                they rank all documents and exclude none. None: all documents.
+                that a search in mode "lexical" finds with a large enough k. Vectors are not used, because they
+                rank all documents and exclude none. None: all documents.
             filter: only documents that pass it; see `search`.
             limit: largest number of values to return, the most frequent ones; None: all.
             operators: whether quotation marks and asterisks of the query are operators, as in `search`.

@@ -28,6 +28,7 @@ __all__ = [
     "OpenOptions",
     "SearchKeywords",
     "SearchOptions",
+    "uncalibrated_candidates",
 ]
 
 MAX_K = 1 << 20
@@ -35,6 +36,8 @@ _MAX_TIMEOUT_S = 86_400
 DEFAULT_K1 = 1.2
 DEFAULT_DENSE_WEIGHT = 0.6
 DEFAULT_B = 0.75
+_CANDIDATES_PER_HIT = 3
+_MIN_CANDIDATES = 100
 
 
 class BuildKeywords(TypedDict, total=False):
@@ -279,6 +282,11 @@ class SearchOptions:
     def _conditions(self) -> list[Condition]:
         only: list[Condition] = [] if self.filter is None else [parse_filter(self.filter)]
         return only if self.like is None else [*only, Negation(HasId(self.like))]
+
+
+def uncalibrated_candidates(k: int) -> int:
+    """Return the default of `SearchOptions.candidates` for k hits if no measurement of the segment decides it."""
+    return max(_MIN_CANDIDATES, _CANDIDATES_PER_HIT * k)
 
 
 @dataclass(frozen=True, kw_only=True)

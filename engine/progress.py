@@ -41,6 +41,11 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is reported."""
+        return self._callback is not None or self._bar is not None
+
     def update(self, n_done: int, n_total: int | None = None) -> None:
         """Report that ``n_done`` of ``n_total`` documents are done; the total may be an estimate that changes."""
         if self._callback is not None:
@@ -85,6 +90,9 @@ def count_items(items: Iterable[T], progress: Progress, n_expected: Callable[[],
         progress: shows how many are done.
         n_expected: returns the estimated number of all items.
     """
+    if not progress.is_shown:
+        yield from items
+        return
     for number, item in enumerate(items, 1):
         yield item
         progress.update(number, n_expected())

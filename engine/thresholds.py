@@ -2,7 +2,7 @@
 
 The defaults were measured, or suit a machine of a few gigabytes. Other values are passed to `quarry.engine.build`
 and `Engine.open` as ``thresholds=Thresholds(...)``. They are not stored in an index, so they may differ each time
-it is opened; files that are already written stay as they are.
+it is opened; files that are already written stay unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 1 << 40  # of a limit of writers; numbers that no machine reaches would 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeLimits:
-    """When segments are merged; see `quarry.engine.indexer.merge_policy`.
+    """Limits that decide when segments are merged; see `quarry.engine.indexer.merge_policy`.
 
     Attributes:
         width: how many segments of one level are merged, and how many times larger the next level is; at least 2.

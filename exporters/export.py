@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.process.libraries import requiring
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.checkpoint.checkpoint import (
     Checkpoint,
@@ -29,7 +30,7 @@ from quarry.exporters.parity.sample_texts import sample_pairs, sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, Pooling, write_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
 from quarry.formats.bundle.reranker import RerankerBundle, RerankerSettings, write_reranker_bundle
-from quarry.formats.errors import BackendUnavailable, CorruptFile, FormatError, InvalidSetting
+from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting
 
 if TYPE_CHECKING:
     import onnx
@@ -181,15 +182,9 @@ def _check_request(out: str | Path, precision: str) -> None:
         raise InvalidSetting(
             "the folder cannot be created here", path=out, expected="a writable folder", actual=parent
         )
-    try:
+    with requiring("exporting needs libraries that are not installed", "'.[export]' in a checkout of Quarry"):
         import onnx  # noqa: F401
         import safetensors  # noqa: F401
-    except ImportError as error:
-        raise BackendUnavailable(
-            "exporting needs libraries that are not installed",
-            expected="pip install '.[export]' in a checkout of Quarry",
-            actual=str(error),
-        ) from error
 
 
 def _check_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:

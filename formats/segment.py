@@ -11,12 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
@@ -26,7 +26,7 @@ from quarry.formats.documents.store import DocStore, DocStoreWriter, KnownDictio
 from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from quarry.formats.metadata.columns import MetadataReader, MetadataWriter
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
-from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable
+from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable, RoundedRows
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
 from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
@@ -53,14 +53,20 @@ class SegmentWriter:
         dim: length of a vector.
         centroid_type: how centroids are stored until `finish`: "int8" or "float16".
         known: see `quarry.formats.documents.store.DocStoreWriter`.
+        start: starts work that other threads may do: compression.
     """
 
     def __init__(
-        self, directory: Directory, dim: int, centroid_type: str, known: KnownDictionary = lambda _: b""
+        self,
+        directory: Directory,
+        dim: int,
+        centroid_type: str,
+        known: KnownDictionary = lambda _: b"",
+        start: StartWork = work_at_once,
     ) -> None:
         self._directory = directory
         self.ids = DocIdsWriter(directory)
-        self.documents = DocStoreWriter(directory, known)
+        self.documents = DocStoreWriter(directory, known, start)
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
         self.postings = PostingsWriter(directory)
         self.metadata = MetadataWriter(directory)
@@ -71,13 +77,14 @@ class SegmentWriter:
 
     def add(self, doc_id: str, document: StoredDocument, vectors: Float32Array, terms: Sequence[str] = ()) -> None:
         """Append a document with its (n, dim) float32 centroids, n >= 1, and its terms; see `add_many`."""
-        self.add_many([doc_id], [document], vectors, np.array([len(vectors)]), [terms])
+        rows = RoundedRows.of(vectors, self.centroids.kind)
+        self.add_many([doc_id], [document], rows, np.array([len(vectors)]), [terms])
 
     def add_many(
         self,
         ids: Sequence[str],
         documents: Sequence[StoredDocument],
-        vectors: Float32Array,
+        rows: RoundedRows,
         counts: Int64Array,
         terms: Sequence[Sequence[str]],
     ) -> None:
@@ -86,17 +93,17 @@ class SegmentWriter:
         Args:
             ids: of the documents.
             documents: what is stored of them.
-            vectors: (n_rows, dim) float32, the centroids of all of them, in order.
+            rows: the centroids of all of them, in order, rounded to the type of this segment.
             counts: (n_docs,) int64, how many centroids each has, 1 at least.
             terms: for each document its terms, in any order.
 
         Raises:
             InvalidDocument: the norm of a vector is too large to be stored; no document was added.
         """
-        if self.centroids.n_rows + len(vectors) > MAX_ROWS:
+        if self.centroids.n_rows + len(rows) > MAX_ROWS:
             raise OverflowError(f"a segment holds at most {MAX_ROWS} centroids")
         try:
-            self.centroids.add_many(vectors, counts)
+            self.centroids.add_many(rows, counts)
             self.documents.add_many(documents)
             self.postings.add_many(terms)
             self.metadata.add_many([document.metadata for document in documents])
@@ -210,10 +217,12 @@ class SegmentReader:
         centroids: the vectors.
         lists: the inverted lists, or None.
         fit: quantization error of their rows; None: not recorded.
+        path: of the file.
     """
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:
         self._container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
+        self.path = self._container.path
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
         self._holding = threading.RLock()  # not shared with other readers: a forked child opens the file again
         self._is_open = True
@@ -258,11 +267,6 @@ class SegmentReader:
         part = read()
         self._sections[name] = self._container.sections_read - before
         return part
-
-    @property
-    def path(self) -> Path:
-        """The path of the file."""
-        return self._container.path
 
     @property
     def segment_id(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Copies documents of segments into a new segment with other metadata; their vectors and codes stay as they are.
+"""Copies documents of segments into a new segment with other metadata; their vectors and codes stay unchanged.
 
 Metadata is part of a document's frame and of columns over all documents, which cannot be changed in place.
 """

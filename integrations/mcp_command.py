@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quarry.engine.cli.words import name_indexes, parse_path
-from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.engine.process.libraries import requiring
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["add_arguments", "run"]
 
@@ -38,13 +39,8 @@ def run(args: argparse.Namespace) -> int:
         QuarryError: an index cannot be opened, or a setting is not valid; BackendUnavailable if the library of the
             protocol is not installed.
     """
-    try:
+    with requiring("the library of the Model Context Protocol is not installed", "'quarry-search[mcp]'"):
         from quarry.integrations.mcp_server import make_server
-    except ModuleNotFoundError as error:
-        raise BackendUnavailable(
-            f"the Model Context Protocol needs {error.name}",
-            expected="the extra: pip install 'quarry-search[mcp]'",
-        ) from error
     from quarry.engine import open_encoder
     from quarry.integrations.open_index import OpenIndex
 

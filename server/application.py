@@ -158,7 +158,7 @@ def _named(indexes: Paths) -> dict[str, Path]:
         named = [(name, checked_path(path, "the path of an index")) for name, path in indexes.items()]
     elif isinstance(indexes, str | os.PathLike):
         raise InvalidSetting(
-            "the indexes are one path", expected="a list of paths, or a mapping from names to paths"
+            "indexes is a single path", expected="a list of paths, or a mapping from names to paths"
         )
     else:
         paths = [checked_path(path, "the path of an index") for path in indexes]

@@ -13,7 +13,8 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from quarry.engine.cli.words import name_indexes, parse_path
-from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.engine.process.libraries import requiring
+from quarry.formats.errors import InvalidSetting
 
 if TYPE_CHECKING:  # needs a library that may be missing
     from quarry.server.application import SearchApp
@@ -91,17 +92,13 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
         QuarryError: an index cannot be opened, a setting is not valid, or the port is in use; BackendUnavailable
             when Starlette or uvicorn is not installed.
     """
-    try:
+    with requiring("serving needs libraries that are not installed", "'quarry-search[server]'"):
         from quarry.server.application import app
         from quarry.server.http.access import LOOPBACK_HOSTS, Access
         from quarry.server.http.keys import find_key
         from quarry.server.limits import Limits
         from quarry.server.processes import run_processes
         from quarry.server.running import is_loopback, listen, run_server, url_of
-    except ModuleNotFoundError as error:
-        raise BackendUnavailable(
-            f"serving needs {error.name}", expected="the extra: pip install 'quarry-search[server]'"
-        ) from error
     most = _MAX_PROCESSES if open_reader is None else 1  # a connection to Ray belongs to one process
     if not 1 <= args.processes <= most:
         raise InvalidSetting("not a number of processes", expected=f"1 to {most}", actual=args.processes)

@@ -1,4 +1,4 @@
-"""What requests may ask of a server."""
+"""Limits of requests to a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What requests may ask of a server.
+    """Limits of requests to a server.
 
     Attributes:
         max_k: hits of a search; a batch may have ten times as many in all.

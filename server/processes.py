@@ -27,7 +27,7 @@ Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
 """Serves until SIGTERM, given the socket, the figures, and what to call when it has started; can be pickled."""
 
 _MAX_ATTEMPTS = 3
-"""How often a process is started in a row without answering any request."""
+"""Number of times in a row that a process is started without answering any request."""
 _KILL_AFTER_S = 5.0  # beyond the time in which requests are finished
 _STOP_WITHIN_S = 0.2  # a signal that ends all processes at once reaches this one a little later
 _log = logging.getLogger(__name__)

@@ -75,7 +75,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Written:
-    """What a write has done.
+    """The result of a write.
 
     Attributes:
         count: number of documents deleted, or added and not replaced by later ones of the same upload.

@@ -27,14 +27,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         QuarryError: what `quarry.training.run.train` raises; BackendUnavailable when torch is not installed.
     """
-    from quarry.formats.errors import BackendUnavailable
+    from quarry.engine.process.libraries import requiring
 
-    try:
+    with requiring("training needs libraries that are not installed", "'quarry-search[train]'"):
         from quarry.training.run import train
-    except ModuleNotFoundError as error:
-        raise BackendUnavailable(
-            f"training needs {error.name}", expected="the extra: pip install 'quarry-search[train]'"
-        ) from error
     final = train(args.recipe, args.out, show_progress=sys.stderr is not None and sys.stderr.isatty())
     sys.stdout.write(f"{final}: trained; quarry export makes a bundle of it\n")
     return 0

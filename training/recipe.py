@@ -24,7 +24,7 @@ class ModelSettings:
 
     Attributes:
         checkpoint: a Hugging Face folder.
-        frozen: parameters whose names start with one of these stay as they are.
+        frozen: parameters whose names start with one of these stay unchanged.
         precision: ``fp32`` or ``bf16``.
         device: ``cpu``, ``cuda``, ``cuda:1``.
         dropout: probability.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import json
 import os
@@ -15,6 +14,7 @@ from typing import BinaryIO, cast
 from bench.data.docstrings import DOCSTRINGS, docstrings_folder
 from bench.data.prepared import cache_folder
 from quarry.engine.documents.document import full_text
+from quarry.engine.evaluation.judgments import read_qrels
 
 __all__ = [
     "Collection",
@@ -140,10 +140,12 @@ def read_collection(folder: Path, split: str) -> Collection:
     """Read ``corpus.jsonl`` (or ``.jsonl.gz``), ``queries.jsonl`` and ``qrels/<split>.tsv`` of a folder.
 
     Raises:
-        FileNotFoundError: one of the three is missing.
+        FileNotFoundError: there are no documents, or no queries.
+        AccessFailed: the judgments cannot be read.
+        InvalidQuery: a line of them is not valid.
         ValueError: a judgment is of a query or a document that is missing.
     """
-    qrels = _read_qrels(folder / "qrels" / f"{split}.tsv")
+    qrels = read_qrels(folder / "qrels" / f"{split}.tsv")
     with _open_lines(folder, "corpus") as lines:
         documents = {
             entry["_id"]: full_text(entry.get("title", ""), entry["text"]) for entry in map(json.loads, lines)
@@ -164,14 +166,6 @@ def _open_lines(folder: Path, stem: str) -> BinaryIO:
     if (path := folder / f"{stem}.jsonl.gz").exists():
         return cast(BinaryIO, gzip.open(path, "rb"))
     raise FileNotFoundError(f"{folder}: neither {stem}.jsonl nor {stem}.jsonl.gz exists")
-
-
-def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    qrels: dict[str, dict[str, int]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = int(row["score"])
-    return qrels
 
 
 def _sample(values: list[str], count: int) -> list[str]:

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepared import Prepared, cache_folder, write_json
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.first_m import Cls, FirstM

@@ -22,8 +22,8 @@ from tqdm import trange
 
 from bench.data.collections import add_collection, load_collection
 from bench.harness.records import add_out, append_result
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.candidates import default_candidates
 from quarry.engine.quantization.nprobe import default_nprobe

@@ -1,4 +1,4 @@
-"""Whether the relevance of hits tells the queries that a collection answers from those of other collections.
+"""Measures how well the relevance of hits tells queries that a collection answers from those of other collections.
 
 ``python -m bench relevance COLLECTION COLLECTION ... [--only-measure NAME] [--indexes FOLDER] [--write BUNDLE]``
 searches each collection with its own queries and with those of all others, and fits logistic models of the
@@ -28,9 +28,9 @@ from bench.data.collections import Collection, data_folder, read_collection, spl
 from bench.harness.records import add_out, append_result
 from quarry import engine
 from quarry.engine.choices import Mode
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.queries import encode_queries
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.query_vectors import to_host_vectors

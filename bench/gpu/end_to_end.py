@@ -16,7 +16,7 @@ from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner

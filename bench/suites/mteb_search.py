@@ -37,7 +37,7 @@ class MtebSearch:
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """What MTEB records of the model."""
+        """The description of the model that MTEB records."""
         return ModelMeta(
             loader=None,
             name=f"quarry/{self._mode}",

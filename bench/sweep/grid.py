@@ -14,7 +14,7 @@ __all__ = ["IndexSetting", "SearchSetting", "Setting", "list_settings"]
 
 @dataclass(frozen=True)
 class IndexSetting:
-    """How an index is built.
+    """Settings of a build.
 
     Attributes:
         representation: key of the vectors, see `bench.data.prepare.representation_key`.
@@ -31,7 +31,7 @@ class IndexSetting:
 
 @dataclass(frozen=True)
 class SearchSetting:
-    """How an index is searched: fields of `quarry.engine.options.SearchOptions`, None for the default."""
+    """Settings of a search: fields of `quarry.engine.options.SearchOptions`, None for the default."""
 
     backend: str = "auto"
     nprobe: int | None = None

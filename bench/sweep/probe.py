@@ -23,7 +23,7 @@ from bench.harness.latency import concurrent_latency_ms, latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Engine, Hits
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.build_plan import BuildPlan
+from quarry.engine.building.plan import BuildPlan
 from quarry.engine.choices import BackendName
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder

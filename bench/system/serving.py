@@ -211,7 +211,7 @@ class _Load:
 
 
 class _Answer:
-    """What of an answer must stay the same while other documents come and go."""
+    """The part of an answer that stays the same while other documents are added and deleted."""
 
     def __init__(self, body: bytes, mode: str) -> None:
         found = json.loads(body)

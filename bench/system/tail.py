@@ -30,10 +30,10 @@ _Z95 = 1.6448536269514722  # of the standard normal distribution
 
 @dataclass(frozen=True, kw_only=True)
 class Tail:
-    """What is simulated.
+    """A simulated system.
 
     Attributes:
-        n_shards: shards that every query asks.
+        n_shards: shards that every query searches.
         n_replicas: copies of each shard.
         is_hedged: whether late requests are sent to a second copy.
         load: share of the time that copies are busy, without hedging.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from bench.data.collections import Collection, data_folder, read_collection
 from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
@@ -14,9 +17,11 @@ __all__ = [
     "COLLECTIONS",
     "SMALL_COLLECTIONS",
     "articles_by_title",
+    "articles_of_split_train",
     "held_out_articles",
     "join_documents",
     "pairs_collection",
+    "write_collection",
 ]
 
 _SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
@@ -28,6 +33,17 @@ def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
     """The articles of a collection's split train that training holds out, and questions on them."""
     folder = data_folder(name)
     part = BeirPart(folder, EXCLUDED_ARTICLES, n_articles, is_held_out=True, id_prefix="train-")
+    return articles_of_split_train(part, f"{name}-held-out").subset(None, n_queries)
+
+
+def articles_of_split_train(part: BeirPart, name: str) -> Collection:
+    """Documents of a collection, and the queries of split train whose judged documents are all among them.
+
+    Args:
+        part: which documents.
+        name: of the result.
+    """
+    folder = part.folder
     documents = {entry["_id"]: f"{entry['title']}\n{entry['text']}" for entry in part.entries()}
     qrels = {
         query: scores
@@ -36,7 +52,7 @@ def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
     }
     entries = iterate_beir_entries(folder, "queries")
     queries = {entry["_id"]: entry["text"] for entry in entries if entry["_id"] in qrels}
-    return Collection(f"{name}-held-out", "train", documents, queries, qrels).subset(None, n_queries)
+    return Collection(name, "train", documents, queries, qrels)
 
 
 def join_documents(collection: Collection, count: int) -> Collection:
@@ -66,6 +82,34 @@ def join_documents(collection: Collection, count: int) -> Collection:
             joined[owners[name]] = max(score, joined.get(owners[name], score))
         qrels[query] = joined
     return replace(collection, documents=documents, qrels=qrels)
+
+
+def write_collection(collection: Collection, folder: Path) -> Path:
+    """Write a collection in BEIR format into a new folder, complete or not at all, and return the folder.
+
+    Args:
+        collection: documents with their title in the first line.
+        folder: is left alone if it is there.
+    """
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "qrels").mkdir(parents=True)
+    with (partial / "corpus.jsonl").open("w", encoding="utf-8") as file:
+        for name, text in collection.documents.items():
+            title, _, body = text.partition("\n")
+            file.write(json.dumps({"_id": name, "title": title, "text": body}) + "\n")
+    with (partial / "queries.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(
+            json.dumps({"_id": name, "text": text}) + "\n" for name, text in collection.queries.items()
+        )
+    with (partial / "qrels" / f"{collection.split}.tsv").open("w", encoding="utf-8") as file:
+        file.write("query-id\tcorpus-id\tscore\n")
+        for query, judged in collection.qrels.items():
+            file.writelines(f"{query}\t{document}\t{score}\n" for document, score in judged.items())
+    partial.rename(folder)
+    return folder
 
 
 def pairs_collection(name: str, count: int) -> Collection:

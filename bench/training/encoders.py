@@ -32,7 +32,6 @@ __all__ = ["BUNDLED", "add_arguments", "measure", "run"]
 
 BUNDLED = "bundled"
 _N_HITS = 100
-_CODE_BYTES = (24, 8)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0], help="of the training of codes, which are measured for each"
     )
+    parser.add_argument("--code-bytes", type=int, nargs="+", default=[24, 8], help="of the codes")
     add_out(parser, "trained_encoders")
 
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name}: {len(collection.documents)} documents, {len(collection.queries)} queries")
         for source in args.encoders:
             encoder = open_encoder(None if source == BUNDLED else source)
-            for search, seed, quality in measure(collection, encoder, args.seeds):
+            for search, seed, quality in measure(collection, encoder, args.seeds, args.code_bytes):
                 print(f"  {encoder.name:<28} {search:<12} {seed:>3} {quality.ndcg_10:.4f}", flush=True)
                 about = {"collection": name, "encoder": encoder.name, "encoder_identity": encoder.identity}
                 sizes = {"n_documents": len(collection.documents), "n_queries": len(collection.queries)}
@@ -63,18 +63,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(
-    collection: Collection, encoder: Encoder, seeds: Sequence[int] = (0,)
+    collection: Collection, encoder: Encoder, seeds: Sequence[int] = (0,), code_sizes: Sequence[int] = (24, 8)
 ) -> Iterator[tuple[str, int, Quality]]:
     """Every way to search, the seed and the quality.
 
-    ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` and ``codes 8`` are
-    dense searches of an index that has 24 or 8 bytes of each vector and nothing else of it. ``one vector`` is an
+    ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` is a
+    dense search of an index with codes of 24 bytes and nothing else of the vectors. ``one vector`` is an
     exact search by each document's last row, which for passages is the mean of all its tokens.
 
     Args:
         collection: to search.
         encoder: of documents and queries.
         seeds: of the quantizers; codes are measured once for each, the rest with the first.
+        code_sizes: bytes of a code.
     """
     texts = list(collection.queries.values())
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +87,7 @@ def measure(
                 yield mode, seeds[0], measure_hits(collection, opened.search(texts, _N_HITS, mode=mode))
         queries = np.stack([encoder.encode_query(text) for text in texts])
         snapshot = Snapshot(Directory(index))
-        for code_bytes, seed in itertools.product(_CODE_BYTES, seeds):
+        for code_bytes, seed in itertools.product(code_sizes, seeds):
             codes = Path(folder) / f"codes-{code_bytes}-{seed}"
             codes.mkdir()
             settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes, seed=seed)

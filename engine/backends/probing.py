@@ -1,4 +1,4 @@
-"""How many inverted lists a search reads, and how many centroids it collects from them."""
+"""Numbers of inverted lists that a search reads, and of centroids that it collects from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes with Quarry, so that nothing has to be downloaded: encoders, and a collection of texts.
+"""Encoders and a collection of texts that come with Quarry, so that nothing has to be downloaded.
 
 The encoders are bundles, by name and by identity; `quarry.engine.encoding.opening` opens one of them by default.
 `stdlib_docstrings` collects the docstrings of Python's standard library, for demonstrations and measurements.

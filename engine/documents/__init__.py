@@ -1,4 +1,4 @@
-"""Documents on their way in: validated, given an id, read from iterables, tables, files and folders.
+"""Documents to index: read from iterables, tables, files and folders, validated and given an id.
 
 `document` defines a document and validates it, `reader` opens a source of any kind: items that a caller gives
 (`given`), JSON and rows (`tables`), files (`files`) and folders of them (`folders`). `lines` and `inflated` read

@@ -184,7 +184,7 @@ def _fields_of(raw: object, place: Place) -> dict[object, object]:
             "metadata": raw.metadata,
         }
         return fields if raw.vectors is None else {**fields, "vectors": raw.vectors, "spans": raw.spans or None}
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict | Mapping):
         raise InvalidDocument(
             f"{place.where}: not a document",
             path=place.path,
@@ -192,9 +192,8 @@ def _fields_of(raw: object, place: Place) -> dict[object, object]:
             actual=kind_of(raw),
         )
     fields = dict(raw)
-    unknown = [key for key in fields if key not in _FIELDS]
-    if unknown:
-        raise _unknown_fields(unknown, place)
+    if not _FIELDS.issuperset(fields):
+        raise _unknown_fields([key for key in fields if key not in _FIELDS], place)
     return fields
 
 

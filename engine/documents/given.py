@@ -39,9 +39,10 @@ class GivenDocuments(Entries):
         if items is None:
             kind = type(self._items).__name__
             raise InvalidSetting("docs cannot be read", expected="an iterable of documents", actual=kind)
+        has_columns = self._columns.is_given
         for item in items:
             self._n_given += 1
-            if not self._columns.is_given:
+            if not has_columns:
                 yield _Item(item, self._n_given)
             elif isinstance(item, Mapping):
                 yield RowEntry(item, self._columns, f"document {self._n_given}")
@@ -58,12 +59,16 @@ class GivenDocuments(Entries):
 class _Item:
     """One item."""
 
+    __slots__ = ("_number", "_raw")
+
     def __init__(self, raw: object, number: int) -> None:
         self._raw = raw
         self._number = number
 
     def document(self) -> Document:
         where = f"document {self._number}"
+        if isinstance(self._raw, dict):  # as most are; it saves looking for the method of a path
+            return document_from(self._raw, where)
         if isinstance(self._raw, str | os.PathLike) and is_path(self._raw):
             raise InvalidDocument(
                 f"{where}: the path of a file or folder in the place of a document",

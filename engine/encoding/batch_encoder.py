@@ -1,21 +1,28 @@
-"""The protocol of encoders that take many texts in one call: models on a device, functions of an application.
+"""Encoders that take many texts in one call: models on a device, functions of an application.
 
-Documents are divided among the calls of a function, so that each gets as many passages as it takes; a device gets
-whole documents, because centroids are computed there. Calls are made on the thread that adds documents unless
-several are in flight, so that an interrupt reaches the call.
+Queries are encoded here, by such encoders together and by others on several threads. Documents are divided
+among the calls of a function, so that each gets as many passages as it takes; a device gets whole documents,
+because centroids are computed there. Calls are made on the thread that adds documents unless several are in
+flight, so that an interrupt reaches the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, runtime_checkable
+
+import numpy as np
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.gpu.device_vectors import DeviceVectors
+from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.errors import InvalidQuery
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +35,8 @@ __all__ = [
     "PreparedInputs",
     "PreparedText",
     "as_batch_encoder",
+    "encode_queries",
+    "valid_queries",
 ]
 
 _METHODS = ("prepare", "run", "prepare_query", "run_queries")
@@ -35,7 +44,7 @@ _METHODS = ("prepare", "run", "prepare_query", "run_queries")
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How much an encoder takes in one call.
+    """Limits of one call of an encoder.
 
     Attributes:
         documents: maximum number of documents in a batch, and how many are worked on ahead of it.
@@ -176,3 +185,57 @@ class DeviceBatchEncoder(BatchEncoder[PreparedText, Any], Protocol):
     def run_on_device(self, prepared: Sequence[PreparedText]) -> DeviceTokens:
         """Encode the tokens of documents; the vectors stay on the device, for the calling thread."""
         ...
+
+
+T = TypeVar("T")
+
+
+def encode_queries(encoder: Encoder, texts: list[str], threads: int) -> Float32Array | DeviceVectors:
+    """Encode each of `texts`: (n, dim) float32, on the device of an encoder that works in batches there.
+
+    Raises:
+        InvalidQuery: a text has no token, or the encoder returns no valid vector; the message has its number.
+        EncodingFailed: a function of the application failed, or returned something else than vectors.
+    """
+    batched = as_batch_encoder(encoder)
+    if batched is not None and texts:
+        vectors = batched.run_queries(_each(batched.prepare_query, texts, threads))
+        _check_shape(0, vectors.shape[1:], encoder.dim)
+        return vectors
+    encoded = np.empty((len(texts), encoder.dim), np.float32)
+    for number, vector in enumerate(_each(encoder.encode_query, texts, threads)):
+        _check_shape(number, vector.shape, encoder.dim)
+        encoded[number] = vector
+    return encoded
+
+
+def valid_queries(encoder: BatchEncoder[Any, Any], texts: list[str]) -> list[str]:
+    """Return the texts that an encoder accepts as queries."""
+    valid = []
+    for text in texts:
+        with suppress(InvalidQuery):
+            encoder.prepare_query(text)
+            valid.append(text)
+    return valid
+
+
+def _each(work: Callable[[str], T], texts: list[str], threads: int) -> list[T]:
+    """Return the results for the texts in their order; the first error in that order is raised."""
+    return map_on_threads(partial(_numbered, work), list(enumerate(texts)), threads, "quarry-query")
+
+
+def _numbered(work: Callable[[str], T], numbered: tuple[int, str]) -> T:
+    number, text = numbered
+    try:
+        return work(text)
+    except InvalidQuery as error:
+        raise InvalidQuery(
+            f"query {number}: {error.message}", expected=error.expected, actual=error.actual
+        ) from error
+
+
+def _check_shape(number: int, shape: tuple[int, ...], dim: int) -> None:
+    if shape != (dim,):
+        raise InvalidQuery(
+            f"query {number}: the encoder returned no valid vector", expected=f"shape {(dim,)}", actual=shape
+        )

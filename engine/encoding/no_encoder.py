@@ -1,4 +1,4 @@
-"""What takes the place of the encoder in an index whose documents all come with their vectors."""
+"""The encoder of an index whose documents all come with their vectors: it refuses texts."""
 
 from __future__ import annotations
 

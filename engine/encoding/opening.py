@@ -38,7 +38,7 @@ class _ModelOfDocuments(Protocol):
 
 
 EncoderSource: TypeAlias = str | os.PathLike[str] | Encoder | _ModelOfTexts | _ModelOfDocuments | None
-"""What `open_encoder` makes an encoder of."""
+"""Objects and paths that `open_encoder` makes an encoder of."""
 
 
 def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: bool = False) -> Encoder:

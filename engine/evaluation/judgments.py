@@ -11,7 +11,7 @@ from pathlib import Path
 from quarry.formats.errors import InvalidQuery
 from quarry.formats.system_errors import access_failed, checked_path
 
-__all__ = ["JudgedQueries", "read_judged_queries"]
+__all__ = ["JudgedQueries", "read_judged_queries", "read_qrels"]
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,8 @@ def read_judged_queries(queries: str | os.PathLike[str], qrels: str | os.PathLik
         AccessFailed: a file cannot be read.
     """
     texts = dict(_read_queries(checked_path(queries, "queries")))
-    scores: dict[str, dict[str, int]] = {}
     path = checked_path(qrels, "qrels")
-    for query, document, score in _read_judgments(path):
-        if scores.setdefault(query, {}).setdefault(document, score) != score:
-            raise InvalidQuery(
-                f"query {query!r} has two judgments of document {document!r}",
-                path=path,
-                expected="one score",
-                actual=f"{scores[query][document]} and {score}",
-            )
+    scores = read_qrels(path)
     known = [query for query in texts if any(score >= 1 for score in scores.get(query, {}).values())]
     if not known:
         raise InvalidQuery(
@@ -61,6 +53,25 @@ def read_judged_queries(queries: str | os.PathLike[str], qrels: str | os.PathLik
     return JudgedQueries(
         tuple(texts[query] for query in known), tuple(scores[query] for query in known), len(texts) - len(known)
     )
+
+
+def read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    """Read judgments: for each query, by its id, the score of each judged document.
+
+    Raises:
+        InvalidQuery: a line is not valid, or a document has two scores for a query.
+        AccessFailed: the file cannot be read.
+    """
+    scores: dict[str, dict[str, int]] = {}
+    for query, document, score in _read_judgments(path):
+        if scores.setdefault(query, {}).setdefault(document, score) != score:
+            raise InvalidQuery(
+                f"query {query!r} has two judgments of document {document!r}",
+                path=path,
+                expected="one score",
+                actual=f"{scores[query][document]} and {score}",
+            )
+    return scores
 
 
 def _read_queries(path: Path) -> Iterator[tuple[str, str]]:

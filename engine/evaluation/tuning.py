@@ -66,7 +66,7 @@ def tune(index: Engine, queries: JudgedQueries, seed: int = 0) -> TunedWeight:
     seed, n = checked_integer(seed, "seed", 0, sys.maxsize), len(queries.texts)
     if n < MIN_QUERIES:
         raise InvalidSetting(
-            "too few judged queries to choose a weight by", expected=f"at least {MIN_QUERIES}", actual=n
+            "too few judged queries to choose a weight", expected=f"at least {MIN_QUERIES}", actual=n
         )
     count_missing(index, queries)
     before = float(str(index.stats()["dense_weight"]))

@@ -1,7 +1,7 @@
 """Filters: conditions on metadata, evaluated to a bitmap for each segment.
 
 Start with `filter`, which validates a condition; `evaluation` finds the documents of a segment that satisfy it,
-`cache` keeps recent results, and `allowed` is the form that backends and BM25 take.
+as flags that backends and BM25 take, and `cache` keeps recent results.
 
 May import: `quarry.engine.analysis`, `quarry.engine.documents`, `quarry.formats`.
 """

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from quarry.engine.filtering.allowed import Allowed, AllowedDocs
-from quarry.engine.filtering.evaluation import Kinds, evaluate, find_unknown_paths
+from quarry.engine.filtering.evaluation import Allowed, AllowedDocs, Kinds, evaluate, find_unknown_paths
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.filtering.unknown_fields import UnknownFields, find_nearest_names
@@ -40,6 +39,7 @@ class DocumentFilter:
         self._segments = segments
         self._terms = terms
         self._unknown = unknown
+        self._n_live = [segment.record.n_live for segment in segments]
         n_docs = sum(segment.record.n_docs for segment in segments)
         self._result_bytes = n_docs * _DOC_BYTES + _RESULT_BYTES
         self._n_kept = cache_bytes // self._result_bytes
@@ -113,17 +113,16 @@ class DocumentFilter:
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy the condition."""
         return sum(
-            segment.record.n_live if allowed is None else allowed.n
-            for segment, allowed in zip(self._segments, self.allowed(condition), strict=True)
+            n_live if allowed is None else allowed.n
+            for n_live, allowed in zip(self._n_live, self.allowed(condition), strict=True)
         )
 
     def _evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
         flags, kinds = evaluate(condition, self._segments, self._terms)
-        result: list[Allowed | None] = []
-        for segment, found in zip(self._segments, flags, strict=True):
-            allowed = Allowed(found)
-            is_all = allowed.n == segment.record.n_live
-            result.append(None if is_all else allowed)
+        each = map(Allowed, flags)
+        result = [
+            None if allowed.n == n_live else allowed for allowed, n_live in zip(each, self._n_live, strict=True)
+        ]
         return result, kinds
 
     def find_nearest(self, field: str) -> list[str]:

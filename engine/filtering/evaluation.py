@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,18 +26,45 @@ from quarry.engine.filtering.filter import (
 )
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
 from quarry.engine.filtering.phrases import find_phrase
-from quarry.formats.arrays import BoolArray
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
 from quarry.formats.metadata.values import Kind, Scalar, iterate_values
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Evaluation", "Kinds", "evaluate", "find_unknown_paths", "join_kinds"]
+__all__ = ["Allowed", "AllowedDocs", "Evaluation", "Kinds", "evaluate", "find_unknown_paths", "join_kinds"]
 
 _BATCH_DOCS = 256  # read at a time, if columns are not enough
 
 Kinds = dict[str, frozenset[Kind]]
+
+
+class Allowed:
+    """Some of the documents of a segment, none of them deleted.
+
+    Attributes:
+        flags: (n_docs,) bool, not to be written to.
+        n: number of documents.
+    """
+
+    def __init__(self, flags: BoolArray) -> None:
+        self.flags = flags
+        self.n = int(np.count_nonzero(flags))
+
+    @cached_property
+    def docs(self) -> Int64Array:
+        """The ordinals of the documents, (n,) int64, ascending."""
+        return np.flatnonzero(self.flags)
+
+    @cached_property
+    def floor(self) -> Float32Array:
+        """Initial scores, (n_docs,) float32, not to be written to: 0, -inf for all other documents."""
+        return np.where(self.flags, np.float32(0), np.float32(-np.inf))
+
+
+AllowedDocs: TypeAlias = Sequence[Allowed | None]
+"""For each segment the documents that may be found; None: all live ones."""
 
 
 class Evaluation(NamedTuple):

@@ -1,4 +1,4 @@
-"""What an open index answers from, replaced in one step by a newer state."""
+"""The view that an open index reads, replaced in one step by a newer one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generation that an open index answers from, replaced in one step by a newer one."""
+"""The view of the generation that an open index reads, replaced in one step by a newer one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index.current import Current
-from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.view import IndexView
 from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
 from quarry.engine.progress import Report, no_report

@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 from quarry.engine.arguments import shown
+from quarry.engine.scoring.stored_vectors import length_terms_bytes
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
@@ -92,7 +93,9 @@ def _quantizer_bytes(snapshot: Snapshot) -> int:
 
 
 def _document_bytes(segment: OpenSegment) -> int:
-    """Return the memory of document lengths, flags of deleted documents, and places of codes without centroids."""
+    """Return the memory of document lengths, flags of deleted documents, and what codes without centroids need."""
     flags = 0 if segment.deleted is None else segment.deleted.nbytes
-    places = 4 * segment.reader.n_rows if segment.reader.centroids.kind == "none" else 0
-    return 4 * segment.reader.n_docs + flags + places
+    codes = 0
+    if segment.reader.centroids.kind == "none" and segment.quantizer is not None:
+        codes = 4 * segment.reader.n_rows + length_terms_bytes(segment.quantizer)
+    return 4 * segment.reader.n_docs + flags + codes

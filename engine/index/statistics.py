@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from quarry.engine.index.drift import drift_statistics
 from quarry.engine.index.memory import MemoryPlan
 from quarry.engine.options import DEFAULT_DENSE_WEIGHT, OpenOptions
-from quarry.engine.quantization.drift import drift_statistics
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.segment import SEGMENT_PARTS
@@ -23,7 +23,7 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, metric ("ip", "cosine" or "l2"),
         representation (name and settings), encoder (its name, "none" without one), stored (int8, float16 or none),
         code_bytes, dense_weight (of searches that give none), size_bytes (all files except the manifest), drift
-        (see `quarry.engine.quantization.drift`), and bytes: size by part (centroids, codes, documents, ids,
+        (see `quarry.engine.index.drift`), and bytes: size by part (centroids, codes, documents, ids,
         metadata, postings, quantizers, other). Sections that this version does not know count as "other".
     """
     manifest = snapshot.manifest

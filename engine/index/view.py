@@ -11,9 +11,8 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.index.base_view import BaseView
+from quarry.engine.index.base_view import BaseView, ViewResources
 from quarry.engine.index.memory import plan_memory
-from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.index.stored_documents import stored_documents
 from quarry.engine.lexical.searcher import LexicalSearcher

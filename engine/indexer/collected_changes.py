@@ -18,6 +18,7 @@ from quarry.engine.indexer.segments.adopted_segments import AdoptedSegments, Sta
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder
 from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
+from quarry.formats.container.background import StartWork
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
@@ -38,6 +39,7 @@ class CollectedChanges:
         committer: of the index.
         plan: which segments have inverted lists.
         terms: returns the terms of a text, as the index stores them.
+        start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class CollectedChanges:
         committer: Committer,
         plan: ListPlan,
         terms: Callable[[str], list[str]],
+        start: StartWork,
     ) -> None:
         self._directory = directory
         self._committer = committer
         self._plan = plan
         self._terms = terms
+        self._start = start
         self._documents: SegmentBuilder | AdoptedSegments | None = None
         self._updates = MetadataUpdates(terms)
         self._quantizer: Quantizer | None = None
@@ -185,7 +189,8 @@ class CollectedChanges:
 
     def _builder(self) -> SegmentBuilder:
         if self._documents is None:
-            self._documents = SegmentBuilder(self._directory, self._plan, self._committer.current.find_dictionary)
+            known = self._committer.current.find_dictionary
+            self._documents = SegmentBuilder(self._directory, self._plan, known, self._start)
         if isinstance(self._documents, AdoptedSegments):
             raise InvalidSetting("segments were adopted; commit or roll back before documents are added")
         return self._documents

@@ -131,7 +131,9 @@ class IndexWriter(BatchWriter):
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        self._changes = CollectedChanges(self._directory, self._committer, plan, self._analyzer.terms)
+        self._changes = CollectedChanges(
+            self._directory, self._committer, plan, self._analyzer.terms, self._pool.submit
+        )
 
     @property
     def metric(self) -> Metric:

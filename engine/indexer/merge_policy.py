@@ -1,4 +1,4 @@
-"""Which segments are merged, and when: a pure function of their sizes.
+"""Selection of segments to merge: a pure function of their sizes.
 
 Segments are assigned to levels by their size, each level `width` times the one below. `width` segments of a level
 are merged into one of the next level, so that every document is rewritten once per level (P. O'Neil et al., The

@@ -1,4 +1,4 @@
-"""When segments are merged: in the background after a commit, or all of them on request."""
+"""Merges segments: in the background after a commit, or all of them on request."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.close_terms import Expansion
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer, TermScores, look_up
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
 

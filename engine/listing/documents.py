@@ -11,7 +11,7 @@ import numpy as np
 
 from quarry.engine.arguments import checked_integer
 from quarry.engine.documents.document import Document
-from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.formats.arrays import Int64Array
 from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import OpenSegment

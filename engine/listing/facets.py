@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.arguments import checked_flag, checked_integer, shown
-from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.lexical.query import Bm25Query
 from quarry.formats.arrays import BoolArray, Int64Array
@@ -48,7 +48,7 @@ class Facets:
         field: the path.
         values: by descending number of documents, then bools, numbers and texts, ascending; at most `limit`.
         n_values: number of distinct values, including those beyond the limit.
-        n_documents: number of documents that were looked at: those that pass the filter and have a term of the
+        n_documents: number of documents that were counted: those that pass the filter and have a term of the
             query, if these are given.
         n_missing: how many of them have no value at the path; a mapping and an empty list are no values. As a
             document may have several values, the numbers of `values` may add up to more than `n_documents`.
@@ -66,7 +66,7 @@ class Facets:
 
 
 class FacetRequest(NamedTuple):
-    """What is counted.
+    """A request to count values.
 
     Attributes:
         field: path of the values.
@@ -119,7 +119,7 @@ class FacetCounts(NamedTuple):
 
     Attributes:
         counts: number of documents by value.
-        n_documents: number of documents that were looked at.
+        n_documents: number of documents that were counted.
         n_missing: how many of them have no value at the path.
     """
 

@@ -1,4 +1,4 @@
-"""Errors of libraries that are imported when they are first needed."""
+"""Errors of libraries that are imported when they are first needed, or not installed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
-from quarry.formats.errors import QuarryError
+from quarry.formats.errors import BackendUnavailable, QuarryError
 from quarry.formats.system_errors import access_failed
 
-__all__ = ["loading"]
+__all__ = ["loading", "requiring"]
 
 _REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EIO)
 
@@ -35,3 +36,21 @@ def loading(name: str) -> Iterator[None]:
                 reason = OSError(number, os.strerror(number))
                 raise access_failed(reason, "loaded", error.path or name) from error
         raise
+
+
+@contextlib.contextmanager
+def requiring(what: str, packages: str, path: Path | None = None) -> Iterator[None]:
+    """Import, within the block, libraries that not every installation has.
+
+    Args:
+        what: the first words of the message: what is missing, or cannot be done.
+        packages: arguments of ``pip install``.
+        path: what it is needed for, if that is a file or folder.
+
+    Raises:
+        BackendUnavailable: one of them is missing.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise BackendUnavailable(what, path=path, expected=f"pip install {packages}", actual=str(error)) from error

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Generic, Self, TypeVar
 
+from quarry.formats.container.background import work_at_once
+
 __all__ = ["PoolClosed", "WorkAhead", "WorkerPool", "map_on_threads", "result_of"]
 
 T = TypeVar("T")
@@ -55,7 +57,7 @@ class WorkerPool:
         except RuntimeError:
             if self._is_closed:
                 raise PoolClosed from None
-        return _done(work, item)
+        return work_at_once(work, item)
 
     def close(self) -> None:
         """Cancel what has not begun, wait for what has, and end the threads; harmless if done before."""
@@ -165,13 +167,3 @@ def map_on_threads(work: Callable[[T], R], items: Sequence[T], threads: int, nam
         return [work(item) for item in items]
     with WorkerPool(n_threads, name) as pool, WorkAhead(pool, items, work, len(items)) as futures:
         return [future.result() for future in futures]
-
-
-def _done(work: Callable[[T], R], item: T) -> Future[R]:
-    """A future of work that is done on the calling thread."""
-    future: Future[R] = Future()
-    try:
-        future.set_result(work(item))
-    except Exception as error:
-        future.set_exception(error)
-    return future

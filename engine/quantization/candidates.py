@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from quarry.engine.options import uncalibrated_candidates
 from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
-from quarry.engine.scoring.stored_vectors import decode_vectors
+from quarry.engine.scoring.stored_vectors import decode_codes
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
@@ -17,7 +18,6 @@ from quarry.formats.vectors.search_setting import SearchSetting
 __all__ = [
     "default_candidates",
     "find_setting",
-    "get_uncalibrated_candidates",
     "measure_candidate_rows",
     "rows_per_candidate",
 ]
@@ -32,8 +32,6 @@ _GROWTH = 0.62  # exponent of rows by hits, from 10 to 100 hits, if only one num
 _THINNING = 1 / 6  # exponent of candidates by the share of the documents that pass a filter
 _LEAST = 30  # fewer save less time than the rest of a search takes
 _BATCH_ROWS = 8192
-_UNMEASURED_FACTOR = 3  # default candidates for each hit
-_UNMEASURED_LEAST = 100
 _ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
 
 
@@ -120,7 +118,7 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     """
     rows = _rows_for(segment.quantizer, k) if segment.quantizer else None
     if rows is None:
-        return get_uncalibrated_candidates(k)
+        return uncalibrated_candidates(k)
     share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
     thinner: float = share**_THINNING
     return max(k, math.ceil(max(_LEAST, rows / rows_per_candidate(segment)) * thinner))
@@ -135,11 +133,6 @@ def _rows_for(quantizer: Quantizer, k: int) -> float | None:
         return None
     growth: float = max(1.0, k / _MEASURED_K) ** _GROWTH
     return quantizer.candidate_rows * growth
-
-
-def get_uncalibrated_candidates(k: int) -> int:
-    """Return how many documents to rescore for k hits if nothing was calibrated."""
-    return max(_UNMEASURED_LEAST, _UNMEASURED_FACTOR * k)
 
 
 def rows_per_candidate(segment: OpenSegment) -> float:
@@ -167,7 +160,7 @@ def _count_before(
     scores, lengths = np.empty((len(places), len(rows)), np.float32), np.empty(len(rows), np.float32)
     for low in range(0, len(rows), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        decoded = decode_vectors(quantizer, lists[part], codes[part])
+        decoded = decode_codes(quantizer, lists[part], codes[part])
         scores[:, part], lengths[part] = queries @ decoded.T, np.linalg.norm(decoded, axis=1)
     mask_neighbors(scores, places)
     rounding = ROUNDING * np.linalg.norm(queries, axis=1)[:, None] * lengths[nearest]

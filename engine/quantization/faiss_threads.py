@@ -1,4 +1,4 @@
-"""How many threads FAISS uses in the calling thread."""
+"""Number of threads that FAISS uses in the calling thread."""
 
 from __future__ import annotations
 

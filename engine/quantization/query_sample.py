@@ -15,9 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from quarry.engine.encoding.batch_encoder import as_batch_encoder
+from quarry.engine.encoding.batch_encoder import as_batch_encoder, encode_queries, valid_queries
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.queries import encode_queries, valid_queries
 from quarry.engine.encoding.windows import WORD, sentence_end_flags
 from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE, to_host_vectors
 from quarry.formats.arrays import Float32Array

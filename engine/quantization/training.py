@@ -12,6 +12,7 @@ from quarry.engine.quantization.candidates import measure_candidate_rows
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
 from quarry.engine.quantization.codebook import extract_codebook, train_codes
 from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
 from quarry.engine.scoring.metric import Metric
@@ -37,6 +38,7 @@ Rows = Float32Array | StoredBatch
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 256 << 20
 _CODED_AT_ONCE = 8192
+_LENGTH_ERROR = 0.02  # of rounding to int8 numbers
 
 
 def choose_nlist(n_rows: int) -> int:
@@ -49,10 +51,18 @@ def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
     return min(n_rows, _ROWS_PER_LIST * nlist, _TRAINING_BYTES // (4 * dim))
 
 
-def train_quantizer(sample: Float32Array, nlist: int, code_bytes: int, seed: int, threads: int) -> Quantizer:
+def train_quantizer(
+    sample: Float32Array, nlist: int, code_bytes: int, seed: int, threads: int, *, codes_only: bool = False
+) -> Quantizer:
     """Train coarse centroids and a PQ codebook of 4-bit codes.
 
     Codes of less than one bit per dimension are of rotated vectors; for longer ones a rotation finds hardly more.
+
+    Codes that are all that is stored of vectors of length 1 are of residuals (Jégou et al. 2011, section IV.A),
+    and decoded vectors are scaled to length 1 (`bench/results/trained_encoders.jsonl`). The list of a row then has
+    a part of what its code would have to say, but rows near a coarse centroid are decoded as longer vectors than
+    others, and would be found too often. Codes that only select candidates are of the vectors themselves, since
+    stage 1 does not scale what it decodes.
 
     Args:
         sample: (n, dim) float32 training vectors, in the order of their documents.
@@ -60,13 +70,21 @@ def train_quantizer(sample: Float32Array, nlist: int, code_bytes: int, seed: int
         code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
         seed: of the k-means, and of the rotation.
         threads: how many to use.
+        codes_only: whether the index stores nothing else of the vectors.
     """
     short = 8 * code_bytes < sample.shape[1]
     rotation = train_rotation(sample, 2 * code_bytes, seed) if short else None
     rotated = sample if rotation is None else sample @ rotation.T
     coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
-    codebook = extract_codebook(train_codes(rotated, 2 * code_bytes, seed, threads))
-    return Quantizer(coarse, codebook, codebook, rotation, False)
+    is_scaled = codes_only and _have_unit_length(sample)
+    rest = rotated - coarse[ListAssigner(coarse).assign(rotated, threads)] if is_scaled else rotated
+    codebook = extract_codebook(train_codes(rest, 2 * code_bytes, seed, threads))
+    return Quantizer(coarse, codebook, codebook, rotation, by_residual=is_scaled, unit_length=is_scaled)
+
+
+def _have_unit_length(rows: Float32Array) -> bool:
+    """Whether (n, dim) rows have length 1, up to what is lost by storing them as int8."""
+    return bool((np.abs(np.einsum("ij,ij->i", rows, rows) - 1) < 2 * _LENGTH_ERROR).all())
 
 
 def measured(
@@ -111,7 +129,8 @@ def train_on(
     """
     nlist = choose_nlist(n_rows) if nlist is None else nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
-    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads)
+    codes_only = settings.centroids == "none"
+    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads, codes_only=codes_only)
     return measured(trained, sample, n_rows, threads, _as_queries(sample, settings))
 
 

@@ -42,7 +42,7 @@ def representation_from(
 
     Args:
         source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls`` or ``pooled``, or a representation, which
-            is returned as it is.
+            is returned unchanged.
         settings: values for the fields of the named representation; the others have their defaults.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Which documents stay when segments of several indexes become one index: of equal ids the one that came last."""
+"""Live documents of segments of several indexes that become one: of equal ids the one that came last."""
 
 from __future__ import annotations
 

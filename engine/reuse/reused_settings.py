@@ -22,7 +22,7 @@ __all__ = ["ReusedSettings", "reuse_settings"]
 
 @dataclass(frozen=True, eq=False)
 class ReusedSettings:
-    """What a new index takes over from another one.
+    """The settings that a new index takes from another one.
 
     Attributes:
         settings: of the other index.

@@ -1,4 +1,4 @@
-"""How the vectors of an index are compared: by inner product, cosine, or Euclidean distance.
+"""Metrics, by which the vectors of an index are compared: inner product, cosine, or Euclidean distance.
 
 An index ranks by inner products alone, larger is better; the other metrics are reduced to them.
 
@@ -11,7 +11,7 @@ An index ranks by inner products alone, larger is better; the other metrics are 
   no ranking. Here the added numbers are (r^2 - |x|^2) / (2 r) and r, with the typical norm r of the vectors that
   an index is begun with: they are about as large as r - |x|, hence no larger than the other numbers, and cost
   stored types of few bits no precision. Two more dimensions hold what the stored type rounds off, times 32 and
-  1024, and x is the vector as it is stored: documents are ranked by their distances to the stored vectors, but for
+  1024, and x is the vector as stored: documents are ranked by their distances to the stored vectors, but for
   a thousandth of the rounding of one number. Zeros are appended up to a length that short codes divide.
 """
 
@@ -31,7 +31,7 @@ from quarry.formats.vectors.centroids import quantize_int8
 __all__ = ["Metric", "metric_queries", "stored_dim", "typical_norm"]
 
 
-_UNIT = 1e-6  # norms that differ from 1 by no more are left as they are, such as those of an encoder's vectors
+_UNIT = 1e-6  # norms that differ from 1 by no more are left unchanged, such as those of an encoder's vectors
 _ALIGNED = 8
 _ADDED = 3  # dimensions for "l2"
 _FINER = 32.0  # times the unit of the dimension before
@@ -143,7 +143,7 @@ def _stored(values: Float32Array, unit: Float32Array | None) -> Float32Array:
 
 
 def unit_rows(vectors: Float32Array) -> Float32Array:
-    """Scale (n, dim) float32 rows to norm 1; rows of zeros, and rows of norm 1 but for rounding, stay as they are.
+    """Scale (n, dim) float32 rows to norm 1; rows of zeros, and rows of norm 1 but for rounding, stay unchanged.
 
     Norms are computed in float64, in which no square of a float32 number overflows or underflows.
     """

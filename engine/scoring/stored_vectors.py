@@ -1,4 +1,4 @@
-"""Scores of the centroids of a segment as they are stored: int8, float16, or as codes only."""
+"""Scores of the centroids of a segment as stored: int8, float16, or as codes only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from quarry.engine.scoring.int8_query import Int8Query
-from quarry.formats.arrays import Float32Array, Int8Array, Int64Array, UInt8Array, UInt32Array
+from quarry.engine.scoring.simd import simsimd
+from quarry.formats.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["Scorer", "StoredVectors", "decode_vectors", "unpack_codes"]
+__all__ = [
+    "BASE",
+    "Int8Query",
+    "Scorer",
+    "StoredVectors",
+    "code_length_terms",
+    "decode_codes",
+    "decode_vectors",
+    "length_terms_bytes",
+    "unpack_codes",
+]
 
 Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
@@ -75,9 +85,15 @@ class StoredVectors:
     def _code_scores(
         self, table: Float32Array, list_scores: Float32Array | None, rows: Int64Array
     ) -> Float32Array:
-        scores: Float32Array = table[np.arange(len(table)), self._codes(rows)].sum(axis=1, dtype=np.float32)
+        codes, subs = self._codes(rows), np.arange(len(table))
+        scores: Float32Array = table[subs, codes].sum(axis=1, dtype=np.float32)
+        lists = np.zeros(len(rows), np.int64)
         if list_scores is not None:
-            scores += list_scores[self._list_numbers(rows)]
+            lists = self._list_numbers(rows)
+            scores += list_scores[lists]
+        if self._length_terms is not None:
+            squares = self._length_terms[lists[:, np.newaxis], subs, codes].sum(axis=1, dtype=np.float32)
+            scores /= _to_lengths(squares)
         return scores
 
     def _codes(self, rows: Int64Array) -> UInt8Array:
@@ -93,14 +109,68 @@ class StoredVectors:
         return self._quantizer
 
     @cached_property
+    def _length_terms(self) -> Float32Array | None:
+        """See `code_length_terms`; None if decoded vectors keep their length."""
+        quantizer = self._required_quantizer()
+        return code_length_terms(quantizer) if quantizer.unit_length else None
+
+    @cached_property
     def _places(self) -> UInt32Array:
         """The place of each row in the inverted lists: (n_rows,) uint32."""
         assert self._lists is not None
         return self._lists.places()
 
 
+def code_length_terms(quantizer: Quantizer) -> Float32Array:
+    """Return what each sub-vector of a row adds to the squared length of its decoded vector.
+
+    A row of list l with the sub-vectors c is as long as the root of the sum over m of element (l, m, c[m]): the
+    squared length of a sum has twice the inner product of its parts, so no vector has to be decoded.
+
+    Returns:
+        (nlist, M, ksub) float32; without residuals (1, M, ksub), alike for all lists.
+    """
+    book = quantizer.score_codebook
+    own: Float32Array = np.einsum("mkd,mkd->mk", book, book)[np.newaxis]
+    if not quantizer.by_residual:
+        return own
+    parts = quantizer.coarse.reshape(quantizer.nlist, len(book), -1)
+    terms = np.ascontiguousarray(np.einsum("lmd,mkd->lmk", 2 * parts, book, optimize=True))
+    terms += own
+    terms += np.einsum("lmd,lmd->lm", parts, parts)[:, :, np.newaxis]
+    return terms
+
+
+def length_terms_bytes(quantizer: Quantizer) -> int:
+    """Return the memory of `code_length_terms`; 0 if decoded vectors keep their length."""
+    n_tables = quantizer.nlist if quantizer.by_residual else 1
+    n_sub, ksub, _ = quantizer.score_codebook.shape
+    return 4 * n_tables * n_sub * ksub if quantizer.unit_length else 0
+
+
 def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:
-    """Decode codes to (n, dim) float32 vectors, in the rotated space if the quantizer has a rotation.
+    """Decode codes to the (n, dim) float32 vectors that are scored, in the rotated space if there is a rotation.
+
+    Args:
+        quantizer: quantizer of the codes.
+        lists: (n,) int64, the list of each row.
+        codes: (n, code_bytes) uint8.
+    """
+    vectors = decode_codes(quantizer, lists, codes)
+    if quantizer.unit_length:
+        vectors /= _to_lengths(np.einsum("ij,ij->i", vectors, vectors))[:, np.newaxis]
+    return vectors
+
+
+def _to_lengths(squares: Float32Array) -> Float32Array:
+    """Return the lengths of vectors with some squared lengths; 1 for those of length 0."""
+    lengths: Float32Array = np.sqrt(np.maximum(squares, 0))
+    lengths[lengths == 0] = 1
+    return lengths
+
+
+def decode_codes(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:
+    """Decode codes to (n, dim) float32 vectors as stage 1 scores them, not scaled to length 1.
 
     Args:
         quantizer: quantizer of the codes.
@@ -119,3 +189,58 @@ def unpack_codes(codes: UInt8Array, nbits: int) -> UInt8Array:
         return codes
     nibbles = np.stack([codes & 0x0F, codes >> 4], axis=2)
     return nibbles.reshape(len(codes), 2 * codes.shape[1])
+
+
+BASE = 254.0
+"""The value of a digit's unit in units of the next digit."""
+
+
+class Int8Query:
+    """A query as three int8 digits, so that integer SIMD instructions compute its exact scores of int8 rows.
+
+    Write q / s in base 254 with balanced digits: q = s (a + b / 254 + c / 254²), s = max|q| / 127. Three int8
+    inner products, exact in 32-bit integers, then give the score of an int8 centroid with an error of about
+    2e-7 |q| |c|: as accurate as float32, the same on every machine, and faster than converting the centroids to
+    floats. The first digit alone gives approximate scores of known error (`rounding`).
+
+    Args:
+        query: (dim,) float32.
+
+    Attributes:
+        digits: (3, dim) int8, the most significant first.
+        scale: value of one unit of the first digit.
+        rounding: Euclidean norm of the difference between the query and its first digit.
+    """
+
+    def __init__(self, query: Float32Array) -> None:
+        largest = float(np.abs(query).max(initial=0.0))
+        self.scale = largest / 127 or 1.0
+        rest = query.astype(np.float64) / self.scale
+        digits = np.empty((3, len(query)), np.int8)
+        for place in range(3):
+            digit = np.rint(rest)
+            digits[place] = digit
+            rest = (rest - digit) * BASE
+            if place == 0:
+                self.rounding = float(np.linalg.norm(rest)) / BASE * self.scale
+        self.digits = digits
+
+    def scores(self, rows: Int8Array, scales: Float32Array) -> Float32Array:
+        """Return the scores of (n, dim) int8 rows with (n,) scales: (n,) float32."""
+        products = _products(self.digits, rows)
+        exact = products[0] + (products[1] + products[2] / BASE) / BASE
+        scaled: Float32Array = (exact * (scales * np.float64(self.scale))).astype(np.float32)
+        return scaled
+
+    def approximate_scores(self, rows: Int8Array, scales: Float32Array) -> Float32Array:
+        """Return scores by the first digit alone, with an error of at most `rounding` times a centroid's norm."""
+        products = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
+        scaled: Float32Array = products.astype(np.float32)
+        return scaled
+
+
+def _products(digits: Int8Array, rows: Int8Array) -> Float64Array:
+    """Return (n_digits, n_rows) inner products, exact integers."""
+    if not len(rows):
+        return np.empty((len(digits), 0))
+    return np.asarray(simsimd().cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T

@@ -14,7 +14,7 @@ from quarry.formats.manifest import IndexSettings
 
 __all__ = ["phrase_condition", "search_quoted"]
 
-Search = Callable[[list[str] | None, SearchOptions, Vectors | None], list[Hits]]
+Search = Callable[[list[str], SearchOptions, Vectors | None], list[Hits]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def phrase_condition(text: str, settings: IndexSettings) -> Condition | None:
 
 def search_quoted(
     search: Search,
-    texts: list[str] | None,
+    texts: list[str],
     options: SearchOptions,
     vectors: Vectors | None,
     settings: IndexSettings,
@@ -52,12 +52,12 @@ def search_quoted(
 
     Args:
         search: returns the hits of queries that have the same options.
-        texts: of the queries; None: there are vectors alone.
+        texts: of the queries.
         options: of all queries.
         vectors: (n, dim) of the queries; None: there are texts alone.
         settings: of the index.
     """
-    if texts is None or options.mode == "dense" or not options.operators or not any(map(find_phrases, texts)):
+    if not any(map(find_phrases, texts)):
         return search(texts, options, vectors)
     groups: dict[Condition | None, list[int]] = {}
     for number, text in enumerate(texts):

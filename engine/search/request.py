@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from quarry.engine.arguments import is_masked
-from quarry.engine.encoding.queries import query_texts
+from quarry.engine.arguments import is_masked, iterator_of
+from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Vectors, query_vectors
 from quarry.formats.errors import InvalidQuery, InvalidSetting
@@ -45,7 +46,7 @@ class SearchRequest:
         if vector is None:
             if queries is None:
                 raise InvalidQuery("there is nothing to search for", expected="a text, a vector, both, or like")
-            return cls(query_texts(queries), None, isinstance(queries, str))
+            return cls(_query_texts(queries), None, isinstance(queries, str))
         if is_masked(vector):
             raise InvalidQuery("vector has a masked number", expected="numbers")
         try:
@@ -53,7 +54,7 @@ class SearchRequest:
         except ValueError as error:  # rows of different lengths
             raise InvalidQuery("vector is not an array", actual=str(error)) from error
         is_single = array.ndim == 1
-        texts = None if queries is None else query_texts(queries)
+        texts = None if queries is None else _query_texts(queries)
         if texts is not None and is_single != isinstance(queries, str):
             expected = f"shape ({dim},)" if isinstance(queries, str) else f"shape ({len(texts)}, {dim})"
             raise InvalidQuery("vector does not fit the texts", expected=expected, actual=f"shape {array.shape}")
@@ -80,3 +81,23 @@ class SearchRequest:
         if self.vectors is not None and options.mode == "lexical":
             raise InvalidSetting("lexical mode uses no vector", expected="mode dense or hybrid", actual="vector")
         return options
+
+
+def _query_texts(queries: object) -> list[str]:
+    """Return one text, or several, as a list.
+
+    Raises:
+        InvalidQuery: `queries` is neither a text nor several; the message has the number of a query that is not.
+    """
+    if isinstance(queries, str):
+        return [queries]
+    is_other = isinstance(queries, bytes | bytearray | Mapping) or rows_of_table(queries)
+    given = None if is_other else iterator_of(queries)
+    if given is None:
+        raise InvalidQuery("queries are not texts", expected="a str or several", actual=type(queries).__name__)
+    texts = []
+    for number, text in enumerate(given):
+        if not isinstance(text, str):
+            raise InvalidQuery(f"query {number} is not a text", expected="str", actual=type(text).__name__)
+        texts.append(text)
+    return texts

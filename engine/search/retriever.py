@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.filtering.allowed import AllowedDocs
+from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.lexical.searcher import LexicalSearcher
-from quarry.engine.options import SearchOptions
-from quarry.engine.quantization.candidates import get_uncalibrated_candidates
+from quarry.engine.options import SearchOptions, uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.id_order import IdOrder, best_places
@@ -67,7 +66,7 @@ class Pool(NamedTuple):
 
 def pool_size(options: SearchOptions) -> int:
     """Return the number of candidates that a hybrid search takes of each side."""
-    return options.candidates or max(get_uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
+    return options.candidates or max(uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
 class Retriever:

@@ -23,11 +23,11 @@ from quarry.engine.backends.protocol import (
 )
 from quarry.engine.backends.registry import BACKENDS, open_backend
 from quarry.engine.backends.selection import Choice, choose_backends
-from quarry.engine.filtering.allowed import Allowed, AllowedDocs
+from quarry.engine.filtering.evaluation import Allowed, AllowedDocs
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.quantization.candidates import default_candidates, get_uncalibrated_candidates
+from quarry.engine.options import OpenOptions, SearchOptions, uncalibrated_candidates
+from quarry.engine.quantization.candidates import default_candidates
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.engine.search.rescorer import Rescorer, kth_largest
@@ -282,7 +282,7 @@ class _SegmentSearcher:
     def default_candidates(self, k: int, allowed: Allowed | None) -> int:
         """Return the default number of documents to rescore for k hits."""
         if not BACKENDS[self.backend.choice.backend].uses_codes:
-            return get_uncalibrated_candidates(k)
+            return uncalibrated_candidates(k)
         return default_candidates(self.backend.segment, k, allowed.n if allowed else None)
 
     def search(self, queries: _QueryBatch, parameters: SearchParameters, n_kept: int) -> list[_Scored]:

@@ -1,4 +1,4 @@
-"""What a shard returns for one query: candidates with their scores, without texts."""
+"""Candidates that a shard returns for one query, with their scores, without texts."""
 
 from __future__ import annotations
 

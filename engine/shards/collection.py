@@ -1,4 +1,4 @@
-"""What BM25 needs to know of the documents of all shards together."""
+"""Statistics of the documents of all shards together, for BM25."""
 
 from __future__ import annotations
 

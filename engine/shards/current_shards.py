@@ -1,4 +1,4 @@
-"""Which generations of its shards an open index answers from, replaced in one step."""
+"""The view of the generations of shards that an open index reads, replaced in one step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index.current import Current
-from quarry.engine.index.resources import ViewResources
 from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
 from quarry.engine.options import OpenOptions
 from quarry.engine.progress import ProgressParts, Report, no_report

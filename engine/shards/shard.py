@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.documents.document import Document
-from quarry.engine.filtering.allowed import AllowedDocs
 from quarry.engine.filtering.cache import DocumentFilter
-from quarry.engine.filtering.evaluation import Kinds
+from quarry.engine.filtering.evaluation import AllowedDocs, Kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.gpu.device import Device

@@ -80,7 +80,7 @@ def _totals(parts: Sequence[object]) -> dict[str, int]:
 
 
 def _chosen(backends: Sequence[object]) -> dict[str, dict[str, object]]:
-    """What was chosen in all shards, by name of the backend."""
+    """The choices in all shards, by name of the backend."""
     chosen: dict[str, dict[str, object]] = {}
     for backend in cast("Sequence[Mapping[str, Mapping[str, object]]]", backends):
         for name, found in backend.items():

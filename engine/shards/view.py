@@ -14,8 +14,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.unknown_fields import find_nearest_names
-from quarry.engine.index.base_view import BaseView
-from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.base_view import BaseView, ViewResources
 from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.listing.documents import StoredDocuments
@@ -370,7 +369,7 @@ class _SearchedCollection:
 
 
 class _Queries:
-    """What a search is for: texts, their vectors, or both."""
+    """The queries of a search: texts, their vectors, or both."""
 
     def __init__(self, options: SearchOptions, vectors: Vectors | None, texts: Sequence[str] | None) -> None:
         self.options = options

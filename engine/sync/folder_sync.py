@@ -39,7 +39,9 @@ _SEVERAL = ("mailbox", TABLE)  # kinds of files that have several documents
 
 @dataclass(frozen=True, kw_only=True)
 class SyncReport:
-    """What `Engine.sync` did, or would do; files are named by their paths in the folder, with slashes, ascending.
+    """Report of the changes that `Engine.sync` made, or would make.
+
+    Files are named by their paths in the folder, with slashes, ascending.
 
     Attributes:
         added: files that the index did not have.
@@ -64,7 +66,7 @@ class SyncReport:
 
 
 class SyncedWriter(Protocol):
-    """What changes an index, with or without shards; see `quarry.engine.indexer.index_writer.IndexWriter`."""
+    """A writer of an index, with or without shards; see `quarry.engine.indexer.index_writer.IndexWriter`."""
 
     def has_changes(self) -> bool: ...  # noqa: D102
     def add(self, documents: Iterable[Document], on_invalid: OnInvalid) -> int: ...  # noqa: D102
@@ -79,7 +81,7 @@ class SyncedWriter(Protocol):
 
 @dataclass(slots=True)
 class _Found:
-    """What was found so far; see `SyncReport`.
+    """The files found so far; see `SyncReport`.
 
     Attributes:
         gone: ids of documents that were deleted or replaced, unless an owner has them.
@@ -259,7 +261,7 @@ class FolderSync:
         """Yield the documents of files that are new or changed, until it is time for a commit.
 
         Args:
-            waiting: files, from which those that were looked at are removed.
+            waiting: files, from which those that were read are removed.
             commit_s: seconds until then.
         """
         end = time.monotonic() + commit_s

@@ -88,12 +88,12 @@ class Checkpoint:
 
     @property
     def encoder_use(self) -> EncoderUse:
-        """How the encoder is used; only for encoders."""
+        """The use of the encoder; only for encoders."""
         return cast("EncoderUse", self.use)
 
     @property
     def head(self) -> Head:
-        """What follows the encoder's network."""
+        """The layers that follow the encoder's network."""
         return self.encoder_use.head
 
     @property

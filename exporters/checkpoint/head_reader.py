@@ -78,7 +78,7 @@ Tensors = Mapping[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class EncoderUse:
-    """How an encoder is used, apart from its network.
+    """Settings of an encoder apart from its network.
 
     Attributes:
         head: what follows the network.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from quarry.engine.process.libraries import requiring
 from quarry.formats.bundle.folder import MANIFEST_NAME
-from quarry.formats.errors import BackendUnavailable, InvalidSetting
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["find_checkpoint_folder"]
 
@@ -29,14 +30,9 @@ def find_checkpoint_folder(source: str | Path) -> Path:
     name = Path(source).as_posix()
     if not _NAME.fullmatch(name):
         raise InvalidSetting("there is no checkpoint", path=folder, expected="a folder, or owner/name on the hub")
-    try:
+    needed = f"there is no folder {name!r}, and a name on the Hugging Face hub needs its library"
+    with requiring(needed, "huggingface_hub"):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"there is no folder {name!r}, and a name on the Hugging Face hub needs its library",
-            expected="pip install huggingface_hub",
-            actual=str(error),
-        ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=_PATTERNS))
     except Exception as error:  # the library raises exceptions of many kinds

@@ -43,7 +43,7 @@ class NetworkShape:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a kind of network differs from BERT.
+    """Differences of a kind of network from BERT.
 
     Attributes:
         prefix: of the names of weights in a checkpoint with a task head.

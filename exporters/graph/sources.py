@@ -1,4 +1,4 @@
-"""Where the graph of a checkpoint's network comes from: weights, a trace by torch, or a stored graph."""
+"""Sources of the graph of a checkpoint's network: weights, a trace by torch, or a stored graph."""
 
 from __future__ import annotations
 

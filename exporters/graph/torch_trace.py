@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.encoding.tokenizer import Ids
+from quarry.engine.process.libraries import requiring
 from quarry.exporters.checkpoint.checkpoint import WEIGHTS_NAME, Checkpoint
 from quarry.exporters.checkpoint.files import count_tensors
 from quarry.exporters.checkpoint.networks import read_size
 from quarry.exporters.graph.torch_check import check_traced
-from quarry.formats.errors import BackendUnavailable, CorruptFile, InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidSetting
 
 if TYPE_CHECKING:
     import onnx
@@ -66,17 +67,11 @@ def _make_backbone(graph: onnx.ModelProto, n_hidden: int, n_words: int) -> Backb
 
 
 def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch module, and torch may be missing
-    try:
+    needed = f"a network of the kind {checkpoint.config.get('model_type')!r} is exported by torch"
+    with requiring(needed, "'.[export-torch]' in a checkout of Quarry", checkpoint.path):
         import onnxscript  # noqa: F401
         import torch
         import transformers
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"a network of the kind {checkpoint.config.get('model_type')!r} is exported by torch",
-            path=checkpoint.path,
-            expected="pip install '.[export-torch]' in a checkout of Quarry",
-            actual=str(error),
-        ) from error
     check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
     kind = transformers.AutoModelForMaskedLM if mlm else transformers.AutoModel
     try:

@@ -47,7 +47,7 @@ Pooling = Literal["mean", "cls", "max", "aggretriever"]
 
 @dataclass(frozen=True, slots=True)
 class ParityRecord:
-    """How close the graph is to the fp32 graph of the same weights: cosines over real texts.
+    """Closeness of the graph to the fp32 graph of the same weights: cosines over real texts.
 
     For an encoder without token vectors, the vectors of windows are compared instead.
 

@@ -222,7 +222,7 @@ def read_bundle_kind(path: str | Path) -> str:
 
 @dataclass(frozen=True)
 class BundleType(Generic[SettingsT, BundleT]):
-    """How bundles of one kind are read and written.
+    """Functions that read and write bundles of one kind.
 
     Attributes:
         kind: stated by their manifests.

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RerankerParity:
-    """How close the graph's scores are to those of the fp32 graph of the same weights, over pairs of real texts.
+    """Closeness of the graph's scores to those of the fp32 graph of the same weights, over pairs of real texts.
 
     Attributes:
         n_pairs: pairs compared.

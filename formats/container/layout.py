@@ -36,6 +36,7 @@ __all__ = [
     "PREAMBLE_BYTES",
     "SEARCH_DEFAULTS_FEATURE",
     "SEARCH_SETTINGS_FEATURE",
+    "UNIT_LENGTH_FEATURE",
     "FileKind",
     "FileRecord",
     "check_preamble",
@@ -50,6 +51,7 @@ END_MAGIC = b"QRRYEND\n"
 VERSION = (1, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
 METRIC_FEATURE = 1  # a manifest with the field `settings.metric`; readers must support it
+UNIT_LENGTH_FEATURE = 1  # a quantizer with the field `unit_length`; readers must support it
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
 SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; readers may ignore it
 SEARCH_DEFAULTS_FEATURE = 4  # a manifest with the field `search_defaults`; readers may ignore it
@@ -147,7 +149,8 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
 
 def _known_features(kind: int) -> int:
     """Return the bits that a reader must support and this version does, for a kind of file."""
-    return METRIC_FEATURE if kind == FileKind.MANIFEST else 0
+    features: dict[int, int] = {FileKind.MANIFEST: METRIC_FEATURE, FileKind.QUANTIZER: UNIT_LENGTH_FEATURE}
+    return features.get(kind, 0)
 
 
 def _check_version(version: tuple[int, int], unknown: int, path: Path) -> None:

@@ -68,7 +68,8 @@ class Spool:
         if self._file and offset < self._n_spilled:
             head = self._file.read_back(offset, min(n_bytes, self._n_spilled - offset))
         start = offset + len(head) - self._n_spilled
-        return head + bytes(self._buffer[start : start + n_bytes - len(head)])
+        with memoryview(self._buffer) as buffer:
+            return head + bytes(buffer[start : start + n_bytes - len(head)])
 
     def read_array(self, dtype: npt.DTypeLike, low: int, high: int) -> AnyArray:
         """Return the elements low to high - 1 of a spool of `dtype`."""
@@ -90,5 +91,6 @@ class Spool:
     def _spill(self) -> None:
         if self._file is None:
             self._file = self._directory.create(self._name)
-        self._file.write(bytes(self._buffer[self._file.position - self._n_spilled :]))
+        with memoryview(self._buffer) as buffer:
+            self._file.write(buffer[self._file.position - self._n_spilled :])
         self._buffer, self._n_spilled = bytearray(), self._file.position

@@ -21,15 +21,12 @@ _MAX_PACKED_BYTES = 16 << 20  # enough for the longest document with a span for 
 
 def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
     """Pack the (start, end) spans of each centroid, which must ascend and not overlap."""
-    packed = bytearray()
-    for spans in centroids:
-        _append_number(packed, len(spans))
-        end = 0
-        for low, high in spans:
-            _append_number(packed, low - end)
-            _append_number(packed, high - low)
-            end = high
-    return bytes(packed)
+    parts: list[bytes] = []
+    last: Sequence[Span] | None = None
+    for spans in centroids:  # often those of the one before, the whole text
+        parts.append(parts[-1] if spans == last else _pack_one(spans))
+        last = spans
+    return b"".join(parts)
 
 
 def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
@@ -55,6 +52,18 @@ def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
     except StopIteration:
         raise CorruptFile("the spans of a document end early", path=path) from None
     return centroids
+
+
+def _pack_one(spans: Sequence[Span]) -> bytes:
+    """Pack the spans of one centroid."""
+    packed = bytearray()
+    _append_number(packed, len(spans))
+    end = 0
+    for low, high in spans:
+        _append_number(packed, low - end)
+        _append_number(packed, high - low)
+        end = high
+    return bytes(packed)
 
 
 def _append_number(packed: bytearray, number: int) -> None:

@@ -10,17 +10,21 @@ each for a run of ordinals. Sections: ``documents`` (the frames), ``document_off
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import msgpack
 import numpy as np
 import zstandard
 
 from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
+from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.container.byte_strings import ByteStrings
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.packing import unpack_bounded
@@ -44,6 +48,7 @@ _MAX_WINDOW_BYTES = 64 << 20
 _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
 _MAX_RUNS = 1 << 16
 _BATCH_DOCS = 256
+_MAX_UNDER_WAY = 2  # groups of documents that are compressed while more are added
 _FOUR_FIELDS_HEAD = b"\x94"  # the head of an array of so many in msgpack
 
 KnownDictionary = Callable[[int], bytes]
@@ -69,15 +74,25 @@ class StoredDocument:
 class DocStoreWriter:
     """Compresses documents one by one; the first ones are buffered, to train the dictionary on them.
 
+    Frames are made in groups, which other threads may do while more documents are added; a few groups are under
+    way at once, and their frames follow in the order of the documents.
+
     Args:
         directory: for temporary files.
         known: returns an existing dictionary, perhaps empty, given the size that a new one would have. If it is
             large enough and compresses these documents well, no dictionary is trained: training takes more than
             half of the time of a commit (100 to 3000 English paragraphs).
+        start: starts the compression of a group.
     """
 
-    def __init__(self, directory: Directory, known: KnownDictionary = lambda _: b"") -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        known: KnownDictionary = lambda _: b"",
+        start: StartWork = work_at_once,
+    ) -> None:
         self._known = known
+        self._start = start
         self._directory = directory
         self._packer = msgpack.Packer()
         self._frames = Spool(directory)
@@ -85,7 +100,8 @@ class DocStoreWriter:
         self._buffered: list[bytes] = []
         self._buffered_bytes = 0
         self._dictionary = b""
-        self._compressor: zstandard.ZstdCompressor | None = None
+        self._compressor: _Compressor | None = None
+        self._under_way: deque[tuple[list[bytes], Future[_Frames]]] = deque()
 
     def add(self, document: StoredDocument) -> None:
         """Append the next document; see `add_many`."""
@@ -106,7 +122,9 @@ class DocStoreWriter:
     def add_records(self, records: list[bytes]) -> None:
         """Append the next documents, serialized."""
         if self._compressor:
-            self._append_frames(self._compress(self._compressor, records))
+            self._under_way.append((records, self._start(self._compressor.compress, records)))
+            while len(self._under_way) > _MAX_UNDER_WAY:
+                self._take_group(self._compressor)
             return
         n_bytes = self._buffered_bytes + sum(map(len, records))
         if n_bytes < self._directory.limits.sample_bytes:
@@ -128,22 +146,6 @@ class DocStoreWriter:
             (_FOUR_FIELDS_HEAD, pack(document.title), pack(document.text), metadata, pack(document.spans))
         )
 
-    @staticmethod
-    def _compress(compressor: zstandard.ZstdCompressor, records: list[bytes]) -> list[bytes]:
-        """Return the frames of records; equal records in a row are compressed once.
-
-        All are compressed in one call: between calls other threads would take over, for milliseconds each time.
-        """
-        changes = [number for number, record in enumerate(records) if not number or record != records[number - 1]]
-        if not changes:
-            return []
-        found = compressor.multi_compress_to_buffer([records[number] for number in changes])
-        counts = [after - before for before, after in pairwise([*changes, len(records)])]
-        frames: list[bytes] = []
-        for number, count in enumerate(counts):
-            frames += [found[number].tobytes()] * count
-        return frames
-
     def spill(self) -> None:
         """See `quarry.formats.container.spool.Spool.spill`."""
         self._frames.spill()
@@ -155,8 +157,7 @@ class DocStoreWriter:
 
     def dictionary(self) -> bytes:
         """Return the dictionary of the frames, perhaps empty; it is trained now if that was not done yet."""
-        if not self._compressor:
-            self._start_compressing()
+        self._finish_groups()
         return self._dictionary
 
     def lengths(self) -> UInt32Array:
@@ -174,6 +175,7 @@ class DocStoreWriter:
         if not self._compressor:
             yield from (_parse_document(record, number, path) for number, record in enumerate(self._buffered))
             return
+        self._finish_groups()
         codec, low = _Codec(self._dictionary, path), 0
         for number, length in enumerate(self.lengths().tolist()):
             yield codec.document(self._frames.read(low, length), number)
@@ -181,25 +183,83 @@ class DocStoreWriter:
 
     def close(self) -> None:
         """Delete the temporary files."""
+        for _, future in self._under_way:
+            future.cancel()
+        self._under_way.clear()
         self._frames.close()
         self._lengths.close()
+
+    def _finish_groups(self) -> None:
+        """Wait for all frames, and train the dictionary if that was not done yet."""
+        if not self._compressor:
+            self._start_compressing()
+        while self._compressor and self._under_way:
+            self._take_group(self._compressor)
+
+    def _take_group(self, compressor: _Compressor) -> None:
+        """Wait for the oldest group under way, and append its frames; after an error it can be tried again."""
+        records, future = self._under_way[0]
+        try:
+            frames = future.result()
+        except Exception:  # such as too little memory on the other thread
+            frames = compressor.compress(records)
+        self._append_frames(frames)
+        self._under_way.popleft()
 
     def _start_compressing(self) -> None:
         for spool in (self._frames, self._lengths):
             spool.close()  # an earlier attempt may have failed with MemoryError
         size = min(_DICTIONARY_BYTES, self._buffered_bytes // 16)
         self._dictionary = _choose_dictionary(self._known(size), self._buffered, size)
-        trained = zstandard.ZstdCompressionDict(self._dictionary) if self._dictionary else None
-        if trained:
-            trained.precompute_compress(level=_LEVEL)  # otherwise every call digests it again
-        compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=trained, write_dict_id=False)
-        self._append_frames(self._compress(compressor, self._buffered))
+        compressor = _Compressor(self._dictionary)
+        self._append_frames(compressor.compress(self._buffered))
         self._compressor = compressor
         self._buffered.clear()
 
-    def _append_frames(self, frames: list[bytes]) -> None:
-        self._frames.append(b"".join(frames))
-        self._lengths.append(np.fromiter(map(len, frames), np.uint32, len(frames)).tobytes())
+    def _append_frames(self, frames: _Frames) -> None:
+        self._frames.append(frames.joined)
+        self._lengths.append(frames.lengths)
+
+
+class _Frames(NamedTuple):
+    """Compressed records.
+
+    Attributes:
+        joined: all frames.
+        lengths: the length of each, uint32.
+    """
+
+    joined: bytes
+    lengths: bytes
+
+
+class _Compressor:
+    """Makes a frame of each record; safe to use from several threads.
+
+    Args:
+        dictionary: perhaps empty.
+    """
+
+    def __init__(self, dictionary: bytes) -> None:
+        self._trained = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
+        if self._trained:
+            self._trained.precompute_compress(level=_LEVEL)  # otherwise every call digests it again
+
+    def compress(self, records: list[bytes]) -> _Frames:
+        """Return the frames of records; equal records in a row are compressed once.
+
+        All are compressed in one call: between calls other threads would take over, for milliseconds each time.
+        """
+        changes = [number for number, record in enumerate(records) if not number or record != records[number - 1]]
+        if not changes:
+            return _Frames(b"", b"")
+        compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=self._trained, write_dict_id=False)
+        found = compressor.multi_compress_to_buffer([records[number] for number in changes])
+        counts = [after - before for before, after in pairwise([*changes, len(records)])]
+        frames: list[bytes] = []
+        for number, count in enumerate(counts):
+            frames += [found[number].tobytes()] * count
+        return _Frames(b"".join(frames), np.fromiter(map(len, frames), np.uint32, len(frames)).tobytes())
 
 
 def _choose_dictionary(known: bytes, records: list[bytes], size: int) -> bytes:

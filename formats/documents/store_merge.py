@@ -22,7 +22,7 @@ __all__ = ["CopyPolicy", "merge_documents"]
 
 @dataclass(frozen=True, kw_only=True)
 class CopyPolicy:
-    """Which runs of frames a merge copies as they are, with their dictionary.
+    """Policy that selects the runs of frames that a merge copies unchanged, with their dictionary.
 
     Attributes:
         run_bytes: minimum size of a run that is always copied: its dictionary is at most 6 % of it.

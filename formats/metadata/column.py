@@ -214,7 +214,7 @@ class _Texts:
         """Return the numbers of the texts from `low` to `high` - 1 that contain some bytes, ascending.
 
         Many texts at a time are searched as one string; a match that begins in one text and ends in the next one
-        is none. Afterwards the search goes on with the next text.
+        is none. Afterwards the search continues with the next text.
         """
         found: list[int] = []
         for start in range(low, high, _SEARCHED_TEXTS):

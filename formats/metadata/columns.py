@@ -82,7 +82,9 @@ class MetadataWriter:
     def write(self, container: ContainerWriter) -> None:
         """Write the sections, if there is any metadata."""
         paths = list(self._numbers)
-        values = ((_parse_key(key), postings.docs) for key, postings in self._runs.merged())
+        values = (
+            (_parse_key(key), postings.docs) for batch in self._runs.merged() for key, postings in batch.terms()
+        )
         columns = (
             (
                 None if number == _BEYOND else paths[number],

@@ -6,27 +6,24 @@ runs are merged. A run consists of pages of terms with their postings, so that a
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby, pairwise
-from operator import itemgetter
+from itertools import chain, pairwise
 
 import msgpack
 import numpy as np
 
-from quarry.formats.arrays import UInt32Array, UInt64Array
+from quarry.formats.arrays import Int64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.spool import Spool
 from quarry.formats.postings.elias_fano import Postings
-from quarry.formats.postings.term_blocks import MAX_TERM_BYTES
+from quarry.formats.postings.term_batches import TermBatch, merge_terms
+from quarry.formats.postings.term_blocks import MAX_TERM_BYTES, split_into_rows
 
 __all__ = ["PostingRuns"]
 
 _OCCURRENCE_BYTES = 24  # of a term in a document: its number, and its keys while a run is sorted
 _NEW_TERM_BYTES = 200  # of the first occurrence of a term in a run
-
-_Piece = tuple[str, UInt32Array, UInt32Array]  # term, documents, frequencies
 
 
 class PostingRuns:
@@ -70,14 +67,11 @@ class PostingRuns:
         if n_bytes > self._directory.limits.posting_bytes:
             self._spill()
 
-    def merged(self) -> Iterator[tuple[bytes, Postings]]:
+    def merged(self) -> Iterator[TermBatch]:
         """Yield all terms so far in the order of their UTF-8, with their postings."""
         if self._occurrences:
             self._spill()
-        by_term = itemgetter(0)
-        for term, group in groupby(heapq.merge(*map(self._read_run, self._runs), key=by_term), key=by_term):
-            _, docs, frequencies = zip(*group, strict=True)
-            yield term.encode(), Postings(_concatenate(docs), _concatenate(frequencies))
+        return merge_terms([self._read_run(run) for run in self._runs])
 
     def close(self) -> None:
         """Delete the temporary file."""
@@ -89,45 +83,53 @@ class PostingRuns:
         Data that a failed attempt has written to the file belong to no run.
         """
         terms = sorted(self._numbers)
-        ranks = np.empty(len(terms), np.uint64)
-        ranks[np.fromiter(map(self._numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(len(terms))
         lengths = np.frombuffer(self.lengths, np.uintc)[self._first_doc :]
-        docs = np.repeat(np.arange(self._first_doc, len(self.lengths), dtype=np.uint64), lengths)
-        keys = ranks[np.frombuffer(self._occurrences, np.uintc)] << np.uint64(32) | docs
+        doc_bits = max(1, (len(lengths) - 1).bit_length())
+        # a key is the rank of a term and the document; keys of half the size are sorted in less than half the time
+        kind = np.dtype(np.uint32 if len(terms) <= 1 << 32 - doc_bits else np.uint64)
+        ranks = np.empty(len(terms), kind)
+        ranks[np.fromiter(map(self._numbers.__getitem__, terms), np.int64, len(terms))] = np.arange(len(terms))
+        keys = ranks[np.frombuffer(self._occurrences, np.uintc)]
+        keys <<= kind.type(doc_bits)
+        keys |= np.repeat(np.arange(len(lengths), dtype=kind), lengths)
         keys.sort()
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
+        keys = keys[starts]
+        docs = (keys & kind.type((1 << doc_bits) - 1)).astype(np.uint32) + np.uint32(self._first_doc)
+        counts = np.bincount((keys >> kind.type(doc_bits)).astype(np.int64))
         begun = self._empty_buffer()  # allocated before the run is added, so that no MemoryError can follow
-        self._runs.append(self._write_run(terms, keys[starts], frequencies))
+        self._runs.append(self._write_run(terms, counts, Postings(docs, frequencies)))
         self._first_doc, self._occurrences, self._numbers = begun
 
-    def _write_run(self, terms: list[str], keys: UInt64Array, frequencies: UInt32Array) -> tuple[int, int]:
+    def _write_run(self, terms: list[str], counts: Int64Array, postings: Postings) -> tuple[int, int]:
         """Write pages of whole terms with about equal numbers of postings; return the start and end of the run."""
         offset = self._pages.n_bytes
-        docs = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        counts = np.bincount((keys >> np.uint64(32)).astype(np.int64))
         ends = np.cumsum(counts)
         last_terms = np.flatnonzero(np.diff(ends // self._directory.limits.page_postings, append=-1)) + 1
         for low, high in pairwise([0, *last_terms.tolist()]):
-            postings = slice(int(ends[low] - counts[low]), int(ends[high - 1]))
+            some = slice(int(ends[low] - counts[low]), int(ends[high - 1]))
+            names = [term.encode() for term in terms[low:high]]
             page: bytes = msgpack.packb(
                 [
-                    terms[low:high],
-                    counts[low:high].tolist(),
-                    docs[postings].tobytes(),
-                    frequencies[postings].tobytes(),
+                    b"".join(names),
+                    bytes(map(len, names)),
+                    counts[low:high].tobytes(),
+                    *(column[some].tobytes() for column in postings),
                 ]
             )
             self._pages.write(len(page).to_bytes(8, "little") + page)
         return offset, self._pages.n_bytes
 
-    def _read_run(self, run: tuple[int, int]) -> Iterator[_Piece]:
+    def _read_run(self, run: tuple[int, int]) -> Iterator[TermBatch]:
         offset, end = run
         while offset < end:
             n_bytes = int.from_bytes(self._pages.read(offset, 8), "little")
-            terms, counts, docs, frequencies = msgpack.unpackb(self._pages.read(offset + 8, n_bytes))
-            yield from _split_page(
-                terms, counts, np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)
+            joined, sizes, counts, docs, frequencies = msgpack.unpackb(self._pages.read(offset + 8, n_bytes))
+            yield TermBatch(
+                split_into_rows(joined, np.frombuffer(sizes, np.uint8)),
+                np.frombuffer(counts, np.int64),
+                Postings(np.frombuffer(docs, np.uint32), np.frombuffer(frequencies, np.uint32)),
             )
             offset += 8 + n_bytes
 
@@ -140,17 +142,3 @@ class _TermNumbers(dict[str, int]):
             raise ValueError(f"a term of {len(term.encode())} bytes, and 1 to {MAX_TERM_BYTES} can be stored")
         number = self[term] = len(self)
         return number
-
-
-def _split_page(
-    terms: list[str], counts: list[int], docs: UInt32Array, frequencies: UInt32Array
-) -> Iterator[_Piece]:
-    start = 0
-    for term, count in zip(terms, counts, strict=True):
-        end = start + count
-        yield term, docs[start:end], frequencies[start:end]
-        start = end
-
-
-def _concatenate(parts: Sequence[UInt32Array]) -> UInt32Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
+from quarry.formats.arrays import BoolArray, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.postings.elias_fano import Postings
-from quarry.formats.postings.postings import PostingsReader, PostingsSpool, TermBatch
-from quarry.formats.postings.term_blocks import argsort_rows, find_first_of_equal, get_term, stack_rows
+from quarry.formats.postings.postings import PostingsReader, PostingsSpool
+from quarry.formats.postings.term_batches import TermBatch, merge_terms
 
 __all__ = ["MergedPostings"]
 
@@ -49,11 +48,11 @@ class MergedPostings:
         """
         ordinals = (np.cumsum(np.concatenate(self._masks)) - 1).astype(np.uint32)
         starts = offsets_from_sizes([len(mask) for mask in self._masks]).tolist()
-        cursors = [
-            _Cursor(reader, mask, ordinals[start : start + len(mask)])
+        sources = [
+            _iterate_kept(reader, mask, ordinals[start : start + len(mask)])
             for reader, mask, start in zip(self._readers, self._masks, starts, strict=False)
         ]
-        for batch in _merge_cursors(cursors):
+        for batch in merge_terms(sources):
             self._spool.add(batch)
 
     def write(self, container: ContainerWriter) -> None:
@@ -65,77 +64,13 @@ class MergedPostings:
         self._spool.close()
 
 
-class _Cursor:
-    """Iterates over the terms of a segment in batches, with the kept postings under their new ordinals."""
-
-    def __init__(self, reader: PostingsReader, mask: BoolArray, ordinals: UInt32Array) -> None:
-        self._batches = reader.batches()
-        self._mask = None if mask.all() else mask
-        self._ordinals = ordinals
-        self._left: TermBatch
-        self._load()
-
-    @property
-    def last(self) -> bytes:
-        """The last term of the current batch."""
-        return get_term(self._left.rows[-1])
-
-    def take(self, last: bytes) -> TermBatch:
-        """Take the terms up to `last` from the current batch."""
-        rows, counts, (docs, frequencies) = self._left
-        n = bisect_right(range(len(rows)), last, key=lambda number: get_term(rows[number]))
-        stop = int(counts[:n].sum())
-        taken = TermBatch(rows[:n], counts[:n], Postings(docs[:stop], frequencies[:stop]))
-        self._left = TermBatch(rows[n:], counts[n:], Postings(docs[stop:], frequencies[stop:]))
-        if n == len(rows):
-            self._load()
-        return taken
-
-    def _load(self) -> None:
-        """Load the next batch, if there is one."""
-        batch = next(self._batches, None)
-        self.is_done = batch is None
-        if batch is not None:
-            self._left = self._select_kept(batch)
-
-    def _select_kept(self, batch: TermBatch) -> TermBatch:
-        rows, counts, (docs, frequencies) = batch
-        if self._mask is None:
-            return TermBatch(rows, counts, Postings(self._ordinals[docs], frequencies))
-        stays = self._mask[docs]
+def _iterate_kept(reader: PostingsReader, mask: BoolArray, ordinals: UInt32Array) -> Iterator[TermBatch]:
+    """Yield the terms of a segment in batches, with the kept postings under their new ordinals."""
+    keeps_all = bool(mask.all())
+    for rows, counts, (docs, frequencies) in reader.batches():
+        if keeps_all:
+            yield TermBatch(rows, counts, Postings(ordinals[docs], frequencies))
+            continue
+        stays = mask[docs]
         kept = np.diff(offsets_from_sizes(stays)[offsets_from_sizes(counts)])
-        return TermBatch(rows, kept, Postings(self._ordinals[docs[stays]], frequencies[stays]))
-
-
-def _merge_cursors(cursors: Sequence[_Cursor]) -> Iterator[TermBatch]:
-    """Yield the terms of all segments in order, without those that have no postings."""
-    while left := [cursor for cursor in cursors if not cursor.is_done]:
-        last = min(cursor.last for cursor in left)
-        batch = _merge_batches([cursor.take(last) for cursor in left])
-        if len(batch.rows):
-            yield batch
-
-
-def _merge_batches(batches: Sequence[TermBatch]) -> TermBatch:
-    """Merge batches of the same range of terms; the postings of a term are in the order of the batches."""
-    batches = [batch for batch in batches if len(batch.rows)]
-    rows, counts = (
-        stack_rows([batch.rows for batch in batches]),
-        np.concatenate([batch.counts for batch in batches]),
-    )
-    postings = Postings(*(np.concatenate([batch.postings[column] for batch in batches]) for column in range(2)))
-    if len(batches) > 1:
-        rows, counts, postings = _sort_terms(rows, counts, postings)
-        firsts = find_first_of_equal(rows)
-        rows, counts = rows[firsts], np.add.reduceat(counts, firsts)
-    if not counts.all():
-        rows, counts = rows[counts > 0], counts[counts > 0]
-    return TermBatch(rows, counts, postings)
-
-
-def _sort_terms(rows: UInt8Array, counts: Int64Array, postings: Postings) -> TermBatch:
-    """Sort terms with their postings; the sort is stable."""
-    order = argsort_rows(rows)
-    starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
-    taken = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(postings.docs))
-    return TermBatch(rows[order], counts, Postings(postings.docs[taken], postings.frequencies[taken]))
+        yield TermBatch(rows, kept, Postings(ordinals[docs[stays]], frequencies[stays]))

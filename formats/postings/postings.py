@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
-from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
+from quarry.formats.arrays import UInt8Array, UInt32Array, offsets_from_sizes
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.spool import Spool
@@ -21,28 +20,13 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 from quarry.formats.postings.inversion import PostingRuns
-from quarry.formats.postings.term_blocks import make_rows
+from quarry.formats.postings.term_batches import TermBatch, join_batches
 from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermRange
 
-__all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter", "TermBatch"]
+__all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter"]
 
 _BATCH_POSTINGS = 1 << 15  # decoded at a time
-_BATCH_TERMS = 1 << 13  # encoded at a time
 _BATCH_BYTES = 1 << 20  # of records decoded at a time, which takes 40 times as much memory
-
-
-class TermBatch(NamedTuple):
-    """Terms in order, with their postings.
-
-    Attributes:
-        rows: (n_terms, width) uint8, the terms, ascending (see `quarry.formats.postings.term_blocks`).
-        counts: (n_terms,) int64, the number of postings of each.
-        postings: of all terms, concatenated.
-    """
-
-    rows: UInt8Array
-    counts: Int64Array
-    postings: Postings
 
 
 class PostingsWriter:
@@ -72,7 +56,7 @@ class PostingsWriter:
         """Write the sections."""
         lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
         with closing(PostingsSpool(self._directory, lengths)) as spool:
-            for batch in _group_terms(self._runs.merged(), self._directory.limits.batch_postings):
+            for batch in _group_batches(self._runs.merged(), self._directory.limits.batch_postings):
                 spool.add(batch)
             spool.write(container)
 
@@ -222,23 +206,15 @@ class PostingsReader:
         return TermBatch(part.rows, part.n_docs, postings)
 
 
-def _group_terms(terms: Iterable[tuple[bytes, Postings]], max_postings: int) -> Iterator[TermBatch]:
-    """Group terms into batches that are encoded together."""
-    names: list[bytes] = []
-    waiting: list[Postings] = []
+def _group_batches(batches: Iterable[TermBatch], max_postings: int) -> Iterator[TermBatch]:
+    """Join batches up to about so many postings, which are encoded together."""
+    waiting: list[TermBatch] = []
     n_waiting = 0
-    for term, postings in terms:
-        names.append(term)
-        waiting.append(postings)
-        n_waiting += len(postings.docs)
-        if n_waiting >= max_postings or len(names) >= _BATCH_TERMS:
-            yield _make_batch(names, waiting)
-            names, waiting, n_waiting = [], [], 0
-    if names:
-        yield _make_batch(names, waiting)
-
-
-def _make_batch(names: list[bytes], waiting: list[Postings]) -> TermBatch:
-    docs, frequencies = zip(*waiting, strict=True)
-    counts = np.array([len(each) for each in docs], np.int64)
-    return TermBatch(make_rows(names), counts, Postings(np.concatenate(docs), np.concatenate(frequencies)))
+    for batch in batches:
+        waiting.append(batch)
+        n_waiting += len(batch.postings.docs)
+        if n_waiting >= max_postings:
+            yield join_batches(waiting)
+            waiting, n_waiting = [], 0
+    if waiting:
+        yield join_batches(waiting)

@@ -27,6 +27,7 @@ __all__ = [
     "is_ascending",
     "make_rows",
     "pack",
+    "split_into_rows",
     "stack_rows",
     "unpack",
 ]
@@ -56,9 +57,13 @@ class UnpackedTerms(NamedTuple):
 
 def make_rows(terms: Sequence[bytes]) -> UInt8Array:
     """Return the rows of at least one term of 1 to 255 bytes, (n, width) uint8."""
-    sizes = np.fromiter(map(len, terms), np.int64, len(terms))
-    rows = np.zeros((len(terms), _row_width(int(sizes.max()))), np.uint8)
-    rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.frombuffer(b"".join(terms), np.uint8)
+    return split_into_rows(b"".join(terms), np.fromiter(map(len, terms), np.uint8, len(terms)))
+
+
+def split_into_rows(joined: bytes, sizes: UInt8Array) -> UInt8Array:
+    """Return the rows of terms of (n,) these sizes, n >= 1, whose bytes are joined: (n, width) uint8."""
+    rows = np.zeros((len(sizes), _row_width(int(sizes.max()))), np.uint8)
+    rows[np.arange(rows.shape[1]) < sizes[:, None]] = np.frombuffer(joined, np.uint8)
     rows[:, -1] = sizes
     return rows
 

@@ -1,4 +1,4 @@
-"""Centroid vectors of a segment and what finds them.
+"""Centroid vectors of a segment, with the lists, quantizers and graphs to search them.
 
 `centroids` stores them as int8 or float16 rows, `inverted_lists` their PQ codes grouped into IVF lists,
 `quantizer` the coarse centroids, codebooks and rotation of these codes, `quantization_error` the error of the

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -21,7 +22,15 @@ from quarry.formats.container.spool import Spool
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, InvalidDocument
 
-__all__ = ["CENTROID_TYPES", "CentroidTable", "CentroidsWriter", "StoredBatch", "merge_centroids", "quantize_int8"]
+__all__ = [
+    "CENTROID_TYPES",
+    "CentroidTable",
+    "CentroidsWriter",
+    "RoundedRows",
+    "StoredBatch",
+    "merge_centroids",
+    "quantize_int8",
+]
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
@@ -45,8 +54,43 @@ def quantize_int8(
     return np.rint(quotients, out=quotients).astype(np.int8), scales.astype(np.float32)
 
 
+class RoundedRows(NamedTuple):
+    """Rows as they are stored.
+
+    Attributes:
+        values: (n, dim) int8 or float16.
+        scales: (n,) float32, by which int8 values are multiplied; None for float16.
+        squares: (n,) float32, the squared norms of the rows as they are stored; inf if one is too large.
+    """
+
+    values: AnyArray
+    scales: Float32Array | None
+    squares: Float32Array
+
+    @classmethod
+    def of(cls, vectors: Float32Array, kind: str) -> Self:
+        """Round (n, dim) float32 vectors to the type "int8" or "float16"."""
+        scales = None
+        if kind == "int8":
+            values: AnyArray
+            values, scales = quantize_int8(vectors)
+        else:
+            with np.errstate(over="ignore"):
+                values = vectors.astype(np.float16)
+        stored = _decode(values, scales)
+        return cls(values, scales, np.einsum("ij,ij->i", stored, stored))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def select(self, places: Int64Array) -> Self:
+        """Return the rows at (m,) places, in that order."""
+        scales = None if self.scales is None else self.scales[places]
+        return type(self)(self.values[places], scales, self.squares[places])
+
+
 class StoredBatch:
-    """Rows as they are stored, decoded when they are taken out.
+    """Rows as stored, decoded when they are taken out.
 
     Args:
         values: (n, dim) int8 or float16.
@@ -86,32 +130,27 @@ class CentroidsWriter:
 
     def add(self, vectors: Float32Array) -> None:
         """Append the (n, dim) float32 centroids of the next document, n >= 1; see `add_many`."""
-        self.add_many(vectors, np.array([len(vectors)]))
+        self.add_many(RoundedRows.of(vectors, self.kind), np.array([len(vectors)]))
 
-    def add_many(self, vectors: Float32Array, counts: Int64Array) -> None:
+    def add_many(self, rows: RoundedRows, counts: Int64Array) -> None:
         """Append the centroids of the next documents.
 
         Args:
-            vectors: (n_rows, dim) float32.
+            rows: n_rows of them, rounded to `kind`.
             counts: (n_docs,) int64, how many of them each document has, 1 at least.
 
         Raises:
             InvalidDocument: their norm is too large to be stored; nothing was appended.
         """
-        if self.kind == "int8":
-            rows, scales = quantize_int8(vectors)
-            stored = rows.astype(np.float32)
-            stored *= scales[:, None]
-            self._update_norm(stored)
-            self._rows.append(rows.tobytes())
-            self._scales.append(scales.tobytes())
-        else:
-            with np.errstate(over="ignore"):
-                halves = vectors.astype(np.float16)
-            self._update_norm(halves.astype(np.float32))
-            self._rows.append(halves.tobytes())
+        longest = float(np.sqrt(rows.squares.max()))
+        if not np.isfinite(longest):
+            raise InvalidDocument(f"the norm of a vector is too large to be stored as {self.kind}", actual=longest)
+        self.largest_norm = max(self.largest_norm, longest)
+        self._rows.append(rows.values.tobytes())
+        if rows.scales is not None:
+            self._scales.append(rows.scales.tobytes())
         ends = self.n_rows + np.cumsum(counts)
-        self.n_rows += len(vectors)
+        self.n_rows += len(rows)
         self._offsets.append(ends.astype(np.uint64).tobytes())
 
     def spill(self) -> None:
@@ -119,23 +158,17 @@ class CentroidsWriter:
         for spool in (self._rows, self._scales, self._offsets):
             spool.spill()
 
-    def _update_norm(self, stored: Float32Array) -> None:
-        longest = float(np.sqrt(np.einsum("ij,ij->i", stored, stored).max()))
-        if not np.isfinite(longest):
-            raise InvalidDocument(f"the norm of a vector is too large to be stored as {self.kind}", actual=longest)
-        self.largest_norm = max(self.largest_norm, longest)
-
     def vectors(self, low: int, high: int) -> Float32Array:
         """Return the rows low to high - 1 as they will be read back: (high - low, dim) float32."""
         return _decode(*self._read(low, high))
 
     def _read(self, low: int, high: int) -> tuple[AnyArray, Float32Array | None]:
-        """Return the rows low to high - 1 as they are stored, and their scales."""
+        """Return the rows low to high - 1 as stored, and their scales."""
         rows = self._rows.read_array(self.kind, low * self.dim, high * self.dim).reshape(-1, self.dim)
         return rows, self._scales.read_array(np.float32, low, high) if self.kind == "int8" else None
 
     def stored_batches(self) -> Iterator[StoredBatch]:
-        """Yield all rows in order as they are stored, a bounded number at a time."""
+        """Yield all rows in order as stored, a bounded number at a time."""
         for low in range(0, self.n_rows, _BATCH_ROWS):
             yield StoredBatch(*self._read(low, min(low + _BATCH_ROWS, self.n_rows)))
 

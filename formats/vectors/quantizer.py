@@ -20,6 +20,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import (
     CANDIDATE_ROWS_FEATURE,
     SEARCH_SETTINGS_FEATURE,
+    UNIT_LENGTH_FEATURE,
     FileKind,
     FileRecord,
 )
@@ -45,6 +46,7 @@ MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
 MAX_CANDIDATE_ROWS = 1 << 32
 METRIC = "inner_product"
+UNIT_LENGTH_MARK = b"unit_length"  # in the text of the identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,7 @@ class Quantizer:
         score_codebook: (M, ksub, dsub) float32, codewords for scoring codes.
         rotation: (dim, input_dim) float32 applied to every vector first, or None.
         by_residual: whether a code encodes the vector minus its coarse centroid.
+        unit_length: whether a decoded vector is scaled to length 1, the length of the vectors that are encoded.
         probe_recall: (nlist,) float32, ascending, from 0 to 1: element i is the share of the nearest rows that are
             in the i + 1 lists with the largest inner products; None: not measured.
         fit: quantization error of the training rows; not part of the identity. None: not recorded.
@@ -75,6 +78,7 @@ class Quantizer:
     fit: QuantizationError | None = None
     candidate_rows: int | None = None
     search_settings: tuple[SearchSetting, ...] = ()
+    unit_length: bool = False
 
     @property
     def nlist(self) -> int:
@@ -112,6 +116,7 @@ class Quantizer:
         parts = [self.coarse, self.encode_codebook, self.score_codebook]
         parts += [part for part in (self.rotation, self.probe_recall) if part is not None]
         shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
+        shapes += UNIT_LENGTH_MARK if self.unit_length else b""
         data = b"".join(np.ascontiguousarray(part, np.float32).tobytes() for part in parts)
         return digest(shapes + data).hex()
 
@@ -143,7 +148,8 @@ def write_quantizer(directory: Directory, quantizer: Quantizer) -> FileRecord:
 def _write_temporary(directory: Directory, quantizer: Quantizer, file_id: bytes) -> FileRecord:
     """Write it under a temporary name, so that no incomplete file has the final name."""
     known, features = _optional_fields(quantizer)
-    writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features)
+    required = UNIT_LENGTH_FEATURE if quantizer.unit_length else 0
+    writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features, required)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
     if quantizer.score_codebook is not quantizer.encode_codebook:
@@ -169,8 +175,8 @@ def _write_temporary(directory: Directory, quantizer: Quantizer, file_id: bytes)
 
 
 def _optional_fields(quantizer: Quantizer) -> tuple[dict[str, object], int]:
-    """Return the fields that older readers ignore, and the feature bits that announce them."""
-    known: dict[str, object] = {}
+    """Return the fields that not all files have, and the feature bits of those that readers may ignore."""
+    known: dict[str, object] = {"unit_length": True} if quantizer.unit_length else {}
     features = 0
     if quantizer.candidate_rows is not None:
         known["candidate_rows"] = quantizer.candidate_rows
@@ -229,6 +235,9 @@ def _read_fields(container: ContainerReader) -> Quantizer:
     search_settings: tuple[SearchSetting, ...] = ()
     if container.optional_features & SEARCH_SETTINGS_FEATURE:
         search_settings = read_settings(fields, "search_settings", nlist)
+    unit_length = bool(container.required_features & UNIT_LENGTH_FEATURE)
+    if unit_length and not fields.boolean("unit_length"):
+        raise CorruptFile("unit_length contradicts the features of the file", path=container.path)
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "invalid code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -242,7 +251,9 @@ def _read_fields(container: ContainerReader) -> Quantizer:
     coarse = _read_floats(container, "coarse", (nlist, dim))
     recall = _read_recall(container, nlist) if container.has("probe_recall") else None
     container.refuse_unknown()
-    return Quantizer(coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows, search_settings)
+    return Quantizer(
+        coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows, search_settings, unit_length
+    )
 
 
 def _read_recall(container: ContainerReader, nlist: int) -> Float32Array:

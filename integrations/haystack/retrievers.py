@@ -20,7 +20,7 @@ _Found = dict[str, list[Document]]
 
 
 class _StoreRetriever:
-    """What the retrievers have in common.
+    """Base class of the retrievers.
 
     Args:
         document_store: the store.

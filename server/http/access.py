@@ -1,4 +1,4 @@
-"""Who may use a server: keys, hosts and origins."""
+"""Access to a server: keys, hosts and origins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _ORIGIN = re.compile(r"https?://[^/\s]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may use a server. Keys are sent in the header ``Authorization: Bearer KEY``.
+    """The keys, hosts and origins that may use a server.
+
+    Keys are sent in the header ``Authorization: Bearer KEY``.
 
     Attributes:
         read_key: key for searching and reading; None: no key is needed for these, unless `needs_key`.

@@ -54,7 +54,7 @@ class Histogram:
 
 @dataclass
 class Figures:
-    """What a process, or several together, have done and use.
+    """Counts and memory of a process, or of several together.
 
     Attributes:
         requests: number of requests by path, method and status.
@@ -124,9 +124,9 @@ class Figures:
 
 
 class FiguresFolder:
-    """A folder in which each process of a server leaves its figures, for whichever of them is asked.
+    """A folder in which each process of a server writes its figures, so that any of them can report the sums.
 
-    A process that replaces one that has ended goes on from its figures, so that no sum ever becomes smaller.
+    A process that replaces one that has ended continues from its figures, so that no sum ever becomes smaller.
 
     Args:
         folder: the folder, which nothing else uses.

@@ -1,4 +1,4 @@
-"""What every request passes first: the check of the header Host, headers of all responses, and counting."""
+"""First steps of every request: the check of the header Host, headers of all responses, and counting."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from quarry.server.http.failures import RequestError
 __all__ = ["Need", "check_key", "find_key"]
 
 Need: TypeAlias = Literal["nothing", "read", "write"]
-"""What a client must be allowed to do."""
+"""The permission that a client needs."""
 
 _MAX_FILE_BYTES = 4096
 _ASK = {"www-authenticate": 'Bearer realm="quarry"'}

@@ -1,4 +1,4 @@
-"""What a request can ask for: the description of each operation, and the steps that all of them share."""
+"""Operations that a request can name: their descriptions, and the steps that all of them share."""
 
 from __future__ import annotations
 

@@ -26,7 +26,11 @@ def test_all_that_is_loaded_by_name_is_named() -> None:
     for name in ("exact", "scan", "cpu_faiss", "hnsw"):
         module, _, class_name = BACKENDS[name].place.partition(":")
         assert hasattr(modules[module], class_name)
-    assert {"quarry.engine.engine", "quarry.engine.builder", "quarry.engine.index.verification"} <= modules.keys()
+    assert {
+        "quarry.engine.engine",
+        "quarry.engine.building.builder",
+        "quarry.engine.index.verification",
+    } <= modules.keys()
 
 
 def test_pyinstaller_finds_the_folder_of_the_hook(repository: Path) -> None:

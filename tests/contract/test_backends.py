@@ -18,7 +18,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
-from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.gpu.device import Device
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.search.searcher import Searcher

@@ -14,7 +14,7 @@ from support.indexes.small_index import DIM, current, everything, open_file, ref
 from quarry.engine import Engine
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index.view import IndexView
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.formats.errors import FormatError

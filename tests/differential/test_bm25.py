@@ -12,7 +12,7 @@ import pytest
 from support.indexes.format_samples import reread
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.filtering.allowed import Allowed
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical import bm25
 from quarry.engine.lexical import segment_scorer as bm25_segment
 from quarry.engine.lexical.bm25 import Bm25

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.indexes.one_segment import DIM, random_quantizer, segment_of
+from support.indexes.one_segment import DIM, QUANTIZERS, random_quantizer, segment_of
 from support.models.tiny_checkpoint import DIM as ENCODER_DIM
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Resources, SearchParameters
-from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device import Device
@@ -94,12 +94,12 @@ def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
 
 
 @pytest.mark.parametrize("beta", [None, 2.0])
-@pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
+@pytest.mark.parametrize(("by_residual", "unit_length"), QUANTIZERS.values(), ids=QUANTIZERS)
 @pytest.mark.parametrize("nbits", [4, 8])
-def test_both_stages_by_codes_alone(tmp_path, coming_back, nbits, by_residual, beta):
+def test_both_stages_by_codes_alone(tmp_path, coming_back, nbits, by_residual, unit_length, beta):
     generator = np.random.default_rng(nbits)
     documents = [generator.standard_normal((n, DIM)).astype(np.float32) for n in (1, 70, *[3] * 300)]
-    quantizer = random_quantizer(generator, 8, nbits, by_residual, turned=True, apart=True)
+    quantizer = random_quantizer(generator, 8, nbits, by_residual, True, True, unit_length)
     segment = segment_of(Directory(tmp_path), documents, quantizer=quantizer, keep_centroids=False)
     backend = nowhere_backend(segment)
     queries = DeviceVectors(torch.empty((7, DIM), device=NOWHERE))

@@ -18,7 +18,7 @@ __all__ = ["CodedDocumentsObjective", "CompressedObjective"]
 
 
 class CompressedObjective(ABC):
-    """An `Objective` around another one: the rows of documents are coded, queries stay as they are.
+    """An `Objective` around another one: the rows of documents are coded, queries stay unchanged.
 
     Args:
         ranking: makes the rows and the losses of scores.

@@ -83,7 +83,7 @@ class CompressionSettings:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a compressed objective is made from.
+    """Parts that a compressed objective is made from.
 
     Attributes:
         settings: the recipe's.

@@ -26,7 +26,7 @@ class ProductQuantizer:
         rotation: (dim, input_dim) float32 that all vectors take first, queries too; or None.
         encode_codebook: (M, K, dim / M) float32, the codewords that decide the codes.
         score_codebook: the same shape, the codewords of codes in scores. RepCONC and DPQ train one
-            codebook, which is both; JPQ trains the one for scores, while the codes stay as they are.
+            codebook, which is both; JPQ trains the one for scores, while the codes stay unchanged.
     """
 
     rotation: torch.Tensor | None
@@ -43,7 +43,7 @@ class ProductQuantizer:
         return ProductQuantizer(rotation, encode, score)
 
     def to_arrays(self) -> Quantizer:
-        """The quantizer as it is stored: one inverted list, and no residuals."""
+        """The quantizer as stored: one inverted list, and no residuals."""
         encode = _array(self.encode_codebook)
         score = encode if self.score_codebook is self.encode_codebook else _array(self.score_codebook)
         n_sub, _, dsub = encode.shape

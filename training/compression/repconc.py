@@ -17,7 +17,7 @@ __all__ = ["Constraint", "Dpq", "RepConc"]
 
 @dataclass(frozen=True)
 class Constraint:
-    """How the uniformity constraint is solved.
+    """Parameters of solving the uniformity constraint.
 
     Attributes:
         epsilon: regularization of Sinkhorn's algorithm, above 0; see `assign_balanced_codes`.
@@ -46,7 +46,7 @@ class RepConc(CodedDocumentsObjective):
 
     Args:
         ranking: makes rows and ranking losses.
-        quantizer: to start from; OPQ in the paper (section 3.6.1). Its rotation stays as it is.
+        quantizer: to start from; OPQ in the paper (section 3.6.1). Its rotation stays unchanged.
         codebook_rate: the codebook's learning rate as a multiple of the encoder's; 40 in the paper.
         error_weight: lambda of Eq. 8; 0.05 in the paper for 24 to 48 bytes, up to 0.3 for 4.
         constraint: None: nearest codewords.

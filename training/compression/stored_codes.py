@@ -1,4 +1,4 @@
-"""The codes of a whole source of documents, which stay as they are while JPQ trains."""
+"""The codes of a whole source of documents, which stay unchanged while JPQ trains."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StoredCodes:
 
     @property
     def n_documents(self) -> int:
-        """How many documents it has."""
+        """Number of documents."""
         return len(self.offsets) - 1
 
     def rows(self, documents: torch.Tensor, quantizer: ProductQuantizer) -> DocumentRows:

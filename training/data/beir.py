@@ -137,12 +137,19 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
 
 
 def read_titles(part: BeirPart, writer: ExampleWriter) -> None:
-    """Write the titles of documents as queries for their texts; documents without a title are left out.
+    """Write titles as queries for the texts of documents, without a title; documents without one are left out.
+
+    All documents of one title are relevant to it, for example the passages of an article.
 
     Raises:
         InvalidSetting, InvalidDocument: see `iterate_beir_entries` and `ExampleWriter`.
     """
+    documents: dict[str, list[int | None]] = {}
+    first_places: dict[str, str] = {}
     for entry in part.entries():
         if entry["title"].strip():
             place = f"{part.folder.name} {entry['_id']}"
-            writer.example(entry["title"], [writer.document(entry["text"], "", place)], [], place)
+            first_places.setdefault(entry["title"], place)
+            documents.setdefault(entry["title"], []).append(writer.document(entry["text"], "", place))
+    for title, place in first_places.items():
+        writer.example(title, documents[title], [], place)

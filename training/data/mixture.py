@@ -38,7 +38,7 @@ class Mixture:
 
     @property
     def sources(self) -> list[BatchSource]:
-        """What is mixed."""
+        """The sources that are mixed."""
         return self._sources
 
     def batch(self, step: int) -> Batch:

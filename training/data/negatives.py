@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.builder import build
+from quarry.engine.building.builder import build
 from quarry.engine.choices import Mode
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.engine import Engine
@@ -33,7 +33,7 @@ class NegativeSettings:
     Attributes:
         mode: how they are searched for: ``dense`` (the current checkpoint), ``lexical`` (BM25), ``hybrid``.
         every: steps between mining with the current checkpoint (ANCE, Xiong et al. 2021); 0: once, at the start.
-        depth: hits that are looked at.
+        depth: hits that are examined.
         count: negatives kept of each query, drawn from the hits that pass.
         skip: the first hits, which are never taken: many of them are relevant although they are not marked.
         margin: a hit that scores at least this share of the relevant document's score is taken for relevant, too,

@@ -26,7 +26,7 @@ class SourceSettings:
     Attributes:
         name: of the source.
         kind: ``beir``: the judged queries of a collection; ``titles``: the titles of a collection's documents as
-            queries; ``pairs``: JSON Lines of pairs or triples.
+            queries, each for all documents that have it; ``pairs``: JSON Lines of pairs or triples.
         path: a collection's folder, or a file.
         weight: its share of the steps, above 0.
         split: whose judgments, of ``beir``.

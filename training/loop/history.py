@@ -1,4 +1,4 @@
-"""What happened at every step of a run: JSON Lines that survive a kill, and a plot of them."""
+"""History of every step of a run: JSON Lines that survive a kill, and a plot of them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class Student:
-    """What is trained, and how texts reach it.
+    """Networks that are trained, and how texts reach them.
 
     Attributes:
         network: the encoder.

@@ -22,7 +22,7 @@ _COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", 
 
 @dataclass(frozen=True)
 class EncoderFiles:
-    """What a checkpoint says beside its weights.
+    """Contents of a checkpoint beside its weights.
 
     Attributes:
         pooling: of queries.
@@ -94,7 +94,7 @@ def interpolate_weights(network: EncoderNetwork, original: Path, share: float) -
     most of the gain stays and most of the loss goes.
 
     Args:
-        network: the trained one; stays as it is.
+        network: the trained one; stays unchanged.
         original: the folder of the checkpoint.
         share: of the original, 0 to 1.
 

@@ -51,7 +51,7 @@ class EncoderNetwork:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     def hidden(self, tokens: TokenBatch) -> torch.Tensor:

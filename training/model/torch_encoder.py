@@ -50,7 +50,7 @@ class TorchEncoder:
 
     @property
     def identity(self) -> str:
-        """What was given."""
+        """The identity that was given."""
         return self._identity
 
     @property

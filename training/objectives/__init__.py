@@ -1,4 +1,4 @@
-"""What is trained for: how token vectors become the vectors of queries and documents, and the losses.
+"""Objectives of training: how token vectors become the vectors of queries and documents, and the losses.
 
 Start with `objective.Objective`, what the training loop needs of an objective. One module each: `single_vector`,
 `first_m` (ME-BERT, DE-BERT), `pseudo_queries` (k-means inside the graph) and `passages` (the engine's default).

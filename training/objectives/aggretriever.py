@@ -122,7 +122,7 @@ class Aggretriever(RankingObjective):
         return {name: (value, 1.0) for name, value in self._layers.items()}
 
     def use(self) -> Use:
-        """What the checkpoint says; see `Objective.use`."""
+        """The entries of the checkpoint; see `Objective.use`."""
         return Use("aggretriever", self.settings.normalize, self.settings.beta, self.representation)
 
     def save(self, folder: Path) -> dict[str, object]:

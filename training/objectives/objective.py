@@ -1,4 +1,4 @@
-"""What the training loop asks of an objective."""
+"""The interface of objectives, which the training loop calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Objective", "StepTargets", "Use"]
 
 @dataclass(frozen=True, slots=True)
 class StepTargets:
-    """What the vectors of one step are compared with.
+    """Targets that the vectors of one step are compared with.
 
     Attributes:
         targets: (n_queries,) int64, the column of each query's document.
@@ -39,7 +39,7 @@ class StepTargets:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How vectors of the trained encoder are to be made, as a checkpoint's quarry.json says it.
+    """Settings for making vectors with the trained encoder, as written to a checkpoint's quarry.json.
 
     Attributes:
         pooling: of queries: ``mean``, ``cls`` or ``aggretriever``.
@@ -97,7 +97,7 @@ class Objective(Protocol):
         ...
 
     def use(self) -> Use:
-        """What to write into the checkpoint."""
+        """Values to write into the checkpoint."""
         ...
 
     def save(self, folder: Path) -> dict[str, object]:

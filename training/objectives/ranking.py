@@ -143,7 +143,7 @@ class RankingObjective(ABC):
         return {}
 
     def use(self) -> Use:
-        """What the checkpoint says; see `Objective.use`."""
+        """The entries of the checkpoint; see `Objective.use`."""
         settings = self.settings
         return Use(
             settings.pooling,

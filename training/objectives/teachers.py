@@ -1,4 +1,4 @@
-"""Where the scores to distill come from."""
+"""Sources of the scores to distill."""
 
 from __future__ import annotations
 

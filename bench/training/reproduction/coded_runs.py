@@ -35,12 +35,12 @@ METHODS = ("opq", "dpq", "clustering", "repconc", "jpq", "repconc+jpq")
 _SCALE = 20.0
 
 ONE_VECTOR: Table = {"name": "single_vector", "scale": _SCALE}
-"""What every method trains for, and the checkpoint before them."""
+"""The objective of every method, and the checkpoint before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSettings:
-    """What the methods have in common.
+    """The common parts of the methods.
 
     Attributes:
         bits: of a sub-quantizer.
@@ -58,7 +58,7 @@ class CodeSettings:
 
 
 class Coded(NamedTuple):
-    """What was measured of codes.
+    """Measurements of codes.
 
     Attributes:
         ranks: of the relevant documents.

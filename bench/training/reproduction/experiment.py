@@ -1,4 +1,4 @@
-"""What the experiments of the reproductions have in common, and the comparisons of their tables."""
+"""Common parts of the experiments of the reproductions, and the comparisons of their tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.training.reproduction.small_run import SmallRun
 __all__ = ["Case", "Experiment", "cell", "compare", "mean_of", "rr_10", "select"]
 
 Case = Mapping[str, object]
-"""What is special about one way to train or to search; with a seed, one line of the results."""
+"""Parameters of one way to train or to search; with a seed, one line of the results."""
 
 
 class Experiment(ABC):
@@ -35,7 +35,7 @@ class Experiment(ABC):
     """
 
     summary: ClassVar[str]
-    """What it compares, for the help of the command."""
+    """The comparison in words, for the help of the command."""
 
     def __init__(self, run: SmallRun, evaluation: Evaluation, args: argparse.Namespace) -> None:
         self.run, self.evaluation, self.args = run, evaluation, args
@@ -48,11 +48,11 @@ class Experiment(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, object]:
-        """What distinguishes its results from those with other arguments, seeds and cases aside."""
+        """Values that distinguish its results from those with other arguments, seeds and cases aside."""
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:
-        """What is measured for each seed, in this order."""
+        """The cases that are measured for each seed, in this order."""
 
     @abstractmethod
     def measure(self, case: Case, seed: int) -> Mapping[str, object]:
@@ -80,7 +80,7 @@ def rr_10(records: Sequence[Record]) -> np.ndarray:
 
 
 def compare(records: Sequence[Record], others: Sequence[Record]) -> str:
-    """How far records are above others in the seeds that both have, with the interval that holds 95 %.
+    """Compute how far records are above others in the seeds that both have, with the interval that holds 95 %.
 
     Args:
         records: of one case.

@@ -13,14 +13,21 @@ import torch
 
 from bench.data.collections import Collection
 from bench.harness.records import Record
-from bench.training.collections import held_out_articles, join_documents
+from bench.training.collections import (
+    articles_of_split_train,
+    held_out_articles,
+    join_documents,
+    write_collection,
+)
 from bench.training.reproduction.evaluation import Evaluation, Scorer
 from bench.training.reproduction.experiment import Case, Experiment, cell, compare, mean_of, select
 from bench.training.reproduction.ranks import pack_ranks, reciprocals
-from bench.training.reproduction.small_run import Table
+from bench.training.reproduction.small_run import SmallRun, Table
 from bench.training.reproduction.trained_representation import Encoded, train_representation
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
+from quarry.training.data.beir import BeirPart
+from quarry.training.data.evaluation_texts import EXCLUDED_ARTICLES
 from quarry.training.objectives.scoring import score_documents
 
 __all__ = ["FirstVectorsOfDocuments", "LexicalScores"]
@@ -44,8 +51,9 @@ _PAPER = {
 class FirstVectorsOfDocuments(Experiment):
     """Luan et al. 2021: the first m vectors of a document against one, and both with BM25 (Table 1, Figures 4, 5).
 
-    Documents are paragraphs, and paragraphs joined in twos and fours: the models are trained on single ones. The
-    weight of BM25 in a hybrid is chosen on articles of split train that training leaves out.
+    Documents are paragraphs, and paragraphs joined in twos and fours: the models are trained on single ones, or
+    with ``--trained-on`` on joined ones. The weight of BM25 in a hybrid is chosen on articles of split train that
+    training leaves out.
     """
 
     summary = "ME-BERT: m vectors, by length of passages, and hybrids"
@@ -55,12 +63,14 @@ class FirstVectorsOfDocuments(Experiment):
         """See `Experiment.add_arguments`."""
         parser.add_argument("--vectors", nargs="+", type=int, default=[1, 3, 8], help="m; 1: DE-BERT")
         parser.add_argument("--joined", nargs="+", type=int, default=[1, 2, 4], help="paragraphs of a document")
+        parser.add_argument("--trained-on", type=int, default=1, help="paragraphs of a document in training")
         parser.set_defaults(steps=300, batch_size=32, frozen_layers=-1, train_documents=4000)
         parser.set_defaults(learning_rate=3e-4, tokens=96, search_tokens=128, precision="fp32")
 
     def settings(self) -> dict[str, object]:
         """See `Experiment.settings`."""
-        return {"scale": _SCALE}
+        trained_on = {"trained_on": self.args.trained_on} if self.args.trained_on > 1 else {}
+        return {"scale": _SCALE, **trained_on}
 
     def cases(self) -> Sequence[Case]:
         """See `Experiment.cases`."""
@@ -90,14 +100,26 @@ class FirstVectorsOfDocuments(Experiment):
         return {"ranks": pack_ranks(found), "weight": weight}
 
     def _scorer(self, m: int, seed: int, joined: int, *, is_tuning: bool = False) -> Scorer:
-        """The scores of a trained model; those last asked for are kept."""
+        """The scores of a trained model; those last requested are kept."""
         encoded = self._encoded(m, seed, joined, is_tuning)
         return lambda own: score_documents(encoded.queries[own], encoded.documents, None)
 
     @lru_cache(maxsize=2)  # noqa: B019
     def _encoded(self, m: int, seed: int, joined: int, is_tuning: bool) -> Encoded:
-        trained = train_representation(self.run.with_seed(seed), _table(m), self.folder, f"{m}-{seed}")
+        trained = train_representation(self._training.with_seed(seed), _table(m), self.folder, f"{m}-{seed}")
         return trained.encode(self._tuning[joined][0] if is_tuning else self._evaluations[joined])
+
+    @cached_property
+    def _training(self) -> SmallRun:
+        """The training, on joined paragraphs if requested: the same paragraphs and questions as of single ones."""
+        run, count = self.run, self.args.trained_on
+        if count == 1:
+            return run
+        part = BeirPart(run.data, EXCLUDED_ARTICLES, run.held_out, id_prefix=run.id_prefix, limit=run.n_documents)
+        joined = join_documents(articles_of_split_train(part, run.data.name), count)
+        folder = write_collection(joined, self.folder / f"joined-{count}" / run.data.name)
+        n_tokens = min(count * run.document_tokens, _MOST_TOKENS)
+        return replace(run, data=folder, document_tokens=n_tokens, held_out=0, n_documents=None)
 
     @cached_property
     def _evaluations(self) -> dict[int, Evaluation]:

@@ -36,7 +36,7 @@ class SmallRun:
         group_size: examples of one article that follow each other in a batch.
         query_tokens: most tokens of a query.
         document_tokens: most tokens of a document.
-        frozen_layers: of the network, from below, that stay as they are, with its embeddings; None: everything
+        frozen_layers: of the network, from below, that stay unchanged, with its embeddings; None: everything
             is trained.
         learning_rate: of the network.
         precision: of matrix products.

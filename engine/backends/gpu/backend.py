@@ -25,6 +25,7 @@ from quarry.engine.backends.protocol import (
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.scoring.query_vectors import Queries, check_numbers
 from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.scoring.stored_vectors import length_terms_bytes
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
@@ -259,5 +260,5 @@ def _lists_bytes(segment: OpenSegment) -> int:
     tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
     n_bytes = n_rows * (lists.code_bytes + 4) + tables + 8 * (quantizer.nlist + 1) + n_docs
     if segment.reader.centroids.kind == "none":  # the place of each code, and the offset of each document
-        n_bytes += 4 * n_rows + 8 * (n_docs + 1)
+        n_bytes += 4 * n_rows + 8 * (n_docs + 1) + length_terms_bytes(quantizer)
     return n_bytes

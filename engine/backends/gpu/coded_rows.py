@@ -15,7 +15,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["CodedRows"]
 
-_LOOKUP_BYTES = 32  # work memory for a table lookup
+_LOOKUP_BYTES = 64  # work memory for the table lookups of a sub-vector: of its score, and of its length
 _COPIES = 3  # float64 copies of a coarse centroid during a product
 _UNSIGNED = (1 << 32) - 1
 _TABLE_SHARE = 4  # a quarter of the work memory is for lookup tables
@@ -70,8 +70,12 @@ class CodedRows:
     ) -> torch.Tensor:
         """Return (n,) float64 scores of the codes at some places."""
         quantizer = self._lists.quantizer
-        scores = quantizer.look_up(tables, numbers, self._lists.codes[places])
+        codes, lists = self._lists.codes[places], torch.zeros_like(places)
+        scores = quantizer.look_up(tables, numbers, codes)
         if quantizer.by_residual:
             lists = torch.searchsorted(self._lists.starts, places, right=True) - 1
             scores += (quantizer.coarse[lists].double() * rotated[numbers]).sum(1)
+        if quantizer.length_terms is not None:
+            squares = quantizer.look_up(quantizer.length_terms, lists, codes).double().clamp_(min=0)
+            scores /= torch.where(squares > 0, squares, 1).sqrt()
         return scores

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from quarry.engine.scoring.stored_vectors import code_length_terms
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["DeviceQuantizer", "Tables"]
@@ -36,6 +37,8 @@ class DeviceQuantizer:
         by_residual: whether codes encode the residual of the coarse centroid.
         n_sub: number of sub-quantizers.
         query_bytes: memory for the tables of a query.
+        length_terms: (nlist or 1, M, ksub) float32, see `code_length_terms`; None if decoded vectors keep their
+            length.
     """
 
     def __init__(self, quantizer: Quantizer, place: torch.device) -> None:
@@ -43,6 +46,8 @@ class DeviceQuantizer:
         self._codebook = torch.tensor(quantizer.score_codebook, device=place)
         self._rotation = None if quantizer.rotation is None else torch.tensor(quantizer.rotation, device=place)
         self.by_residual = quantizer.by_residual
+        terms = code_length_terms(quantizer) if quantizer.unit_length else None
+        self.length_terms = None if terms is None else torch.tensor(terms, device=place)
         self._nbits = quantizer.nbits
         self.n_sub = len(quantizer.score_codebook)
         self.query_bytes = _FLOAT_BYTES * (
@@ -64,20 +69,20 @@ class DeviceQuantizer:
         lists, probed = (rotated @ self.coarse.T).topk(nprobe, dim=1)
         return Tables(self.sub_scores(rotated), probed, lists if self.by_residual else torch.zeros_like(lists))
 
-    def look_up(self, tables: torch.Tensor, queries: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-        """Return the scores of codes by table lookup.
+    def look_up(self, tables: torch.Tensor, tables_of: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """Return the sums of what tables have for the sub-vectors of codes.
 
         Args:
-            tables: (n_queries, M, ksub), see `sub_scores`.
-            queries: (n,) int64, the query of each code.
+            tables: (n_tables, M, ksub), for example of `sub_scores`, a table for each query.
+            tables_of: (n,) int64, the table of each code.
             codes: (n, code_bytes) uint8.
 
         Returns:
-            (n,) scores with the dtype of the tables.
+            (n,) sums with the dtype of the tables.
         """
         if self._nbits == 4:
             codes = torch.stack([codes & 0x0F, codes >> 4], dim=2).view(len(codes), -1)
         ksub = tables.shape[2]
         cells = torch.arange(self.n_sub, device=codes.device) * ksub + codes
-        cells += queries[:, None] * (self.n_sub * ksub)
+        cells += tables_of[:, None] * (self.n_sub * ksub)
         return tables.view(-1)[cells].sum(1)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from quarry.engine.scoring.int8_query import BASE
 from quarry.engine.scoring.query_vectors import MAX_MAGNITUDE
+from quarry.engine.scoring.stored_vectors import BASE
 
 __all__ = ["ExactQueries", "ScanQueries", "usable_queries"]
 
@@ -83,7 +83,7 @@ class ExactQueries:
 
         Args:
             queries: (n, dim) float32, all finite.
-            for_int8: whether to round them as `quarry.engine.scoring.int8_query` does, digit by digit, so that
+            for_int8: whether to round them as `quarry.engine.scoring.stored_vectors` does, digit by digit, so that
                 scores of int8 centroids equal those of the CPU.
         """
         wide = queries.double()

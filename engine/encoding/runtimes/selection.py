@@ -93,7 +93,7 @@ def _check_lean(bundle: EncoderBundle, runtime: str) -> None:
         raise InvalidSetting("lean requires the CPU", expected="runtime onnx-cpu", actual=runtime)
     if bundle.settings.precision not in _LEAN:
         raise InvalidSetting(
-            "lean requires weights that are computed with as they are stored",
+            "lean requires a precision in which weights are used as stored",
             path=bundle.path,
             expected=" or ".join(_LEAN),
             actual=bundle.settings.precision,

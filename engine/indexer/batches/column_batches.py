@@ -84,7 +84,7 @@ class ColumnBatches:
             np.full(n_docs, n_each),
             _spans(whole, n_each) if has_texts else [pack_spans([()] * n_each)] * n_docs,
             [self._analyzer.terms(text) for text in whole] if has_texts else [()] * n_docs,
-        )
+        ).round(self._metric.stored_as)
 
 
 def _spans(texts: list[str], n_each: int) -> list[bytes]:

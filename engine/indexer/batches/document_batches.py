@@ -1,4 +1,4 @@
-"""Documents encoded together: divided into batches, and put together again."""
+"""Documents encoded together: divided into batches, and joined again."""
 
 from __future__ import annotations
 

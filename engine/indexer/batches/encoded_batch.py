@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from quarry.engine.scoring.metric import Metric
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import InvalidDocument
+from quarry.formats.vectors.centroids import RoundedRows
 
 __all__ = ["EncodedBatch"]
 
@@ -26,11 +27,13 @@ class EncodedBatch:
         titles: of the documents, "" for none.
         texts: of the documents.
         metadata: of the documents.
-        vectors: (n_rows, dim) float32, the vectors of all documents in their order, as they are stored.
+        vectors: (n_rows, dim) float32, the vectors of all documents in their order, as stored.
         counts: (n,) int64, how many of them each document has, 1 at least.
         spans: for each document the packed spans of its vectors (see `quarry.formats.documents.spans`).
         terms: for each document its terms, repeated as often as they occur.
         n_tokens: number of tokens that were encoded for each document; None: none.
+        rounded: the vectors in the type that the segment stores, if they were rounded already; None: the segment
+            rounds them.
     """
 
     ids: Sequence[str]
@@ -42,6 +45,7 @@ class EncodedBatch:
     spans: Sequence[bytes]
     terms: Sequence[Sequence[str]]
     n_tokens: Sequence[int] | None = None
+    rounded: RoundedRows | None = None
 
     @classmethod
     def of(cls, encoded: Sequence[EncodedDocument], metric: Metric) -> EncodedBatch:
@@ -88,6 +92,12 @@ class EncodedBatch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def round(self, stored_as: str) -> EncodedBatch:
+        """Return the batch with its vectors rounded to the type that an index stores (see `Metric.stored_as`)."""
+        if stored_as == "none":  # the segment knows what is stored until there are codes
+            return self
+        return replace(self, rounded=RoundedRows.of(self.vectors, stored_as))
+
     def divide(self, parts: Sequence[int]) -> dict[int, EncodedBatch]:
         """Return the documents of each part, in their order, by its number.
 
@@ -118,4 +128,5 @@ class EncodedBatch:
             [self.spans[place] for place in numbers],
             [self.terms[place] for place in numbers],
             None if self.n_tokens is None else [self.n_tokens[place] for place in numbers],
+            None if self.rounded is None else self.rounded.select(rows),
         )

@@ -33,10 +33,10 @@ class GivenDocumentEncoder:
         if all(each.shape[1] == self._metric.dim for each in _vectors(documents)):
             batch = self._batch(documents)
             if _are_bounded(batch.vectors) and (self._metric.name != "cosine" or batch.vectors.any(axis=1).all()):
-                return [batch]
+                return [batch.round(self._metric.stored_as)]
         found: list[EncodedBatch | InvalidDocument] = []
         for error, group in groupby(documents, self._find_error):
-            found.append(error or self._batch(list(group)))
+            found.append(error or self._batch(list(group)).round(self._metric.stored_as))
         return found
 
     def _batch(self, documents: Sequence[Document]) -> EncodedBatch:

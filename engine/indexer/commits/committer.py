@@ -1,4 +1,4 @@
-"""What a new generation of an index consists of: new segments and deletions, or merged segments."""
+"""Contents of a new generation of an index: new segments and deletions, or merged segments."""
 
 from __future__ import annotations
 

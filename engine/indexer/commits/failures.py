@@ -1,4 +1,4 @@
-"""What has failed in a writer, in one place: `WriterState`."""
+"""State of a writer after failures: `WriterState`."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
 
 @dataclass(frozen=True, eq=False)
 class ListPlan:
-    """Which segments of an index have inverted lists, and of which quantizer.
+    """The segments of an index that have inverted lists, and their quantizers.
 
     Attributes:
         settings: of the index.

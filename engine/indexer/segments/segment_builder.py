@@ -11,12 +11,14 @@ from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
+from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileRecord
 from quarry.formats.documents.store import KnownDictionary, StoredDocument
 from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentWriter
 from quarry.formats.tombstones import write_tombstones
+from quarry.formats.vectors.centroids import RoundedRows
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer
 
@@ -45,16 +47,23 @@ class SegmentBuilder:
         directory: of the index.
         plan: decides whether the segment has inverted lists.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
+        start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.
     """
 
-    def __init__(self, directory: Directory, plan: ListPlan, known: KnownDictionary = lambda _: b"") -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        plan: ListPlan,
+        known: KnownDictionary = lambda _: b"",
+        start: StartWork = work_at_once,
+    ) -> None:
         self._directory = directory
         self._plan = plan
         self._queries = QuerySample(plan.settings.seed)
         stored = plan.settings.centroids
         if stored == "none":  # until the rows are encoded, or permanently if they are too few to train a quantizer
             stored = "int8" if plan.trained is None else "float16"
-        self._writer = SegmentWriter(directory, plan.settings.dim, stored, known)
+        self._writer = SegmentWriter(directory, plan.settings.dim, stored, known, start)
         self._dead: set[int] = set()
 
     def __len__(self) -> int:
@@ -75,7 +84,8 @@ class SegmentBuilder:
 
     def add(self, batch: EncodedBatch) -> None:
         """Append documents."""
-        self._writer.add_many(batch.ids, _stored_documents(batch), batch.vectors, batch.counts, batch.terms)
+        rows = batch.rounded or RoundedRows.of(batch.vectors, self._writer.centroids.kind)
+        self._writer.add_many(batch.ids, _stored_documents(batch), rows, batch.counts, batch.terms)
         if self._plan.encoder is not None:  # nothing else encodes queries
             self._queries.add_many(batch.titles, batch.texts)
 

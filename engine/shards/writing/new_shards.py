@@ -29,7 +29,7 @@ __all__ = ["NewShards"]
 
 
 class NewShards(ShardWriters):
-    """Writers of new shards; the index that is replaced, if there is one, stays as it is until `commit`.
+    """Writers of new shards; the index that is replaced, if there is one, stays unchanged until `commit`.
 
     Args:
         directory: of the index.

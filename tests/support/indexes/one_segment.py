@@ -39,7 +39,16 @@ def segment_of(directory, documents, kind="int8", quantizer=None, keep_centroids
     return OpenSegment(record, SegmentReader(directory, file, DIM), None, quantizer)
 
 
-def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart):
+QUANTIZERS = {
+    "whole": (False, False),
+    "residual": (True, False),
+    "unit": (False, True),
+    "unit residual": (True, True),
+}
+"""`by_residual` and `unit_length` of quantizers by name."""
+
+
+def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_length=False):
     """Make a quantizer of random values; its quantization error does not matter."""
     dim = 16 if turned else DIM
     shape = (n_sub, 1 << nbits, dim // n_sub)
@@ -51,4 +60,5 @@ def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart):
         score_codebook=generator.standard_normal(shape).astype(np.float32) if apart else encode,
         rotation=rotation,
         by_residual=by_residual,
+        unit_length=unit_length,
     )

@@ -12,7 +12,7 @@ from support.indexes.sharded import ENCODER, columns, random_documents, random_q
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.options import OpenOptions
 from quarry.formats.errors import ChecksumMismatch, IndexNotFound, ShardNotFound
 

@@ -9,6 +9,7 @@ import pytest
 
 from bench.data.collections import Collection, data_folder, read_collection
 from bench.data.quality import measure_quality
+from quarry.formats.errors import AccessFailed
 
 CORPUS = b"""{"_id": "d1", "title": "A title", "text": "caf\xc3\xa9"}
 {"_id": "d2", "title": "", "text": "no title"}
@@ -75,7 +76,7 @@ class TestReadCollection:
         assert found.qrels == {"q2": {"d3": 2, "d1": 1}, "q1": {"d1": 4}}
 
     def test_missing_files(self, folder):
-        with pytest.raises(FileNotFoundError, match=r"dev\.tsv"):
+        with pytest.raises(AccessFailed, match=r"dev\.tsv: cannot be read; .*No such file"):
             read_collection(folder, "dev")
         (folder / "queries.jsonl").unlink()
         with pytest.raises(FileNotFoundError, match=r"queries\.jsonl"):

@@ -13,8 +13,10 @@ pytest.importorskip("transformers", reason="training needs transformers")
 pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
 from bench.__main__ import main  # noqa: E402
+from bench.data.collections import read_collection  # noqa: E402
 from bench.harness.records import read_records  # noqa: E402
 from bench.training.reproduction.ranks import reciprocals, unpack_ranks  # noqa: E402
+from quarry.training.data.beir import draw_held_out_titles  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -75,6 +77,31 @@ def test_first_vectors_are_compared_by_length_and_with_both_parts_of_a_hybrid(
     assert quality[1, 0, "bm25"] > 0.8
     assert all("weight" in each for each in records if each["search"] == "hybrid")
     assert sum(line.startswith(("| 1 |", "| 2 |")) for line in capsys.readouterr().out.splitlines()) == 10
+
+
+def test_models_are_trained_on_joined_paragraphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, out = _arguments("first_vectors", tmp_path, monkeypatch)
+    arguments[arguments.index("--held-out") + 1] = "2"
+    arguments[arguments.index("--tokens") + 1] = "16"
+    arguments += ["--vectors", "1", "--joined", "2", "--seeds", "0"]
+    assert main(arguments) == 0
+    assert main([*arguments, "--trained-on", "2"]) == 0
+    single, joined = (each for each in read_records(out) if each["search"] == "dense")
+    assert "trained_on" not in single
+    assert joined["trained_on"] == 2
+    assert joined["ranks"] != single["ranks"]
+    (folder,) = (tmp_path / "runs").glob("*/joined-2/letters")
+    whole = read_collection(tmp_path / "letters", "train")
+    trained = read_collection(folder, "train")
+    assert 2 * len(trained.documents) < len(whole.documents) + 2  # in twos, without two articles
+    assert {title for title, _, _ in (text.partition("\n") for text in trained.documents.values())} == (
+        {text.partition("\n")[0] for text in whole.documents.values()}
+        - draw_held_out_titles(tmp_path / "letters", 2)
+    )
+    for query, judged in trained.qrels.items():
+        paragraphs = [whole.documents[name].partition("\n")[2] for name in whole.qrels[query]]
+        texts = [trained.documents[name] for name in judged]
+        assert all(any(paragraph in text for text in texts) for paragraph in paragraphs)
 
 
 def test_parts_of_aggretriever_are_compared(

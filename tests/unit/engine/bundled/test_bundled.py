@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quarry.engine import EncoderMismatch, Engine, InvalidSetting, build, open_encoder
-from quarry.engine.attempts.job import packed_encoder
+from quarry.engine.building.workers.job import packed_encoder
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, bundled_path, default_bundle_path, path_by_identity
 from quarry.engine.encoding.opening import bundle_folder
 from quarry.formats.bundle.encoder import load_bundle

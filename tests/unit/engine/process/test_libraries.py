@@ -10,13 +10,25 @@ import pytest
 from support.indexes.changes import prepare
 from support.processes import run_python
 
-from quarry.engine.process.libraries import loading
-from quarry.formats.errors import AccessFailed, CorruptFile
+from quarry.engine.process.libraries import loading, requiring
+from quarry.formats.errors import AccessFailed, BackendUnavailable, CorruptFile
 
 
 def test_a_library_that_is_missing() -> None:
     with pytest.raises(ModuleNotFoundError), loading("nothing"):
         import no_such_library  # noqa: F401
+
+
+def test_a_missing_library_is_an_error_that_names_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable) as caught, requiring("no plots", "'quarry-search[plots]'", tmp_path):
+        import no_such_library  # noqa: F401
+    error = caught.value
+    assert (error.message, error.expected, error.path) == (
+        "no plots",
+        "pip install 'quarry-search[plots]'",
+        tmp_path,
+    )
+    assert "no_such_library" in str(error)
 
 
 def test_a_library_that_is_refused() -> None:

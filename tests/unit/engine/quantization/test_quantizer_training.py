@@ -10,6 +10,7 @@ from quarry.engine.quantization.training import (
     count_training_rows,
     train_quantizer,
 )
+from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 
 DIM = 32
@@ -54,6 +55,32 @@ def test_codes_do_not_depend_on_the_number_of_threads(sample, n_sub, threads):
 
 def test_large_seeds(sample):
     train_quantizer(sample[:1100], 4, 4, seed=(1 << 63) - 1, threads=1)
+
+
+@pytest.mark.parametrize("code_bytes", [2, 8])
+def test_codes_alone_of_vectors_of_length_1_find_more(sample, code_bytes):
+    """Decoded vectors of residuals, scaled to length 1, have more of the nearest ten rows."""
+    rows = sample / np.linalg.norm(sample, axis=1, keepdims=True)
+    nearest = np.argsort(-(rows[:200] @ rows.T), axis=1)[:, :10]
+
+    def recall(quantizer):
+        decoded = decode_vectors(quantizer, *VectorCoder(quantizer, 1).code(rows))
+        if quantizer.rotation is not None:
+            decoded = decoded @ quantizer.rotation
+        found = np.argsort(-(rows[:200] @ decoded.T), axis=1)[:, :10]
+        return np.mean([len(set(one) & set(other)) for one, other in zip(nearest, found, strict=True)]) / 10
+
+    alone = train_quantizer(rows, 32, code_bytes, 1, 1, codes_only=True)
+    plain = train_quantizer(rows, 32, code_bytes, 1, 1)
+    assert (alone.by_residual, alone.unit_length) == (True, True)
+    assert (plain.by_residual, plain.unit_length) == (False, False)
+    assert recall(alone) > recall(plain) + 0.03
+
+
+def test_codes_alone_of_vectors_of_other_lengths_are_of_the_vectors(sample):
+    made = train_quantizer(sample, 32, 8, 1, 1, codes_only=True)
+    assert (made.by_residual, made.unit_length) == (False, False)
+    assert made.identity() == train_quantizer(sample, 32, 8, 1, 1).identity()
 
 
 def test_codes_stand_for_their_vectors(sample, quantizer):

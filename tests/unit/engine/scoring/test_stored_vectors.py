@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
+from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, random_quantizer, segment_of
 
 from quarry.engine.backends.protocol import SearchParameters
 from quarry.engine.backends.registry import open_backend
@@ -25,6 +27,8 @@ def coded(vector, quantizer):
     decoded = np.concatenate(parts).astype(np.float64)
     if quantizer.by_residual:
         decoded += quantizer.coarse[number]
+    if quantizer.unit_length:
+        decoded /= np.linalg.norm(decoded)
     return decoded if quantizer.rotation is None else decoded @ quantizer.rotation.astype(np.float64)
 
 
@@ -62,22 +66,23 @@ def test_rows_in_any_order(directory, kind):
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotated"])
-@pytest.mark.parametrize("by_residual", [False, True], ids=["whole", "residual"])
+@pytest.mark.parametrize(("by_residual", "unit_length"), QUANTIZERS.values(), ids=QUANTIZERS)
 @pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (4, 4), (8, 8), (1, 8)])
 class TestCodes:
     @pytest.fixture
-    def case(self, directory, n_sub, nbits, by_residual, turned, apart):
+    def case(self, directory, n_sub, nbits, by_residual, unit_length, turned, apart):
         generator = np.random.default_rng(n_sub * nbits)
         documents = random_documents(generator)
-        quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart)
+        quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_length)
         segment = segment_of(directory, documents, quantizer=quantizer, keep_centroids=False)
         # codes are computed from the int8 vectors in temporary files
         plain = StoredVectors(segment_of(directory, documents))
         vectors = plain.vectors(np.arange(sum(map(len, documents)))).astype(np.float64)
-        return segment, np.stack([coded(vector, quantizer) for vector in vectors]), generator
+        return segment, vectors, generator
 
     def test_decoded_and_scored(self, case):
-        segment, expected, generator = case
+        segment, vectors, generator = case
+        expected = np.stack([coded(vector, segment.quantizer) for vector in vectors])
         stored = StoredVectors(segment)
         rows = generator.permutation(len(expected))
         np.testing.assert_allclose(stored.vectors(rows), expected[rows], atol=2e-5)
@@ -87,8 +92,10 @@ class TestCodes:
         assert stored.vectors(rows[:0]).shape == (0, DIM)
 
     def test_faiss_finds_what_scores_best(self, case):
-        """The best document is among the ten candidates that FAISS finds in all lists."""
-        segment, expected, generator = case
+        """The document with the best vector before scaling is among the ten candidates that FAISS finds."""
+        segment, vectors, generator = case
+        in_first_stage = replace(segment.quantizer, unit_length=False)
+        expected = np.stack([coded(vector, in_first_stage) for vector in vectors])
         backend = open_backend("cpu_faiss", segment)
         queries = generator.standard_normal((20, DIM)).astype(np.float32)
         best = np.maximum.reduceat(queries @ expected.T, segment.reader.centroids.offsets[:-1], axis=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import msgpack
 import numpy as np
@@ -11,12 +13,15 @@ import pytest
 import zstandard
 from support.indexes.format_samples import document, reread, write_file
 
+from quarry.formats.container.background import work_at_once
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.store import DocStore, DocStoreWriter, StoredDocument
 from quarry.formats.errors import CorruptFile
 
 METADATA = {"n": -(1 << 63), "m": (1 << 63) - 1, "x": 0.1, "ok": True, "none": None, "é": ["ü", {"deep": [[]]}]}
+KINDS = {"documents": np.uint8, "document_offsets": np.uint64, "document_dictionaries": np.uint8}
 WORDS = ["ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine", "rowan", "yew"]
 
 
@@ -108,6 +113,82 @@ def test_documents_that_are_one_object_in_a_row(directory):
     writer.close()
     read = DocStore(container, 10)
     assert [read[number] for number in range(10)] == documents + documents[4:]
+
+
+def small_samples(directory):
+    """Return the same folder, whose writers train their dictionaries after 20 kB."""
+    return Directory(directory.path, limits=WriterLimits(sample_bytes=20_000))
+
+
+def test_frames_made_by_other_threads_follow_in_the_order_of_their_documents(directory):
+    documents, directory = iter(varied(900)), small_samples(directory)
+    held = threading.Event()
+    n_started = 0
+    with ThreadPoolExecutor(2) as pool:
+
+        def start(work, item):
+            nonlocal n_started
+            n_started += 1
+            if n_started == 1:  # the first group takes longer than the second one
+                return pool.submit(lambda: held.wait(10) and work(item))
+            future = pool.submit(work, item)
+            if n_started == 2:
+                future.result()
+                held.set()
+            return future
+
+        there = DocStoreWriter(directory, start=start)
+        here = DocStoreWriter(directory)
+        while group := list(islice(documents, 100)):
+            there.add_many(group)
+            here.add_many(group)
+        assert [each.metadata["n"] for each in there.documents()] == list(range(900))
+        containers = [reread(directory, each.write, name=f"{n}.seg") for n, each in enumerate((there, here))]
+    assert n_started > 2
+    for name in ("documents", "document_offsets", "document_dictionaries"):
+        sections = [each.section(name, kind, (None,)).array() for each in containers for kind in (KINDS[name],)]
+        np.testing.assert_array_equal(*sections)
+    there.close()
+    here.close()
+
+
+def test_frames_that_another_thread_could_not_make(directory, monkeypatch):
+    """They are made by the writer itself; if that fails too, it can be tried again."""
+    directory, documents = small_samples(directory), varied(300)
+
+    def start(work, item):
+        return work_at_once(lambda _: (_ for _ in ()).throw(MemoryError), item)
+
+    writer = DocStoreWriter(directory, start=start)
+    writer.add_many(documents[:200])
+    writer.add_many(documents[200:])
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "quarry.formats.documents.store._Compressor.compress", lambda *_: (_ for _ in ()).throw(MemoryError)
+        )
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                writer.dictionary()
+    container = reread(directory, writer.write)
+    writer.close()
+    read = DocStore(container, 300)
+    assert [read[number] for number in range(300)] == documents
+
+
+def test_closing_leaves_out_what_was_not_begun(directory):
+    directory = small_samples(directory)
+    held, began = threading.Event(), []
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(held.wait, 10)
+        writer = DocStoreWriter(
+            directory, start=lambda work, item: pool.submit(lambda: began.append(1) or work(item))
+        )
+        writer.add_many(varied(200))
+        writer.add_many(varied(200))
+        writer.close()
+        held.set()
+    assert not began
+    assert not directory.names()
 
 
 def test_documents_too_alike_or_too_short_for_a_dictionary(directory):

@@ -463,3 +463,20 @@ def test_the_dictionary_writes_what_its_description_says(directory):
 def arrays_of_dictionary(container):
     names = ("terms", "term_offsets", "term_keys", "posting_offsets")
     return {name: container.section(name, SECTIONS[name], (None,)).array().tobytes() for name in names}
+
+
+def test_more_terms_and_documents_than_a_key_of_32_bits_can_number(directory):
+    """Of 2^17 documents and 2^15 or more terms, a key has more than 32 bits."""
+    n_documents, n_terms = (1 << 17) + 1, (1 << 15) + 5
+    documents = [[f"t{(doc * 7919) % n_terms}"] if doc % 4 == 0 else () for doc in range(n_documents)]
+    documents[5] = ["t1", "t2", "t1"]
+    documents[-1] = [f"t{number}" for number in range(n_terms)]
+    writer = PostingsWriter(directory)
+    writer.add_many(documents)
+    reader = PostingsReader(reread(directory, writer.write), n_documents)
+    writer.close()
+    expected = counted(documents)
+    found = read_all(reader)
+    assert found.keys() == expected.keys()
+    for term in ("t0", "t1", "t2", f"t{n_terms - 1}"):
+        assert found[term] == expected[term]

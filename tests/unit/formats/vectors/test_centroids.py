@@ -9,7 +9,7 @@ from support.indexes.format_samples import reread, write_file
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, InvalidDocument
-from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
+from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, RoundedRows, quantize_int8
 
 DIM = 24
 
@@ -213,3 +213,23 @@ def test_stored_batches_are_those_of_float32(directory, kind):
         np.testing.assert_array_equal(each[places], expected[places])
         assert each[places].dtype == np.float32
         assert each[places[:0]].shape == (0, DIM)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_rounded_rows_are_selected_with_their_norms(directory, kind):
+    vectors = np.concatenate(made(counts=(5, 20)))
+    rows = RoundedRows.of(vectors, kind)
+    scales = 1 if rows.scales is None else rows.scales[:, None]
+    stored_rows = rows.values.astype(np.float32) * scales
+    np.testing.assert_allclose(rows.squares, (stored_rows**2).sum(axis=1), rtol=1e-6)
+    assert np.abs(stored_rows - vectors).max() <= np.abs(vectors).max() / 250
+    places = np.array([24, 3, 3, 0])
+    selected = rows.select(places)
+    assert len(selected) == 4
+    writers = [CentroidsWriter(directory, DIM, kind) for _ in range(2)]
+    writers[0].add_many(selected, np.array([3, 1]))
+    writers[1].add_many(RoundedRows.of(vectors[places], kind), np.array([3, 1]))
+    assert writers[0].largest_norm == writers[1].largest_norm
+    np.testing.assert_array_equal(*(writer.vectors(0, 4) for writer in writers))
+    for writer in writers:
+        writer.close()

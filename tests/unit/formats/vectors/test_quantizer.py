@@ -126,6 +126,22 @@ def test_data_that_rotted_is_not_taken_over(directory):
     assert path.read_bytes() == sound
 
 
+def test_the_length_of_decoded_vectors_is_a_part_of_the_identity(directory):
+    made = replace(quantizer(), by_residual=True, unit_length=True)
+    record = write_quantizer(directory, made)
+    assert read_quantizer(directory, record).unit_length
+    assert made.identity() != replace(made, unit_length=False).identity()
+    assert not read_quantizer(directory, write_quantizer(directory, quantizer())).unit_length
+
+
+@pytest.mark.parametrize(
+    ("features", "fields"), [(1, {}), (1, {"unit_length": False}), (0, {"unit_length": True})]
+)
+def test_fields_must_agree_with_the_features_that_readers_must_support(directory, features, fields):
+    with pytest.raises(CorruptFile):
+        read_quantizer(directory, by_hand(directory, fields, required=features))
+
+
 def test_a_file_under_the_name_of_another(directory):
     record = write_quantizer(directory, quantizer())
     (directory.path / "x.quant").write_bytes((directory.path / record.name).read_bytes())
@@ -136,7 +152,7 @@ def test_a_file_under_the_name_of_another(directory):
 FIT = {"n_rows": 9, "coarse_error": 0.5, "code_error": 0.0, "imbalance": 1.0}
 
 
-def by_hand(directory: Directory, changes=(), sections=(), features=0) -> FileRecord:
+def by_hand(directory: Directory, changes=(), sections=(), features=0, required=0) -> FileRecord:
     """Write a file with other fields or sections under its correct name, as a hostile writer could."""
     made = quantizer(dim=8, n_sub=4, input_dim=8)
     fields = {"metric": "inner_product", "by_residual": False, "nlist": 4, "dim": 8, "input_dim": 8, "M": 4}
@@ -146,7 +162,7 @@ def by_hand(directory: Directory, changes=(), sections=(), features=0) -> FileRe
     encode = arrays["encode_codebook"]
     parts = replace(parts, score_codebook=arrays.get("score_codebook", encode), rotation=arrays.get("rotation"))
     name = f"{parts.identity()}.quant"
-    writer = ContainerWriter(directory, name, FileKind.QUANTIZER, bytes(16), features)
+    writer = ContainerWriter(directory, name, FileKind.QUANTIZER, bytes(16), features, required)
     for section, array in arrays.items():
         if array is not None:
             writer.add(section, array)

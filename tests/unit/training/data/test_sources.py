@@ -141,8 +141,23 @@ def test_titles_are_queries_for_their_texts(tmp_path: Path) -> None:
     folder = write_collection(tmp_path / "squad")
     settings = SourceSettings(name="s", kind="titles", path=folder, id_prefix="train-1", limit=3)
     store = open_source_store(settings, tmp_path / "store", NOTHING)
-    assert [query for query, _, _ in examples(store)] == ["title b"] * 3
-    assert all("title" not in document for _, (document,), _ in examples(store))
+    ((query, documents, negatives),) = examples(store)
+    assert query == "title b"
+    assert len(documents) == 3
+    assert not negatives
+    assert all("title" not in document for document in documents)
+
+
+def test_all_documents_of_a_title_are_relevant_to_it(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path / "squad")
+    expected: dict[str, list[str]] = {}
+    for line in (folder / "corpus.jsonl").read_text("utf-8").splitlines():
+        entry = json.loads(line)
+        expected.setdefault(entry["title"], []).append(entry["text"])
+    store = open_source_store(SourceSettings(name="s", kind="titles", path=folder), tmp_path / "store", NOTHING)
+    found = {query: list(documents) for query, documents, _ in examples(store)}
+    assert found == expected
+    assert max(map(len, found.values())) > 1
 
 
 def test_a_store_is_opened_again_and_changed_data_is_noticed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quarry.engine.scoring.int8_query import Int8Query
+from quarry.engine.scoring.stored_vectors import Int8Query
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 

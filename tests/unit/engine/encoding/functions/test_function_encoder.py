@@ -14,10 +14,9 @@ from support.indexes.embedding_function import EmbeddingFunction
 
 from quarry import engine
 from quarry.engine import EncodingFailed, FunctionEncoder, InvalidQuery, InvalidSetting
-from quarry.engine.encoding.batch_encoder import BatchEncoder, DeviceBatchEncoder
+from quarry.engine.encoding.batch_encoder import BatchEncoder, DeviceBatchEncoder, encode_queries
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.queries import encode_queries
 
 DIM = 16
 

@@ -15,7 +15,7 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.encoding.queries import encode_queries
+from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder, batches
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner

@@ -8,7 +8,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.build_plan import BuildPlan
+from quarry.engine.building.plan import BuildPlan
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Self
 
-from quarry.engine.attempts.batch_writer import BatchWriter
-from quarry.engine.attempts.batches import DocumentBatch
-from quarry.engine.attempts.job import BuildJob, WrittenBatch
+from quarry.engine.building.workers.batch_writer import BatchWriter
+from quarry.engine.building.workers.batches import DocumentBatch
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch
 from quarry.formats.errors import WorkerFailed
 
 __all__ = ["MAX_ATTEMPTS", "WorkerProcesses"]
 
 MAX_ATTEMPTS = 3
-"""How often a batch is given to a process before the build fails, if the processes end every time."""
+"""Number of times that a batch is given to a process before the build fails, if the processes end every time."""
 
 _READY = "ready"
 _Answer = WrittenBatch | Exception

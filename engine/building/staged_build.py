@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from quarry.engine.arguments import checked_flag
-from quarry.engine.attempts.attempt import BuildAttempt, check_metric
-from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
-from quarry.engine.build_plan import BuildPlan
-from quarry.engine.builder import BuildReport, checked_shards, measure_index, open_new_writer
+from quarry.engine.building.builder import BuildReport, checked_shards, measure_index, open_new_writer
+from quarry.engine.building.plan import BuildPlan
+from quarry.engine.building.workers.attempt import BuildAttempt, check_metric
+from quarry.engine.building.workers.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter

@@ -12,7 +12,7 @@ from support.indexes.striking_encoder import StrikingEncoder
 
 from quarry import engine
 from quarry.engine import Engine, InvalidDocument, InvalidSetting, WorkerFailed
-from quarry.engine.attempts import worker_processes
+from quarry.engine.building.workers import worker_processes
 from quarry.engine.documents.document import Document
 from quarry.engine.thresholds import Thresholds
 

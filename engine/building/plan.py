@@ -1,4 +1,4 @@
-"""What a new index is like: its settings and its encoder, for the arguments of a build."""
+"""The settings and the encoder of a new index, from the arguments of a build."""
 
 from __future__ import annotations
 

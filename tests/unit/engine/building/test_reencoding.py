@@ -18,8 +18,8 @@ from quarry.engine import (
     InvalidSetting,
     KMeans,
     ReadOnlyIndex,
-    reencoding,
 )
+from quarry.engine.building import reencoding
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.cli.commands import main
 from quarry.engine.thresholds import Thresholds

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from quarry.engine.arguments import checked_flag, checked_integer
-from quarry.engine.attempts.attempt import BuildAttempt, check_metric
-from quarry.engine.attempts.batches import divide
-from quarry.engine.attempts.job import WrittenBatch
-from quarry.engine.attempts.staging import collect_staging
-from quarry.engine.attempts.worker_processes import WorkerProcesses
-from quarry.engine.build_plan import BuildPlan
+from quarry.engine.building.plan import BuildPlan
+from quarry.engine.building.workers.attempt import BuildAttempt, check_metric
+from quarry.engine.building.workers.batches import divide
+from quarry.engine.building.workers.job import WrittenBatch
+from quarry.engine.building.workers.staging import collect_staging
+from quarry.engine.building.workers.worker_processes import WorkerProcesses
 from quarry.engine.bundled import path_by_identity
 from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents

@@ -12,10 +12,10 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.documents.document import Document
+from quarry.engine.index.drift import FINE, REBUILD, RETRAIN, _advise
 from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.quantization.drift import FINE, REBUILD, RETRAIN, _advise
 from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory

@@ -541,7 +541,7 @@ class TestBundledEncoder:
 MEASURE = """
 import sys
 import tracemalloc
-from quarry.engine.builder import build
+from quarry.engine.building.builder import build
 from quarry.formats.container import sections, spool, writer
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import WriterLimits

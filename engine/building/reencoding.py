@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from quarry.engine.build_plan import BuildPlan
+from quarry.engine.building.plan import BuildPlan
 from quarry.engine.choices import CentroidType
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.build_plan import BuildPlan
-from quarry.engine.builder import checked_shards, open_new_writer
+from quarry.engine.building.builder import checked_shards, open_new_writer
+from quarry.engine.building.plan import BuildPlan
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 10  # each fails only if the index was deleted in between
 _LEAST_WAIT_S = 10.0
-"""How long to wait for another process that creates the index; creating an empty one takes milliseconds."""
+"""Seconds to wait for another process that creates the index; creating an empty one takes milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Building with several processes: each encodes batches of documents, one of them commits.
+"""Building with several processes: each encodes batches of documents, one commits them.
 
 Start with `attempt.BuildAttempt`: its `start` makes a folder for the files of one attempt and describes the work
 (`job`), a `batch_writer.BatchWriter` in any process writes batches of documents there as segments, and `commit`
@@ -6,5 +6,5 @@ makes one index of them, or `abort` deletes them. It does not matter what distri
 this machine `worker_processes`, for Ray `quarry.distributed`. `staging` names the folders of attempts, and
 deletes those that ended without a commit; `batches` divides a stream of documents.
 
-May import: `quarry.engine.shards` and what it imports.
+May import: `quarry.engine.building.plan`, `quarry.engine.shards` and what it imports.
 """

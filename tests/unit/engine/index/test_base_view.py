@@ -15,8 +15,8 @@ from quarry.engine.bundled import BUNDLED, DEFAULT_NAME
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index import resources
-from quarry.engine.index.resources import ViewResources
+from quarry.engine.index import base_view as resources
+from quarry.engine.index.base_view import ViewResources
 from quarry.engine.index.view import IndexView
 from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quarry.engine.scoring.int8_query import Int8Query
+from quarry.engine.scoring.stored_vectors import Int8Query
 
 
 def exact(query, rows, scales):
@@ -131,7 +131,7 @@ def test_other_libraries_do_not_get_in_the_way():
     """Scores are right after USearch has loaded a library with the same symbols as simsimd."""
     pytest.importorskip("usearch")
     code = (
-        "import usearch.index, numpy as np; from quarry.engine.scoring.int8_query import Int8Query;"
+        "import usearch.index, numpy as np; from quarry.engine.scoring.stored_vectors import Int8Query;"
         "scores = Int8Query(np.ones(8, np.float32)).scores(np.ones((3, 8), np.int8), np.ones(3, np.float32));"
         "assert np.allclose(scores, 8)"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.attempts.job import N_MESSAGES, BuildJob, WrittenBatch
+from quarry.engine.building.workers.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
 from quarry.engine.indexer.batches.document_feed import DocumentFeed

@@ -1,4 +1,4 @@
-"""One attempt to build an index with several processes: it becomes the index in one step, or leaves nothing."""
+"""One attempt to build an index with several processes: it becomes the index in one step, or leaves no files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quarry.engine.attempts.job import BuildJob, WrittenBatch, packed_encoder
-from quarry.engine.attempts.staging import delete_staging, make_staging
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch, packed_encoder
+from quarry.engine.building.workers.staging import delete_staging, make_staging
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.shards.writing.new_shards import NewShards

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.product_encoder import ProductEncoder
+from quarry.engine.quantization.coder import ProductEncoder, VectorCoder
 from quarry.engine.quantization.training import train_quantizer
 from quarry.formats.errors import InvalidSetting
 

@@ -1,4 +1,4 @@
-"""What another process needs to know to write documents of an index, and what it returns."""
+"""Jobs for other processes that write documents of an index, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quarry.formats.manifest import IndexSettings
 __all__ = ["N_MESSAGES", "BuildJob", "WrittenBatch", "packed_encoder"]
 
 N_MESSAGES = 10
-"""How many messages of documents that were left out are kept."""
+"""Largest number of messages that are kept of documents that were left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
