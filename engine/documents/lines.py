@@ -40,7 +40,6 @@ class LineReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = InflatedFile(path)
-        self._stream: io.BufferedReader | None = None  # while the file is open
         self._n_lines = 0
         self._n_empty = 0  # in a row, up to the last line
 
@@ -50,7 +49,7 @@ class LineReader:
         A line that is too long is yielded when that is known, and its rest is read before the next one.
         """
         with self._file as inflated:
-            stream = self._stream = self._to_utf8(inflated)
+            stream = self._file.stream = self._to_utf8(inflated)
             while line := self._read(stream, MAX_LINE_BYTES + 2):
                 self._n_lines += 1
                 content = line.rstrip(b"\r\n")
@@ -67,8 +66,8 @@ class LineReader:
 
         This is much faster than iterating over them: compressed, hundreds of millions fit in a small file.
         """
-        stream = self._stream
-        if stream is None or self._file.stream is None or self._n_empty < _MIN_EMPTY_LINES:
+        stream = self._file.stream
+        if stream is None or self._n_empty < _MIN_EMPTY_LINES:
             return
         try:
             found = _EMPTY_LINES.match(stream.peek(1))
@@ -79,7 +78,6 @@ class LineReader:
 
     def close(self) -> None:
         """Close the file, if it is open."""
-        self._stream = None
         self._file.close()
 
     def fraction_read(self) -> float:
@@ -90,7 +88,7 @@ class LineReader:
         try:
             return to_utf8(stream)
         except READ_ERRORS as error:
-            raise self._file.read_failed(error) from error
+            raise self._file.read_failed(error, f"line {self._n_lines}") from error
 
     def _skip_rest(self, lines: io.BufferedReader, line: bytes) -> None:
         """Read up to the next line break; `line` is what was read already."""
