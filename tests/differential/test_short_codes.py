@@ -67,9 +67,13 @@ def oracle(path):
         assert quantizer.rotation.shape[0] < DIM
         if reader.centroids.kind == "none":
             book, vectors = quantizer.score_codebook.astype(np.float64), np.empty((reader.n_rows, DIM))
-            for row, code in zip(reader.lists.rows().tolist(), reader.lists.codes().tolist(), strict=True):
+            assert (quantizer.by_residual, quantizer.unit_length) == (True, True)
+            lists = np.repeat(np.arange(quantizer.nlist), np.diff(reader.lists.offsets)).tolist()
+            of_rows = zip(reader.lists.rows().tolist(), reader.lists.codes().tolist(), lists, strict=True)
+            for row, code, number in of_rows:
                 numbers = [half for byte in code for half in (byte & 15, byte >> 4)]
-                vectors[row] = np.concatenate([book[m][n] for m, n in enumerate(numbers)]) @ quantizer.rotation
+                decoded = quantizer.coarse[number] + np.concatenate([book[m][n] for m, n in enumerate(numbers)])
+                vectors[row] = decoded / np.linalg.norm(decoded) @ quantizer.rotation
         else:
             values, scales = reader.centroids.stored(np.arange(reader.n_rows))
             vectors = values.astype(np.float64) * scales[:, None]
