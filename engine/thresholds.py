@@ -51,7 +51,8 @@ class Thresholds:
         graph_rows: minimum number of centroids of a segment for which `Engine.optimize` writes an HNSW graph and
             backend "hnsw" searches one; in smaller ones a scan is as fast (`bench/results/backends.jsonl`).
         nlist: number of inverted lists of a quantizer trained from now on, lowered if there are few centroids;
-            None: about 3/4 of the root of the number of centroids.
+            None: about 3/4 of the root of the number of centroids, more for millions
+            (`quarry.engine.quantization.training.choose_nlist`).
         sync_s: seconds after which `Engine.sync` commits what it has done so far, if there is more to do.
         merging: when segments are merged.
         writing: memory of the writers of files.

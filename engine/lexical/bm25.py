@@ -21,7 +21,7 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -33,9 +33,11 @@ from quarry.engine.lexical.close_terms import (
     find_close_terms,
     select_expansions,
 )
+from quarry.engine.lexical.encoded_scores import EncodedScores, EncodedTerm
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
-from quarry.engine.lexical.segment_scorer import SegmentScorer, TermScores
+from quarry.engine.lexical.segment_scorer import SegmentScorer
+from quarry.engine.lexical.term_scores import PartScores, TermScores
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidSetting
@@ -48,6 +50,8 @@ MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 
 _CACHE_BYTES = 128 << 20
 _MAX_EXPANSIONS = 4096  # mistyped terms whose expansions are remembered
+_Key = str | tuple[str, int]
+_FREQUENT = 1 << 16  # documents of a segment; a term with so many is decoded only if that takes less time
 _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
 
@@ -93,7 +97,8 @@ class Bm25:
         b: length normalization, from 0 (none) to 1.
         cache_bytes: memory for the decoded postings of recently used terms.
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
-        stems: returns the stems of words, to find what mistyped ones stand for.
+        edited_stems: returns the stems of the texts within one edit of a term, to find what a mistyped one stands
+            for.
         prefixes: for each segment what returns the live documents with a prefix; None: terms are no prefixes.
 
     Raises:
@@ -108,7 +113,7 @@ class Bm25:
         b: float = DEFAULT_B,
         cache_bytes: int = _CACHE_BYTES,
         collection: Collection | None = None,
-        stems: Callable[[list[str]], list[str]] = list,
+        edited_stems: Callable[[str], Iterable[str]] = lambda _: (),
         prefixes: Sequence[Callable[[str], Postings]] | None = None,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
@@ -121,7 +126,7 @@ class Bm25:
         self._cache = _TermCache(cache_bytes)
         self._larger = collection  # not `collection or self`: a cycle would keep files open until it is collected
         self._is_whole = collection is None
-        self._stems = stems
+        self._edited_stems = edited_stems
         self._expansions: dict[str, Sequence[Expansion]] = {}
 
     @property
@@ -155,7 +160,7 @@ class Bm25:
 
     def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
         """Return all terms of the segments' dictionaries within a distance of a term."""
-        return find_close_terms([segment.reader for segment in self._segments], term, n_edits, self._stems)
+        return find_close_terms([segment.reader for segment in self._segments], term, n_edits, self._edited_stems)
 
     def expand(self, term: str) -> Sequence[Expansion]:
         """Return the terms that stand for one that no document has; none if there is no close one."""
@@ -170,7 +175,7 @@ class Bm25:
     def _find_expansions(self, term: str) -> Sequence[Expansion]:
         for n_edits in allowed_edits(term):
             close = self.close_terms(term, n_edits)
-            found = select_expansions(close, {each.name: self.document_frequency(each.name) for each in close})
+            found = select_expansions(close, self._document_frequencies(each.name for each in close))
             if found:
                 return found
         return ()
@@ -199,12 +204,25 @@ class Bm25:
         """Return the number of live documents of all segments with a term."""
         return sum(each.document_frequency(term) for each in self._segments)
 
+    def _document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """Return the document frequency of each of some terms; those of cached terms are not read again."""
+        names = list(terms)
+        known = self._cache.get(names) if self._is_whole else [None] * len(names)
+        return {
+            name: self.document_frequency(name) if term is None else term.n_docs
+            for name, term in zip(names, known, strict=True)
+        }
+
     @cached_property
     def _norms(self) -> list[Float32Array]:
         """For each segment k1 (1 - b + b |d| / average) of each document, (n_docs,) float32."""
         slope = self._k1 * self._b / max(self._collection.average_length, 1e-9)
         least = self._k1 * (1 - self._b)
         return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
+
+    @cached_property
+    def _least_norms(self) -> list[float]:
+        return [float(norms.min(initial=np.inf)) for norms in self._norms]
 
     def _look_up_terms(self, counts: Mapping[str, float]) -> tuple[list[QueryTerm], set[str]]:
         """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name.
@@ -217,7 +235,8 @@ class Bm25:
             term = self._read_term(name) if known is None else known
             if term.n_docs:
                 idf = inverse_document_frequency(self._collection.n_docs, term.n_docs)
-                terms.append(QueryTerm(term.n_docs, name, counts[name], idf, term.parts))
+                parts = tuple(self._scores_of(name, number, part) for number, part in enumerate(term.parts))
+                terms.append(QueryTerm(term.n_docs, name, counts[name], idf, parts))
         terms.sort()
         return terms, set(names) - {term.name for term in terms}
 
@@ -225,13 +244,38 @@ class Bm25:
         frequencies = [(self._collection.document_frequency(name), name) for name in names]
         return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
 
+    def _scores_of(self, name: str, segment: int, part: TermScores | EncodedTerm) -> PartScores:
+        """Return the scores of a term in a segment, as queries use them."""
+        if isinstance(part, TermScores):
+            return part
+        decode, find = partial(self._decode, name, segment, part.idf), partial(self._find_decoded, name, segment)
+        return EncodedScores(part, decode, find)
+
+    def _decode(self, name: str, segment: int, idf: float) -> TermScores:
+        """Return the decoded scores of a frequent term in a segment; they are cached beside its look-up tables."""
+        scores = self._find_decoded(name, segment)
+        if scores is None:
+            scores = TermScores.of(self._segments[segment].postings(name), self._norms[segment], idf)
+            self._cache.put((name, segment), _Term(scores.n_docs, (scores,)))
+        return scores
+
+    def _find_decoded(self, name: str, segment: int) -> TermScores | None:
+        (known,) = self._cache.get([(name, segment)])
+        part = known.parts[0] if known else None
+        return part if isinstance(part, TermScores) else None
+
     def _read_term(self, name: str) -> _Term:
-        postings = [segment.postings(name) for segment in self._segments]
-        n_docs = sum(len(each.docs) for each in postings)
+        found = [segment.lookup(name, _FREQUENT) or segment.postings(name) for segment in self._segments]
+        n_docs = sum(len(each.docs) if isinstance(each, Postings) else each[0] for each in found)
         if not self._is_whole:
             n_docs = self._collection.document_frequency(name)
         idf = inverse_document_frequency(self._collection.n_docs, n_docs)
-        parts = [TermScores.of(each, norms, idf) for each, norms in zip(postings, self._norms, strict=True)]
+        parts = [
+            TermScores.of(each, self._norms[number], idf)
+            if isinstance(each, Postings)
+            else EncodedTerm.of(*each, self._norms[number], self._least_norms[number], idf)
+            for number, each in enumerate(found)
+        ]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)
         return term
@@ -241,7 +285,7 @@ class _Term(NamedTuple):
     """A term: the number of live documents that contain it, and its scores in each segment."""
 
     n_docs: int
-    parts: tuple[TermScores, ...]
+    parts: tuple[TermScores | EncodedTerm, ...]
 
     @property
     def n_bytes(self) -> int:
@@ -249,22 +293,22 @@ class _Term(NamedTuple):
 
 
 class _TermCache:
-    """A cache of recently used terms, bounded in bytes."""
+    """A cache, bounded in bytes, of recently used terms, and of decoded frequent ones by name and segment."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.n_bytes = 0
-        self._terms: OrderedDict[str, _Term] = OrderedDict()
+        self._terms: OrderedDict[_Key, _Term] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, names: Sequence[str]) -> list[_Term | None]:
+    def get(self, names: Sequence[_Key]) -> list[_Term | None]:
         """Return the cached terms, None for those that are not cached."""
         with self._lock:
             for name in self._terms.keys() & names:
                 self._terms.move_to_end(name)
             return [self._terms.get(name) for name in names]
 
-    def put(self, name: str, term: _Term) -> None:
+    def put(self, name: _Key, term: _Term) -> None:
         """Add a term, and evict the least recently used ones."""
         with self._lock:
             if name not in self._terms:

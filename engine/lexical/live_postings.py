@@ -15,6 +15,7 @@ from quarry.engine.lexical.query_syntax import PREFIX_SIGN
 from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
+from quarry.formats.postings.record_lookup import RecordLookup
 
 __all__ = ["LivePostings"]
 
@@ -85,3 +86,21 @@ class LivePostings:
             ~self._deleted.take(postings.docs)
         )  # taking positions is faster than flags if many are deleted
         return Postings(postings.docs.take(live), postings.frequencies.take(live))
+
+    def lookup(self, term: str, least: int) -> tuple[int, RecordLookup] | None:
+        """Return the number of documents with a frequent term, and what looks documents up in its postings.
+
+        Args:
+            term: the term.
+            least: number of documents from which on a term is frequent, at least 64.
+
+        Returns:
+            None if the term is rarer, is a prefix, or if documents of the segment are deleted.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        if self._deleted is not None or term.endswith(PREFIX_SIGN):
+            return None
+        entry = self.reader.find(term)
+        return None if entry is None or entry.n_docs < least else (entry.n_docs, self.reader.lookup(entry))

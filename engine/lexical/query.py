@@ -9,7 +9,8 @@ import numpy as np
 
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.close_terms import Expansion
-from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer, TermScores, look_up
+from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer
+from quarry.engine.lexical.term_scores import PartScores, look_up
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.formats.arrays import Float32Array, Int64Array
 
@@ -31,7 +32,7 @@ class QueryTerm(NamedTuple):
     name: str
     frequency: float
     idf: float
-    parts: tuple[TermScores, ...]
+    parts: tuple[PartScores, ...]
 
 
 class Bm25Query:

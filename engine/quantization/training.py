@@ -17,6 +17,7 @@ from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
 from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.container.background import StartWork, work_at_once
@@ -39,13 +40,20 @@ Rows = Float32Array | StoredBatch
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 256 << 20
+_LONG_LIST = 1200  # centroids
+_MANY_LISTS = 4096
 _CODED_AT_ONCE = 8192
 _LENGTH_ERROR = 0.02  # of rounding to int8 numbers
 
 
 def choose_nlist(n_rows: int) -> int:
-    """Return the number of inverted lists for `n_rows` centroids: the power of two nearest to 3/4 of the root."""
-    return int(2 ** max(0, round(math.log2(0.75 * math.sqrt(max(1, n_rows))))))
+    """Return the number of inverted lists for `n_rows` centroids.
+
+    It is the power of two nearest to 3/4 of the root, or for millions of centroids the one nearest to one list for
+    1,200 centroids, but 4,096 at most: comparing a query with more takes as long as what shorter lists save.
+    """
+    wanted = max(0.75 * math.sqrt(n_rows), min(n_rows / _LONG_LIST, _MANY_LISTS), 1)
+    return int(2 ** round(math.log2(wanted)))
 
 
 def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
@@ -111,14 +119,24 @@ def measured(
     sizes = np.bincount(lists, minlength=quantizer.nlist)
     with WorkerPool(1, "quarry-train") as pool:  # products of matrices use several cores, the steps between one
         start: StartWork = pool.submit if threads > 1 else work_at_once
-        probed = start(lambda rows: probe_recall(rows, quantizer, queries), sample)
-        candidate_rows = measure_candidate_rows(quantizer, sample, lists, codes, queries)
-        return replace(
-            quantizer,
-            probe_recall=probed.result(),
-            candidate_rows=candidate_rows,
-            fit=replace(coder.fit(sizes), n_rows=n_rows),
-        )
+
+        def measure(decoded: Float32Array | None = None) -> tuple[Float32Array | None, int | None]:
+            probed = start(lambda rows: probe_recall(rows, quantizer, queries, decoded), sample)
+            n_needed = measure_candidate_rows(quantizer, sample, lists, codes, queries, decoded)
+            return probed.result(), n_needed
+
+        recall, n_candidates = measure()
+        if quantizer.unit_length and recall is not None and n_candidates is not None:
+            # Stage 1 orders rows otherwise than their final scores, whose best must be found too.
+            by_codes, n_by_codes = measure(decode_vectors(quantizer, lists, codes))
+            recall = recall if by_codes is None else np.minimum(recall, by_codes)
+            n_candidates = max(n_candidates, n_by_codes or 0)
+    return replace(
+        quantizer,
+        probe_recall=recall,
+        candidate_rows=n_candidates,
+        fit=replace(coder.fit(sizes), n_rows=n_rows),
+    )
 
 
 def train_on(

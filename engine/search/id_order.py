@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from quarry.engine.scoring.ranking import Ranking
+from quarry.engine.scoring.ranking import Ranking, find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
 from quarry.formats.snapshot import OpenSegment
 
@@ -30,7 +30,7 @@ def cut_places(scores: Float32Array, n: int, read_ids: ReadIds) -> Int64Array:
     """
     if len(scores) <= n:
         return np.arange(len(scores))
-    least = np.partition(scores, len(scores) - n)[len(scores) - n]
+    least = find_nth_largest(scores, n)
     better, tied = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
     n_left = n - len(better)
     if len(tied) > n_left:
@@ -106,7 +106,7 @@ class IdOrder:
         scores = ranking.scores
         if len(scores) <= n + _MANY:
             return ranking
-        least = np.partition(scores, len(scores) - n)[len(scores) - n]
+        least = find_nth_largest(scores, n)
         better, tied = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
         first = self._first_ids(ranking.segments[tied], ranking.docs[tied], n - len(better))
         return ranking.take(np.sort(np.concatenate([better, tied[first]])))

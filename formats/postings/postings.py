@@ -20,6 +20,7 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings, decode, decode_several, encode
 from quarry.formats.postings.inversion import PostingRuns
+from quarry.formats.postings.record_lookup import RecordLookup
 from quarry.formats.postings.term_batches import TermBatch, join_batches
 from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermRange
 
@@ -153,14 +154,32 @@ class PostingsReader:
         Raises:
             FormatError: they are damaged.
         """
+        record = self._record(entry)
+        try:
+            return decode(record, entry.n_docs, self.n_docs)
+        except ValueError as error:
+            raise self._unreadable(entry, error) from error
+
+    def lookup(self, entry: TermEntry) -> RecordLookup:
+        """Return what looks documents up in the postings of a dictionary entry of at least 64 documents.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        record = self._record(entry)
+        try:
+            return RecordLookup(record, entry.n_docs, self.n_docs)
+        except ValueError as error:
+            raise self._unreadable(entry, error) from error
+
+    def _record(self, entry: TermEntry) -> UInt8Array:
         if entry.end > self._records.n_bytes:
             raise CorruptFile("postings outside their section", path=self._path, actual=entry.end)
-        try:
-            return decode(self._records.slice(entry.start, entry.end), entry.n_docs, self.n_docs)
-        except ValueError as error:
-            raise CorruptFile(
-                f"the postings at {entry.start} cannot be read", path=self._path, actual=str(error)
-            ) from error
+        record: UInt8Array = self._records.slice(entry.start, entry.end)
+        return record
+
+    def _unreadable(self, entry: TermEntry, error: ValueError) -> CorruptFile:
+        return CorruptFile(f"the postings at {entry.start} cannot be read", path=self._path, actual=str(error))
 
     def batches(self) -> Iterator[TermBatch]:
         """Yield all terms in batches of about 32,768 postings, or with the postings of one term.

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from support.indexes.decoded_codes import decoded_vectors
 from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
@@ -83,11 +84,7 @@ def stored_vectors(segment):
     if table.kind != "none":
         values, scales = table.stored_slice(0, table.n_rows)
         return values.astype(np.float64) * scales.astype(np.float64)[:, None]
-    quantizer, lists = segment.quantizer, segment.reader.lists
-    parts = []
-    for number, sub_vectors in enumerate(quantizer.score_codebook.astype(np.float64)):
-        parts.append(sub_vectors[(lists.codes()[:, number // 2] >> (4 * (number % 2))) & 15])
-    return np.concatenate(parts, axis=1)[np.argsort(lists.rows())]
+    return decoded_vectors(segment)
 
 
 class Oracle:

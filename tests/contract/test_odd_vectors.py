@@ -13,6 +13,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from support.faults.torture import SHARE, figure
+from support.indexes.decoded_codes import decoded_vectors
 from support.indexes.word_encoder import TableEncoder
 
 from quarry import engine
@@ -120,15 +121,7 @@ def stored_vectors(segment):
     if table.kind != "none":
         values, scales = table.stored_slice(0, table.n_rows)
         return values.astype(np.float64) * scales.astype(np.float64)[:, None]
-    quantizer, lists = segment.quantizer, segment.reader.lists
-    codes = lists.codes()
-    parts = [
-        book[(codes[:, number // 2] >> (4 * (number % 2))) & 15]
-        for number, book in enumerate(quantizer.score_codebook.astype(np.float64))
-    ]
-    vectors = np.concatenate(parts, axis=1)
-    vectors = vectors if quantizer.rotation is None else vectors @ quantizer.rotation.astype(np.float64)
-    return vectors[np.argsort(lists.rows())]
+    return decoded_vectors(segment)
 
 
 THRESHOLDS = Thresholds(list_rows=N_ROWS // 2, graph_rows=100)

@@ -13,8 +13,7 @@ from support.indexes.format_samples import reread
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.filtering.evaluation import Allowed
-from quarry.engine.lexical import bm25
-from quarry.engine.lexical import segment_scorer as bm25_segment
+from quarry.engine.lexical import bm25, encoded_scores, segment_scorer, term_scores
 from quarry.engine.lexical.bm25 import Bm25
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import ChecksumMismatch, InvalidSetting
@@ -139,13 +138,52 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
     expected = Bm25(readers[1], [None])
     wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, 4000)]
     answers = [(expected.query(each[0]).top(each[1]), all_scores(expected, each[0])) for each in wanted]
-    monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
-    monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
+    monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
+    monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
     searcher = Bm25(readers[1], [None])
     for (query, n), (best, every) in zip(wanted, answers, strict=True):
         for found, right in zip(searcher.query(query).top(n)[:3], best[:3], strict=True):
             assert found.tolist() == right.tolist()
         assert all_scores(searcher, query).tobytes() == every.tobytes()
+
+
+@pytest.mark.parametrize(("per_lookup", "cache_bytes"), [(0, 0), (0, 1 << 20), (4, 20_000), (10**9, 1 << 20)])
+def test_frequent_terms_are_looked_up_or_decoded(collection, monkeypatch, per_lookup, cache_bytes):
+    """Hits and scores have the same bits whether postings are decoded, looked up, or both."""
+    _, readers = collection
+    flags = [None, np.random.default_rng(7).random(readers[3][1].n_docs) < 0.2, None]
+    expected = Bm25(readers[3], flags)
+    queries = SPECIAL + zipf_queries(60)
+    answers = [(expected.query(each), all_scores(expected, each)) for each in queries]
+    monkeypatch.setattr(bm25, "_FREQUENT", 64)
+    monkeypatch.setattr(encoded_scores, "_POSTINGS_PER_LOOKUP", per_lookup)
+    searcher = Bm25(readers[3], flags, cache_bytes=cache_bytes)
+    docs = np.random.default_rng(8).permutation(1000)[:200]
+    for query, (right, every) in zip(queries, answers, strict=True):
+        for n in (1, 20, 4000):
+            for found, best in zip(searcher.query(query).top(n)[:3], right.top(n)[:3], strict=True):
+                assert found.tolist() == best.tolist()
+        for segment in range(3):
+            again = searcher.query(query)
+            assert again.score_documents(segment, docs).tobytes() == right.score_documents(segment, docs).tobytes()
+            assert again.shares(segment, docs).tobytes() == right.shares(segment, docs).tobytes()
+            assert again.term_scores(segment, 5) == right.term_scores(segment, 5)
+        assert all_scores(searcher, query).tobytes() == every.tobytes()
+    assert searcher.cached_bytes <= cache_bytes
+
+
+def test_the_bound_of_a_frequent_term_is_above_its_scores(collection):
+    _, readers = collection
+    searcher = Bm25(readers[1], [None])
+    (reader,) = readers[1]
+    for name in ("t0", "t1", "t5", "t20"):
+        entry = reader.find(name)
+        decoded = searcher.query([name, "t1999"])._terms[-1].parts[0]
+        lookup = reader.lookup(entry)
+        idf = bm25.inverse_document_frequency(4000, entry.n_docs)
+        (norms,) = searcher._norms
+        term = encoded_scores.EncodedTerm.of(entry.n_docs, lookup, norms, float(norms.min()), idf)
+        assert decoded.max_score <= term.max_score <= idf * 1.001
 
 
 def test_a_frequent_term_in_many_queries(tmp_path):
@@ -200,8 +238,8 @@ def test_deleted_documents_however_parts_are_held(collection, monkeypatch, dense
     queries = SPECIAL + zipf_queries(30)
     expected = Bm25(readers[3], flags)
     answers = [flattened(expected, readers[3], query, 20) for query in queries]
-    monkeypatch.setattr(bm25_segment, "_DENSE_FACTOR", dense)
-    monkeypatch.setattr(bm25_segment, "_SPARSE_FACTOR", sparse)
+    monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
+    monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
     searcher = Bm25(readers[3], flags)
     assert [flattened(searcher, readers[3], query, 20) for query in queries] == answers
 

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from support.indexes.decoded_codes import decoded_vectors
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -66,10 +67,8 @@ def oracle(path):
         reader, quantizer = segment.reader, segment.quantizer
         assert quantizer.rotation.shape[0] < DIM
         if reader.centroids.kind == "none":
-            book, vectors = quantizer.score_codebook.astype(np.float64), np.empty((reader.n_rows, DIM))
-            for row, code in zip(reader.lists.rows().tolist(), reader.lists.codes().tolist(), strict=True):
-                numbers = [half for byte in code for half in (byte & 15, byte >> 4)]
-                vectors[row] = np.concatenate([book[m][n] for m, n in enumerate(numbers)]) @ quantizer.rotation
+            assert (quantizer.by_residual, quantizer.unit_length) == (True, True)
+            vectors = decoded_vectors(segment)
         else:
             values, scales = reader.centroids.stored(np.arange(reader.n_rows))
             vectors = values.astype(np.float64) * scales[:, None]

@@ -131,6 +131,7 @@ def test_number_of_lists():
     assert sizes == sorted(sizes)
     assert all(size & (size - 1) == 0 for size in sizes)
     assert sizes[0] == 1
+    assert [choose_nlist(n) for n in (156_175, 1_558_039, 4_000_000, 10_000_000)] == [256, 1024, 4096, 4096]
 
 
 @pytest.mark.parametrize("dim", [1, 384, 4096, 65536])
