@@ -30,6 +30,7 @@ _N_NEAREST = 10
 _MEASURED_K = 10
 _GROWTH = 0.62  # exponent of rows by hits, from 10 to 100 hits, if only one number of hits was calibrated
 _THINNING = 1 / 6  # exponent of candidates by the share of the documents that pass a filter
+_LEAST_OF_CODES = 60  # if only codes are stored, which stage 1 does not order by their final scores
 _LEAST = 30  # fewer save less time than the rest of a search takes
 _BATCH_ROWS = 2048
 _ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
@@ -125,7 +126,11 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
         return uncalibrated_candidates(k)
     share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
     thinner: float = share**_THINNING
-    return max(k, math.ceil(max(_LEAST, rows / rows_per_candidate(segment)) * thinner))
+    if segment.quantizer is not None and segment.quantizer.unit_length:
+        n_docs: float = max(_LEAST_OF_CODES, rows)
+    else:
+        n_docs = max(_LEAST, rows / rows_per_candidate(segment))
+    return max(k, math.ceil(n_docs * thinner))
 
 
 def _rows_for(quantizer: Quantizer, k: int) -> float | None:
