@@ -56,10 +56,9 @@ application = FastAPI(title="Recipes", lifespan=lifespan)
 
 
 @application.get("/recipes")
-def find_recipes(query: str, minutes: int = 1000) -> list[dict[str, Any]]:
+def find_recipes(query: str, minutes: int = 1000) -> quarry.Hits:
     """Return the recipes that fit best and take at most so many minutes; FastAPI calls this on a thread."""
-    hits = index.search(query, k=2, filter={"minutes": {"$lte": minutes}})
-    return [hit.to_dict() for hit in hits]
+    return index.search(query, k=2, filter={"minutes": {"$lte": minutes}})
 
 
 application.mount("/find", search)  # the page is at /find/

@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from quarry.engine.analysis.compounds import split_compound
+from quarry.engine.analysis.edits import edited_words
 from quarry.engine.analysis.positions import locate_words
 from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal, split_words
 from quarry.engine.arguments import is_one_of, shown
@@ -132,6 +133,14 @@ class Analyzer:
     def stems(self, words: list[str]) -> list[str]:
         """Return the stem of each of some case-folded words of letters."""
         return self._expansions.stems(words)
+
+    def edited_stems(self, word: str) -> set[str]:
+        """Return the stems of the texts within one edit of a case-folded word, other than these texts.
+
+        None for a word of other letters than those of ASCII.
+        """
+        words = edited_words(word, self.language)
+        return set(self.stems(words)).difference(words)
 
     def located_terms(self, text: str, wanted: Set[str] | None = None) -> Iterator[LocatedTerms]:
         """Yield the terms of a text in order, as `terms` returns them, with their positions in the text.

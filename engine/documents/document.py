@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from quarry.engine.documents.given_vectors import read_spans, read_vectors
 from quarry.engine.documents.metadata import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, freeze_metadata
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.documents.place import Place, kind_of, shown, surrogate_in
+from quarry.engine.json_mapping import JsonMapping
 from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
 
@@ -34,9 +34,11 @@ _EXPECTED_ID = "a str; integers become their digits when the field is named: id=
 _FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(JsonMapping):
     """A document to be indexed. ``document_from`` makes one and holds it to the rules.
+
+    A document cannot be changed. It is also a mapping of the fields that `document_from` reads as JSON-compatible
+    values: ``dict(document)`` is ``document.to_dict()``, and a web framework can return documents as they are.
 
     Attributes:
         id: non-empty, unique in an index, at most 4 KiB of UTF-8; comes back exactly as it was given.
@@ -54,14 +56,75 @@ class Document:
             `vectors` are exactly the stored ones, or "codes", when they are decoded approximations; otherwise "".
     """
 
+    __slots__ = ("id", "metadata", "origin", "spans", "stored_as", "text", "title", "vectors")
+    __hash__ = None  # type: ignore[assignment]  # metadata may be a dict
+
     id: str
     text: str
-    title: str = ""
-    metadata: Mapping[str, object] = field(default_factory=dict)
-    origin: str = field(default="", repr=False, compare=False)
-    vectors: Float32Array | None = field(default=None, repr=False, compare=False)
-    spans: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
-    stored_as: str = field(default="", repr=False, compare=False)
+    title: str
+    metadata: Mapping[str, object]
+    origin: str
+    vectors: Float32Array | None
+    spans: tuple[tuple[int, int], ...]
+    stored_as: str
+
+    def __init__(  # what a document has
+        self,
+        id: str,  # noqa: A002  # the name of the attribute
+        text: str,
+        title: str = "",
+        metadata: Mapping[str, object] | None = None,
+        origin: str = "",
+        vectors: Float32Array | None = None,
+        spans: tuple[tuple[int, int], ...] = (),
+        stored_as: str = "",
+    ) -> None:
+        set_attribute = object.__setattr__
+        set_attribute(self, "id", id)
+        set_attribute(self, "text", text)
+        set_attribute(self, "title", title)
+        set_attribute(self, "metadata", {} if metadata is None else metadata)
+        set_attribute(self, "origin", origin)
+        set_attribute(self, "vectors", vectors)
+        set_attribute(self, "spans", spans)
+        set_attribute(self, "stored_as", stored_as)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Document cannot be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Document cannot be changed: {name}")
+
+    def __reduce__(self) -> tuple[type[Document], tuple[object, ...]]:
+        values = (self.id, self.text, self.title, self.metadata, self.origin, self.vectors, self.spans)
+        return Document, (*values, self.stored_as)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Document):
+            return NotImplemented
+        return (self.id, self.text, self.title, self.metadata) == (
+            other.id,
+            other.text,
+            other.title,
+            other.metadata,
+        )
+
+    def __repr__(self) -> str:
+        fields = f"id={self.id!r}, text={self.text!r}, title={self.title!r}, metadata={self.metadata!r}"
+        return f"Document({fields})"
+
+    def _values(self) -> Mapping[str, Callable[[], object]]:
+        fields: dict[str, Callable[[], object]] = {
+            "id": lambda: self.id,
+            "text": lambda: self.text,
+            "title": lambda: self.title,
+            "metadata": lambda: dict(self.metadata),
+        }
+        if (vectors := self.vectors) is not None:
+            fields["vectors"] = vectors.tolist
+            if self.spans:
+                fields["spans"] = lambda: [list(span) for span in self.spans]
+        return fields
 
     @property
     def full_text(self) -> str:

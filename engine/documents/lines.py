@@ -1,4 +1,4 @@
-"""Lines of a plain, gzip or zstandard file, one at a time, in bounded memory."""
+"""Lines of a plain, gzip or zstandard file, one at a time, in bounded memory, as UTF-8."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quarry.engine.documents.inflated import READ_ERRORS, InflatedFile
+from quarry.engine.documents.utf8_stream import to_utf8
 from quarry.formats.errors import InvalidDocument
 
 __all__ = ["MAX_LINE_BYTES", "MAX_SKIPPED_BYTES", "LineReader"]
@@ -27,7 +28,8 @@ class LineReader:
     """Reads the lines of one file, in order, once; it is open from the first line to the last, or to `close`.
 
     Args:
-        path: a file; ``.gz`` and ``.zst``, in capitals or not (several members or frames too), are inflated.
+        path: a file; ``.gz`` and ``.zst``, in capitals or not (several members or frames too), are inflated, and
+            UTF-16 with a byte order mark is converted to UTF-8.
 
     Raises:
         AccessFailed: while iterating: the system does not let the file be opened or read.
@@ -46,7 +48,8 @@ class LineReader:
 
         A line that is too long is yielded when that is known, and its rest is read before the next one.
         """
-        with self._file as stream:
+        with self._file as inflated:
+            stream = self._file.stream = self._to_utf8(inflated)
             while line := self._read(stream, MAX_LINE_BYTES + 2):
                 self._n_lines += 1
                 content = line.rstrip(b"\r\n")
@@ -80,6 +83,12 @@ class LineReader:
     def fraction_read(self) -> float:
         """How much of the file, compressed as it is, has been read: 0 to 1."""
         return self._file.fraction_read()
+
+    def _to_utf8(self, stream: io.BufferedReader) -> io.BufferedReader:
+        try:
+            return to_utf8(stream)
+        except READ_ERRORS as error:
+            raise self._file.read_failed(error, f"line {self._n_lines}") from error
 
     def _skip_rest(self, lines: io.BufferedReader, line: bytes) -> None:
         """Read up to the next line break; `line` is what was read already."""

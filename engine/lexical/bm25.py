@@ -97,7 +97,8 @@ class Bm25:
         b: length normalization, from 0 (none) to 1.
         cache_bytes: memory for the decoded postings of recently used terms.
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
-        stems: returns the stems of words, to find what mistyped ones stand for.
+        edited_stems: returns the stems of the texts within one edit of a term, to find what a mistyped one stands
+            for.
         prefixes: for each segment what returns the live documents with a prefix; None: terms are no prefixes.
 
     Raises:
@@ -112,7 +113,7 @@ class Bm25:
         b: float = DEFAULT_B,
         cache_bytes: int = _CACHE_BYTES,
         collection: Collection | None = None,
-        stems: Callable[[list[str]], list[str]] = list,
+        edited_stems: Callable[[str], Iterable[str]] = lambda _: (),
         prefixes: Sequence[Callable[[str], Postings]] | None = None,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
@@ -125,7 +126,7 @@ class Bm25:
         self._cache = _TermCache(cache_bytes)
         self._larger = collection  # not `collection or self`: a cycle would keep files open until it is collected
         self._is_whole = collection is None
-        self._stems = stems
+        self._edited_stems = edited_stems
         self._expansions: dict[str, Sequence[Expansion]] = {}
 
     @property
@@ -159,7 +160,7 @@ class Bm25:
 
     def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
         """Return all terms of the segments' dictionaries within a distance of a term."""
-        return find_close_terms([segment.reader for segment in self._segments], term, n_edits, self._stems)
+        return find_close_terms([segment.reader for segment in self._segments], term, n_edits, self._edited_stems)
 
     def expand(self, term: str) -> Sequence[Expansion]:
         """Return the terms that stand for one that no document has; none if there is no close one."""
@@ -174,7 +175,7 @@ class Bm25:
     def _find_expansions(self, term: str) -> Sequence[Expansion]:
         for n_edits in allowed_edits(term):
             close = self.close_terms(term, n_edits)
-            found = select_expansions(close, {each.name: self.document_frequency(each.name) for each in close})
+            found = select_expansions(close, self._document_frequencies(each.name for each in close))
             if found:
                 return found
         return ()
@@ -202,6 +203,15 @@ class Bm25:
     def document_frequency(self, term: str) -> int:
         """Return the number of live documents of all segments with a term."""
         return sum(each.document_frequency(term) for each in self._segments)
+
+    def _document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
+        """Return the document frequency of each of some terms; those of cached terms are not read again."""
+        names = list(terms)
+        known = self._cache.get(names) if self._is_whole else [None] * len(names)
+        return {
+            name: self.document_frequency(name) if term is None else term.n_docs
+            for name, term in zip(names, known, strict=True)
+        }
 
     @cached_property
     def _norms(self) -> list[Float32Array]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.close_terms import Expansion, one_edit
+from quarry.engine.analysis.edits import one_edit
+from quarry.engine.lexical.close_terms import Expansion
 
 __all__ = ["correct_text"]
 

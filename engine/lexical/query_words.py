@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
-from quarry.engine.analysis.words import split_words
+from quarry.engine.analysis.words import is_unspaced, normalize_text, split_words
 from quarry.engine.lexical.query_syntax import PREFIX_SIGN
 
 __all__ = ["MatchedWord", "QueryWords"]
@@ -59,15 +59,12 @@ class QueryWords:
             own = tuple(term for term in terms if term in self.weights)
             if own and self.quoted and not any(low <= start and end <= high for low, high in places):
                 own = tuple(term for term in own if term not in self.quoted)
-            if prefixes:
-                own += _find_prefixes(text[start:end], prefixes, analyzer)
-            if not own:
-                continue
-            if found and start < found[-1].end:
-                before = found.pop()
-                found.append(MatchedWord(before.start, end, tuple(dict.fromkeys(before.terms + own))))
-            else:
-                found.append(MatchedWord(start, end, own))
+            begun = _find_prefixes(text[start:end], prefixes, analyzer) if prefixes else ()
+            characters = [] if own else _find_characters(text, start, end, begun)
+            for character in characters:
+                _append(found, character)
+            if (own or begun) and not characters:
+                _append(found, MatchedWord(start, end, own + begun))
         return tuple(found)
 
     def _find_phrases(self, text: str) -> list[tuple[int, int]]:
@@ -79,6 +76,30 @@ class QueryWords:
         """Return the share of the query's weight that words of a text have, from 0 to 1."""
         total = sum(self.weights.values())
         return sum(self.weights[term] for term in {term for word in words for term in word.terms}) / (total or 1.0)
+
+
+def _append(found: list[MatchedWord], word: MatchedWord) -> None:
+    """Append a word, or join it to the last one if they overlap."""
+    if found and word.start < found[-1].end:
+        before = found.pop()
+        terms = tuple(dict.fromkeys(before.terms + word.terms))
+        word = MatchedWord(before.start, max(before.end, word.end), terms)
+    found.append(word)
+
+
+def _find_characters(text: str, start: int, end: int, prefixes: Sequence[str]) -> list[MatchedWord]:
+    """Return the places of the single characters of a script without spaces among some prefixes.
+
+    None if the text writes one of them as several characters.
+    """
+    if not any(len(prefix) == 2 and is_unspaced(prefix[0]) for prefix in prefixes):
+        return []
+    characters = enumerate(map(normalize_text, text[start:end]), start)
+    return [
+        MatchedWord(place, place + 1, (character + PREFIX_SIGN,))
+        for place, character in characters
+        if character + PREFIX_SIGN in prefixes
+    ]
 
 
 def _find_prefixes(word: str, prefixes: Sequence[str], analyzer: Analyzer) -> tuple[str, ...]:

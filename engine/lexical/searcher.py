@@ -54,9 +54,9 @@ class LexicalSearcher:
         """Return the terms of the text of a query."""
         return (parse_query if options.operators else parse_words)(text, self._analyzer)
 
-    def stems(self, words: list[str]) -> list[str]:
-        """Return the stem of each of some words, by the rules of the index."""
-        return self._analyzer.stems(words)
+    def edited_stems(self, word: str) -> set[str]:
+        """Return stems of the texts within one edit of a word, see `Analyzer.edited_stems`."""
+        return self._analyzer.edited_stems(word)
 
     def correct(self, text: str, options: SearchOptions) -> str:
         """Return a text with words corrected that no document has; see `quarry.engine.lexical.correction`."""
@@ -115,7 +115,7 @@ class LexicalSearcher:
             settings.b,
             self._cache_bytes,
             self._collection,
-            self._analyzer.stems,
+            self._analyzer.edited_stems,
             self.prefixes(),
         )
 

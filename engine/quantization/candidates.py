@@ -68,6 +68,7 @@ def measure_candidate_rows(
     lists: Int64Array,
     codes: UInt8Array,
     queries: Float32Array | None = None,
+    decoded: Float32Array | None = None,
 ) -> int | None:
     """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
 
@@ -86,13 +87,16 @@ def measure_candidate_rows(
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
         queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
+        decoded: (n, dim) float32 decoded and rotated vectors, whose best rows are to be found; None: those of the
+            sample.
 
     Returns:
         The number of rows; None if too few queries count, as in a sample of equal vectors.
     """
     queries = sample if queries is None else queries
     ranks, separated = [], []
-    for held_out in find_nearest_rows(sample, queries, _N_HELD_OUT, _N_NEAREST):
+    compared = (sample, queries) if decoded is None else (decoded, quantizer.rotate(queries))
+    for held_out in find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST):
         before = _count_before(quantizer, queries, lists, codes, held_out.places, held_out.nearest)
         ranks.append(before[held_out.is_separated].ravel())
         separated.append(held_out.is_separated)

@@ -20,7 +20,10 @@ _N_NEAREST = 20
 
 
 def probe_recall(
-    sample: Float32Array, quantizer: Quantizer, queries: Float32Array | None = None
+    sample: Float32Array,
+    quantizer: Quantizer,
+    queries: Float32Array | None = None,
+    decoded: Float32Array | None = None,
 ) -> Float32Array | None:
     """Measure the share of the nearest rows in the best lists, for each number of lists.
 
@@ -38,6 +41,8 @@ def probe_recall(
         sample: (n, dim) float32 training rows in the order of their documents.
         quantizer: has the lists.
         queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
+        decoded: (n, dim) float32 decoded and rotated vectors, whose best rows are to be found; None: those of the
+            sample.
 
     Returns:
         (nlist,) float32, ascending to 1: entry i is for the i + 1 lists with the largest inner products. None if
@@ -45,7 +50,8 @@ def probe_recall(
     """
     queries = sample if queries is None else queries
     ranks, best, separated = [], [], []
-    for held_out in find_nearest_rows(sample, queries, _N_HELD_OUT, _N_NEAREST):
+    compared = (sample, queries) if decoded is None else (decoded, quantizer.rotate(queries))
+    for held_out in find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST):
         is_separated = held_out.is_separated
         ranks.append(
             _rank_lists_of_rows(sample, queries, held_out.places, held_out.nearest, quantizer)[is_separated]

@@ -16,6 +16,7 @@ from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
 from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.manifest import IndexSettings
@@ -114,10 +115,20 @@ def measured(
     coder.code_all(batches, lambda lists, codes: coded.append((lists, codes)))
     lists, codes = (np.concatenate(part) for part in zip(*coded, strict=True))
     sizes = np.bincount(lists, minlength=quantizer.nlist)
+    recall = probe_recall(sample, quantizer, queries)
+    n_candidates = measure_candidate_rows(quantizer, sample, lists, codes, queries)
+    if quantizer.unit_length and recall is not None and n_candidates is not None:
+        # Stage 1 orders rows otherwise than their final scores, whose best must be found too.
+        decoded = decode_vectors(quantizer, lists, codes)
+        by_codes = probe_recall(sample, quantizer, queries, decoded)
+        recall = recall if by_codes is None else np.minimum(recall, by_codes)
+        n_candidates = max(
+            n_candidates, measure_candidate_rows(quantizer, sample, lists, codes, queries, decoded) or 0
+        )
     return replace(
         quantizer,
-        probe_recall=probe_recall(sample, quantizer, queries),
-        candidate_rows=measure_candidate_rows(quantizer, sample, lists, codes, queries),
+        probe_recall=recall,
+        candidate_rows=n_candidates,
         fit=replace(coder.fit(sizes), n_rows=n_rows),
     )
 

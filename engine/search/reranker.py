@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -280,7 +281,9 @@ def rerank(query: str, hits: Hits, reranker: Reranker, k: int, offset: int = 0) 
     if not hits:
         return hits
     scores = reranker.scores(query, [full_text(hit.title, hit.text) for hit in hits]).tolist()
-    scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+    scored = [copy(hit) for hit in hits]
+    for hit, score in zip(scored, scores, strict=True):
+        hit.score = score
     is_partial = hits.exactness is Exactness.PARTIAL
     exactness = Exactness.PARTIAL if is_partial else Exactness.APPROXIMATE
     return Hits(sorted(scored, key=lambda hit: -hit.score)[offset : offset + k], exactness, hits.coverage)

@@ -105,7 +105,7 @@ class Shard:
             readers,
             [segment.deleted for segment in self.segments],
             cache_bytes=0,
-            stems=self._analysis.stems,
+            edited_stems=self._analysis.edited_stems,
             prefixes=self._analysis.prefixes(),
         )
 

@@ -65,7 +65,7 @@ class HitBuilder:
                     dense_score=dense,
                     lexical_score=lexical,
                     relevance=probability,
-                    _finder=finder,
+                    finder=finder,
                 )
                 for doc_id, score, document, dense, lexical, probability, finder in columns
             ),

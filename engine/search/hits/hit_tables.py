@@ -60,6 +60,9 @@ def to_arrow(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pyarrow has no type
             "hits cannot become an Arrow table without the library pyarrow",
             expected="pip install 'quarry-search[tables]'",
         ) from error
-    shown = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in rows]
+    shown = [
+        {name: row[name] for name in _COLUMNS} | {"metadata": json.dumps(row["metadata"], ensure_ascii=False)}
+        for row in rows
+    ]
     kinds = [(name, pyarrow.float64() if is_number else pyarrow.string()) for name, is_number in _COLUMNS.items()]
     return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema(kinds))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quarry.engine.arguments import shown
 from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.json_mapping import JsonMapping, pydantic_schema
 from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
 from quarry.engine.search.hits.passages import Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 from quarry.formats.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 __all__ = ["Coverage", "Hit", "Hits", "Match", "snippet"]
 
@@ -88,9 +92,11 @@ class Match:
         }
 
 
-@dataclass(slots=True, repr=False)
-class Hit:
+class Hit(JsonMapping):
     """A document found. It stays valid when the index is closed; the document is decompressed on access.
+
+    A hit is also a mapping of its JSON-compatible values: ``dict(hit)`` is ``hit.to_dict()``, and a web framework
+    can return hits as they are.
 
     Attributes:
         id: the document's id.
@@ -109,18 +115,45 @@ class Hit:
         lexical_score: BM25 score, None if not computed.
     """
 
-    id: str
-    score: float
-    _document: PackedDocument = field(compare=False)
-    matches: tuple[Match, ...] = ()
-    terms: Mapping[str, float] = field(default_factory=dict)
-    dense_score: float | None = None
-    lexical_score: float | None = None
-    words: tuple[MatchedWord, ...] = ()
-    mistyped: Mapping[str, str] = field(default_factory=dict)
-    relevance: float | None = None
-    _finder: PassageFinder | None = field(default=None, compare=False)
-    _passages: tuple[Passage, ...] | None = field(default=None, compare=False)
+    _COMPARED = (
+        *("id", "score", "matches", "terms", "dense_score"),
+        *("lexical_score", "words", "mistyped", "relevance"),
+    )
+    __slots__ = (*_COMPARED, "_document", "_finder", "_passages")
+    __hash__ = None  # type: ignore[assignment]  # attributes can be set
+
+    def __init__(  # noqa: PLR0913  # what a search found out
+        self,
+        id: str,  # noqa: A002  # the name of the attribute
+        score: float,
+        document: PackedDocument,
+        *,
+        matches: tuple[Match, ...] = (),
+        terms: Mapping[str, float] | None = None,
+        dense_score: float | None = None,
+        lexical_score: float | None = None,
+        words: tuple[MatchedWord, ...] = (),
+        mistyped: Mapping[str, str] | None = None,
+        relevance: float | None = None,
+        finder: PassageFinder | None = None,
+    ) -> None:
+        self.id = id
+        self.score = score
+        self.matches = matches
+        self.terms: Mapping[str, float] = {} if terms is None else terms
+        self.dense_score = dense_score
+        self.lexical_score = lexical_score
+        self.words = words
+        self.mistyped: Mapping[str, str] = {} if mistyped is None else mistyped
+        self.relevance = relevance
+        self._document = document
+        self._finder = finder
+        self._passages: tuple[Passage, ...] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Hit):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self._COMPARED)
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -154,24 +187,22 @@ class Hit:
         stored = self._document.unpack()
         return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
 
-    def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values: scalars of NumPy are replaced by Python numbers."""
-        place = self.place
+    def _values(self) -> Mapping[str, Callable[[], object]]:
         return {
-            "id": self.id,
-            "score": float(self.score),
-            "relevance": self.relevance,
-            "title": self.title,
-            "text": self.text,
-            "metadata": dict(self.metadata),
-            "place": None if place is None else str(place),
-            "matches": [match.to_dict() for match in self.matches],
-            "terms": {term: float(score) for term, score in self.terms.items()},
-            "mistyped": dict(self.mistyped),
-            "dense_score": None if self.dense_score is None else float(self.dense_score),
-            "lexical_score": None if self.lexical_score is None else float(self.lexical_score),
-            "passages": [passage.to_dict() for passage in self.passages],
-            "words": [asdict(word) for word in self.words],
+            "id": lambda: self.id,
+            "score": lambda: float(self.score),
+            "relevance": lambda: _number(self.relevance),
+            "title": lambda: self.title,
+            "text": lambda: self.text,
+            "metadata": lambda: dict(self.metadata),
+            "place": lambda: None if (place := self.place) is None else str(place),
+            "matches": lambda: [match.to_dict() for match in self.matches],
+            "terms": lambda: {term: float(score) for term, score in self.terms.items()},
+            "mistyped": lambda: dict(self.mistyped),
+            "dense_score": lambda: _number(self.dense_score),
+            "lexical_score": lambda: _number(self.lexical_score),
+            "passages": lambda: [passage.to_dict() for passage in self.passages],
+            "words": lambda: [asdict(word) for word in self.words],
         }
 
     def __repr__(self) -> str:
@@ -187,6 +218,10 @@ class Hits(list[Hit]):
             "approximate"; "partial" if a shard of the index did not answer.
         coverage: which shards answered; None for an index without shards.
     """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        return pydantic_schema(cls, lambda hits: [hit.to_dict() for hit in hits], list)
 
     def __init__(
         self,
@@ -221,7 +256,10 @@ class Hits(list[Hit]):
         return Hits(kept, self.exactness, self.coverage)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the hits and all attributes as JSON-compatible values, for ``json.dumps`` or a web framework."""
+        """Return the hits and all attributes as JSON-compatible values.
+
+        Web frameworks that are given the hits themselves return a list of the hits.
+        """
         return {
             "exactness": str(self.exactness),
             "coverage": None if self.coverage is None else self.coverage.to_dict(),
@@ -237,7 +275,7 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pandas is not installed.
         """
-        return to_pandas(self._rows())
+        return to_pandas(self)
 
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
@@ -247,22 +285,11 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pyarrow is not installed.
         """
-        return to_arrow(self._rows())
+        return to_arrow(self)
 
-    def _rows(self) -> list[dict[str, object]]:
-        return [
-            {
-                "id": hit.id,
-                "score": float(hit.score),
-                "relevance": hit.relevance,
-                "title": hit.title,
-                "text": hit.text,
-                "metadata": dict(hit.metadata),
-                "dense_score": None if hit.dense_score is None else float(hit.dense_score),
-                "lexical_score": None if hit.lexical_score is None else float(hit.lexical_score),
-            }
-            for hit in self
-        ]
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+import inspect
+import os
 import random
+import re
+import socket
+import threading
 from contextlib import closing
 
 import pytest
@@ -12,13 +18,13 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.edits import one_edit
 from quarry.engine.lexical.close_terms import (
     CloseTerm,
     CloseTerms,
     Expansion,
     find_close_terms,
     is_expandable,
-    one_edit,
     select_expansions,
 )
 from quarry.engine.lexical.correction import correct_text
@@ -82,17 +88,65 @@ def test_close_terms_are_those_of_a_slow_search(path, n_edits):
             found = {(each.name, each.distance) for each in close.find(query, n_edits)} if query else set()
             distances = {each: slow_distance(query, each) for each in [*WORDS, *FOREIGN]}
             assert found == {(each, n) for each, n in distances.items() if 1 <= n <= n_edits}, query
-            if n_edits == 1 and query:  # also if the texts within one edit are known
-                looked_up = close.find(query, 1, frozenset(one_edit(query)))
-                assert {(each.name, each.distance) for each in looked_up} == found, query
 
 
 def test_all_segments_are_searched(path, tmp_path):
     with closing(Snapshot(Directory(path))) as snapshot:
         reader = snapshot.segments[0].reader.postings
-        assert find_close_terms([reader, reader], WORDS[0] + "a", 1, list) == set(
+        assert find_close_terms([reader, reader], WORDS[0] + "a", 1, lambda _: ()) == set(
             CloseTerms(reader).find(WORDS[0] + "a", 1)
         )
+
+
+def terms_of_pydoc():
+    """The terms of real texts: the documentation of Python's library."""
+    analyzer = Analyzer("english")
+    texts = [
+        text for module in (collections, inspect, os, random, re, socket, threading) for text in docs_of(module)
+    ]
+    return sorted({term for text in texts for term in analyzer.terms(text) if is_expandable(term)})
+
+
+def docs_of(module):
+    return [
+        member.__doc__ for member in vars(module).values() if isinstance(getattr(member, "__doc__", None), str)
+    ]
+
+
+LETTERS_OF_WORDS = "abcdefghijklmnopqrstuvwxyzéш"
+
+
+def test_close_terms_of_real_words_are_those_of_a_slow_search(tmp_path):
+    terms = terms_of_pydoc()
+    assert len(terms) > 900
+    long = ["q" * 31, "q" * 32, "ш" * 32, "caféteria", "cafèteria"]  # at the limits of lengths, and beyond ASCII
+    engine.build([{"text": " ".join([*terms, *long])}], tmp_path / "index", encoder=ENCODER, language="none")
+    generator = random.Random(7)
+    analyzer = Analyzer("english")
+    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+        reader = snapshot.segments[0].reader.postings
+        close = CloseTerms(reader)
+        for word in [*generator.sample(terms, 25), *long]:
+            at = generator.randrange(len(word))
+            query = word[:at] + generator.choice(LETTERS_OF_WORDS) + word[at + generator.randrange(2) :]
+            similar = [each for each in [*terms, *long] if abs(len(each) - len(query)) <= 2]
+            distances = {each: slow_distance(query, each) for each in similar}
+            for n_edits in (1, 2):
+                wanted = {(each, n) for each, n in distances.items() if 1 <= n <= n_edits}
+                assert {(each.name, each.distance) for each in close.find(query, n_edits)} == wanted, query
+            if not is_expandable(query):
+                continue
+            related = set(analyzer.stems(list(one_edit(query)))) & set(terms) - {query}
+            wanted = {(each, 1) for each, n in distances.items() if n == 1} | {(each, 1) for each in related}
+            assert find_close_terms([reader], query, 1, analyzer.edited_stems) == wanted, query
+
+
+def test_a_dictionary_without_words_has_no_close_terms(tmp_path):
+    engine.build([{"text": "12 ab 東京都庁"}], tmp_path / "index", encoder=ENCODER)
+    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+        close = CloseTerms(snapshot.segments[0].reader.postings)
+        assert [close.find(term, n) for term in ("abcd", "a" * 32, "шшшш") for n in (1, 2)] == [[]] * 6
+        assert close.select_known(["abcd", "ab", "шшшш", "a" * 40]) == []
 
 
 @pytest.mark.parametrize("term", ["abc", "80070005", "x86a", "c++", "a_b_c_d", "東京都庁", "q" * 33, ""])

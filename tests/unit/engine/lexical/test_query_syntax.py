@@ -189,12 +189,32 @@ def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
                 hits = index.search(query, k=100, mode="lexical", explain=True)
                 assert {hit.id for hit in hits} == wanted
                 for hit in hits:
-                    assert all(character in hit.text[word.start : word.end] for word in hit.words)
-                    assert hit.words
+                    places = [place for place, other in enumerate(hit.text) if other == character]
+                    assert [(word.start, word.end) for word in hit.words] == [(at, at + 1) for at in places]
+                    assert {term for word in hit.words for term in word.terms} == {f"{character}*"}
             assert index.facets("id", query=character).n_documents == len(wanted)
             hybrid = index.search(character, k=3, dense_weight=0)
             assert {hit.id for hit in hybrid} <= wanted
         assert len(index.search("鳥", mode="lexical")) == 0
+
+
+def test_marks_of_single_characters(tmp_path):
+    texts = {"joined": "東京都の水", "decomposed": "これか\u3099です", "narrow": "ｶﾒﾗ"}
+    engine.build([{"id": key, "text": text} for key, text in texts.items()], tmp_path / "index", encoder=ENCODER)
+    marked = {
+        ("京", "joined"): ["京"],
+        ("京 水", "joined"): ["京", "水"],
+        ("東京 京", "joined"): ["東京"],  # the character is in a bigram that matches
+        ("東 都の", "joined"): ["東", "都の"],
+        ("メ", "narrow"): ["ﾒ"],
+        ("が", "decomposed"): ["れか\u3099で"],  # two characters of the text: the bigrams that have it
+    }
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for (query, doc_id), wanted in marked.items():
+            (hit,) = index.search(query, mode="lexical", explain=True)
+            assert hit.id == doc_id
+            assert [hit.text[word.start : word.end] for word in hit.words] == wanted, query
+            assert [hit.passages[0].text[low:high] for low, high in hit.passages[0].words] == wanted, query
 
 
 def test_prefixes_do_not_find_stop_words(index):

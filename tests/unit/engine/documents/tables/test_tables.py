@@ -15,6 +15,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -252,6 +253,36 @@ def test_rows_that_end_before_their_id_or_text(
 def test_files_that_are_no_tables(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(InvalidDocument, match=message):
         read(write(tmp_path, "t.csv", content))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.csv.zst", "t.jsonl"])
+def test_files_in_utf_16(tmp_path: Path, encoding: str, name: str) -> None:
+    rows = [{"id": f"é{n}", "text": "東京 \U0001f600 " + "long " * (n % 7 * 4000), "n": n} for n in range(20)]
+    separator = "\t" if "tsv" in name else ";"
+    lines = ["id;text;n".replace(";", separator), *(separator.join(map(str, row.values())) for row in rows)]
+    if "jsonl" in name:
+        lines = [json.dumps({"id": row["id"], "text": row["text"]}, ensure_ascii=False) for row in rows]
+    content = ("\ufeff" + "\r\n".join(lines)).encode(encoding)
+    path = tmp_path / name
+    compressed = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+    path.write_bytes(compressed.get(path.suffix, bytes)(content))
+    assert [(each.id, each.text) for each in read(path)] == [(row["id"], row["text"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("\ufeffid,text\na,b\n".encode("utf-16-le")[:-1], 2),  # ends inside a character
+        ("\ufeffid,text\na,\ud800x\n".encode("utf-16-le", "surrogatepass"), 2),
+        ("\ufeffid,text\na,b\n".encode("utf-16-be") + b"\xd8\x00", 3),  # ends inside a pair
+    ],
+)
+def test_damaged_utf_16(tmp_path: Path, content: bytes, line: int) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidDocument, match=f"line {line} is not UTF-8"):
+        read(path)
 
 
 def test_columns_of_files_are_checked_before_rows(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import replace
+from copy import copy
 
 import numpy as np
 import pytest
@@ -28,6 +28,12 @@ def index(request, tmp_path_factory):
         yield opened
 
 
+def with_relevance(hit, relevance):
+    changed = copy(hit)
+    changed.relevance = relevance
+    return changed
+
+
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 def test_everything_is_json(index, mode):
     hits = index.search("word 2", mode=mode, explain=True)
@@ -40,9 +46,16 @@ def test_everything_is_json(index, mode):
 
 def test_scalars_of_numpy_become_numbers(index):
     found = index.search("word 2", k=1, explain=True)[0]
-    odd = Hit(found.id, np.float32(0.5), found._document, found.matches, {"word": np.float32(1)}, np.float32(2))
+    odd = Hit(
+        *(found.id, np.float32(0.5), found._document),
+        matches=found.matches,
+        terms={"word": np.float32(1)},
+        dense_score=np.float32(2),
+        relevance=np.float32(0.25),
+    )
     written = json.loads(json.dumps(Hits([odd]).to_dict()))["hits"][0]
     assert (written["score"], written["terms"], written["dense_score"]) == (0.5, {"word": 1.0}, 2.0)
+    assert written["relevance"] == 0.25
 
 
 def test_pandas(index):
@@ -76,7 +89,7 @@ def test_relevance_in_tables(index):
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     found = index.search("word 2", k=2)
-    known = Hits([replace(found[0], relevance=0.75), replace(found[1], relevance=None)])
+    known = Hits([with_relevance(found[0], 0.75), with_relevance(found[1], None)])
     written = known.to_pandas()["relevance"]
     assert written.dtype == np.float64
     assert (written[0], math.isnan(written[1])) == (0.75, True)
@@ -99,5 +112,5 @@ def test_a_relevance_that_is_no_number_is_refused(index, relevance):
 
 def test_relevance_of_numpy(index):
     found = index.search("word 2", k=2)
-    known = Hits([replace(found[0], relevance=0.75), replace(found[1], relevance=0.25)])
+    known = Hits([with_relevance(found[0], 0.75), with_relevance(found[1], 0.25)])
     assert [hit.id for hit in known.at_least(np.float32(0.5))] == [found[0].id]

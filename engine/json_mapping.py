@@ -1,0 +1,80 @@
+"""Results that are mappings of JSON-compatible values too, for web frameworks and other writers of JSON."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema, SchemaSerializer
+
+__all__ = ["JsonMapping", "pydantic_schema"]
+
+
+class _PydanticSerializer:
+    """Class attribute ``__pydantic_serializer__``, by which pydantic writes objects in values of any type.
+
+    pydantic-core is imported when pydantic reads the attribute.
+    """
+
+    def __get__(self, instance: object, owner: type[JsonMapping]) -> SchemaSerializer:
+        return _serializer(owner)
+
+
+class JsonMapping(Mapping[str, object]):
+    """A result with attributes, and a mapping of JSON-compatible values: ``dict(result)`` is ``result.to_dict()``.
+
+    FastAPI converts dataclasses attribute by attribute, private ones included, and calls `dict` for other
+    objects; ``default=dict`` makes `json.dumps` and orjson do the same. pydantic accepts a mapping for ``dict``,
+    and the class itself as the type of a response. Values are made when they are read.
+    """
+
+    __slots__ = ()
+    __pydantic_serializer__ = _PydanticSerializer()
+
+    @abstractmethod
+    def _values(self) -> Mapping[str, Callable[[], object]]:
+        """Return a function for each name, in order, that makes its JSON-compatible value."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all values by name, for ``json.dumps`` or a web framework."""
+        return {name: make() for name, make in self._values().items()}
+
+    def __getitem__(self, name: str) -> object:
+        return self._values()[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        return pydantic_schema(cls, cls.to_dict, dict)
+
+
+def pydantic_schema(
+    kind: type, write: Callable[[Any], object], written: type[dict[Any, Any] | list[Any]]
+) -> CoreSchema:
+    """Return the schema of pydantic for a type whose instances are not converted, and are written by a function.
+
+    Args:
+        kind: the type.
+        write: returns the JSON-compatible value of an instance.
+        written: the type of this value.
+    """
+    from pydantic_core import core_schema
+
+    returned = core_schema.dict_schema() if written is dict else core_schema.list_schema()
+    serialization = core_schema.plain_serializer_function_ser_schema(write, return_schema=returned)
+    return core_schema.is_instance_schema(kind, serialization=serialization)
+
+
+@cache
+def _serializer(kind: type[JsonMapping]) -> SchemaSerializer:
+    from pydantic_core import SchemaSerializer
+
+    return SchemaSerializer(kind.__get_pydantic_core_schema__(kind, None))
