@@ -19,6 +19,8 @@ Scored: TypeAlias = tuple[Int64Array, Float32Array]
 """Documents and their scores."""
 
 _FREQUENT_FACTOR = 16  # a term with a posting for up to so many documents is frequent: it may be looked up last
+_SMALL_FREQUENT_FACTOR = 6  # the same in a small segment
+_LARGE_SEGMENT = 1 << 17  # documents; in smaller ones, adding a term takes less time than deciding whether to
 _SPARSE_FACTOR = 16  # from so many documents per posting of the first terms on, there is no array of all totals
 _FEW_FACTOR = 256  # from so many documents per document that a filter allows on, only the latter are scored
 _MANY_CANDIDATES = 4096  # so many are reduced between look-ups
@@ -78,11 +80,12 @@ class SegmentScorer:
         scores of the others, frequent terms, are looked up for the documents that can. (H. Turtle, J. Flood, Query
         evaluation: strategies and optimizations, 1995.)
         """
-        n_added = len(parts)
-        while n_added and parts[n_added - 1].n_docs * _FREQUENT_FACTOR >= self._n_docs:
+        is_large = self._n_docs >= _LARGE_SEGMENT
+        n_added, factor = len(parts), _FREQUENT_FACTOR if is_large else _SMALL_FREQUENT_FACTOR
+        while n_added and parts[n_added - 1].n_docs * factor >= self._n_docs:
             n_added -= 1
         totals = self._add(SparseTotals(allowed), parts, 0, n_added)
-        bound, step = totals.find_lower_bound(n), 1
+        bound, step = totals.find_lower_bound(n), 1 if is_large else len(parts)
         while n_added < len(parts) and bound * (1 - _SLACK) <= _sum_of_max(parts[n_added:]):
             totals = self._add(totals, parts, n_added, n_added + step)
             bound, n_added, step = totals.find_lower_bound(n), n_added + step, 2 * step

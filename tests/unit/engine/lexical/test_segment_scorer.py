@@ -46,11 +46,12 @@ SHARES = [
 
 
 @pytest.mark.parametrize("is_short", [True, False])
-@pytest.mark.parametrize("many", [1, 4096])
+@pytest.mark.parametrize("many", [1, 8192])
 @pytest.mark.parametrize("share", [None, 0.5, 0.02, 0.0])
 @pytest.mark.parametrize("shares", SHARES)
 def test_the_best_are_those_of_all_sums(monkeypatch, shares, share, many, is_short):
     monkeypatch.setattr(segment_scorer, "_MANY_CANDIDATES", many)
+    monkeypatch.setattr(segment_scorer, "_LARGE_SEGMENT", many)  # 1: every segment is large
     generator = np.random.default_rng(len(shares))
     parts, scorer = make_parts(generator, shares, is_short), SegmentScorer(N_DOCS)
     allowed = None if share is None else Allowed(generator.random(N_DOCS) < share)
