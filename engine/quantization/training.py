@@ -39,7 +39,7 @@ Rows = Float32Array | StoredBatch
 """(n, dim) float32 rows, or rows from which some can be taken as float32."""
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
-_TRAINING_BYTES = 256 << 20
+_TRAINING_BYTES = 192 << 20  # 32 rows of 384 dimensions for each of 4,096 lists
 _LONG_LIST = 1200  # centroids
 _MANY_LISTS = 4096
 _CODED_AT_ONCE = 8192
