@@ -40,6 +40,7 @@ Rows = Float32Array | StoredBatch
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 192 << 20  # 32 rows of 384 dimensions for each of 4,096 lists
+_MIN_ROWS = 1024  # of more dimensions than these bytes suffice for
 _LONG_LIST = 1200  # centroids
 _MANY_LISTS = 4096
 _CODED_AT_ONCE = 8192
@@ -58,7 +59,7 @@ def choose_nlist(n_rows: int) -> int:
 
 def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
     """Return the number of the `n_rows` centroids that a quantizer with `nlist` lists is trained on."""
-    return min(n_rows, _ROWS_PER_LIST * nlist, _TRAINING_BYTES // (4 * dim))
+    return min(n_rows, _ROWS_PER_LIST * nlist, max(_MIN_ROWS, _TRAINING_BYTES // (4 * dim)))
 
 
 def train_quantizer(
