@@ -231,9 +231,9 @@ def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
         training = quarry.engine.quantization.training
         train = training.train_quantizer
 
-        def struck_training(*arguments: object) -> object:
+        def struck_training(*arguments: object, **options: object) -> object:
             strike()
-            return train(*arguments)
+            return train(*arguments, **options)
 
         if moment == "training":
             training.train_quantizer = struck_training

@@ -19,7 +19,8 @@ N = 20
 SCRIPT = """
 import os, signal, sys
 from support.indexes.word_encoder import WordEncoder
-from quarry.engine import Engine, reencoding
+from quarry.engine import Engine
+from quarry.engine.building import reencoding
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import Manifest
