@@ -27,7 +27,7 @@ import numpy as np
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.held_out import ROUNDING, has_enough_queries
 from quarry.engine.quantization.nprobe import list_ranks
-from quarry.engine.scoring.stored_vectors import decode_codes, decode_vectors
+from quarry.engine.scoring.stored_vectors import decode_codes, lengths_of
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting
@@ -171,11 +171,11 @@ class _BestOfCollection:
         self._lengths.append(float(np.median(np.linalg.norm(vectors, axis=1))))
         lists, codes = self._coder.code(vectors)
         self._list_sizes += np.bincount(lists, minlength=len(self._list_sizes))
-        in_first_stage = self._rotated @ decode_codes(self._quantizer, lists, codes).T
-        self.by_codes.add(in_first_stage, docs, lists)
-        by_codes = in_first_stage
+        decoded = decode_codes(self._quantizer, lists, codes)
+        by_codes = self._rotated @ decoded.T
+        self.by_codes.add(by_codes, docs, lists)
         if self._quantizer.unit_length:
-            by_codes = self._rotated @ decode_vectors(self._quantizer, lists, codes).T
+            by_codes /= lengths_of(decoded)
         self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
 
     def _add_documents(self, scores: Float32Array, docs: Int64Array) -> None:

@@ -114,7 +114,8 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: if
     ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839 (squad,
     abstracts). Fewer than ten hits use the number for ten. With a filter fewer candidates are needed: ten hits
-    took 54 candidates of all of squad, and 34 of a tenth of it.
+    took 54 candidates of all of squad, and 34 of a tenth of it. If decoded vectors are scaled to length 1 after
+    stage 1, as many documents are rescored as rows were calibrated.
 
     Args:
         segment: the segment.

@@ -22,6 +22,7 @@ __all__ = [
     "decode_codes",
     "decode_vectors",
     "length_terms_bytes",
+    "lengths_of",
     "unpack_codes",
 ]
 
@@ -87,12 +88,12 @@ class StoredVectors:
     ) -> Float32Array:
         codes, subs = self._codes(rows), np.arange(len(table))
         scores: Float32Array = table[subs, codes].sum(axis=1, dtype=np.float32)
-        lists = np.zeros(len(rows), np.int64)
+        lists = None if list_scores is None else self._list_numbers(rows)
         if list_scores is not None:
-            lists = self._list_numbers(rows)
             scores += list_scores[lists]
         if self._length_terms is not None:
-            squares = self._length_terms[lists[:, np.newaxis], subs, codes].sum(axis=1, dtype=np.float32)
+            tables = 0 if lists is None else lists[:, np.newaxis]
+            squares = self._length_terms[tables, subs, codes].sum(axis=1, dtype=np.float32)
             scores /= _to_lengths(squares)
         return scores
 
@@ -158,8 +159,13 @@ def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -
     """
     vectors = decode_codes(quantizer, lists, codes)
     if quantizer.unit_length:
-        vectors /= _to_lengths(np.einsum("ij,ij->i", vectors, vectors))[:, np.newaxis]
+        vectors /= lengths_of(vectors)[:, np.newaxis]
     return vectors
+
+
+def lengths_of(vectors: Float32Array) -> Float32Array:
+    """Return what (n, dim) decoded vectors are divided by to have length 1: their lengths, 1 for length 0."""
+    return _to_lengths(np.einsum("ij,ij->i", vectors, vectors))
 
 
 def _to_lengths(squares: Float32Array) -> Float32Array:

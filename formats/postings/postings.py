@@ -6,9 +6,10 @@ of the terms, see `quarry.formats.postings.elias_fano`) and ``doc_lengths`` (num
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from quarry.formats.postings.term_batches import TermBatch, join_batches
 from quarry.formats.postings.term_dictionary import TermDictionary, TermDictionaryWriter, TermEntry, TermRange
 
 __all__ = ["PostingsReader", "PostingsSpool", "PostingsWriter"]
+
+T = TypeVar("T")
 
 _BATCH_POSTINGS = 1 << 15  # decoded at a time
 _BATCH_BYTES = 1 << 20  # of records decoded at a time, which takes 40 times as much memory
@@ -154,11 +157,7 @@ class PostingsReader:
         Raises:
             FormatError: they are damaged.
         """
-        record = self._record(entry)
-        try:
-            return decode(record, entry.n_docs, self.n_docs)
-        except ValueError as error:
-            raise self._unreadable(entry, error) from error
+        return self._read(entry, decode)
 
     def lookup(self, entry: TermEntry) -> RecordLookup:
         """Return what looks documents up in the postings of a dictionary entry of at least 64 documents.
@@ -166,9 +165,13 @@ class PostingsReader:
         Raises:
             FormatError: they are damaged.
         """
+        return self._read(entry, RecordLookup)
+
+    def _read(self, entry: TermEntry, read: Callable[[UInt8Array, int, int], T]) -> T:
+        """Read a record with a function of it, its number of postings and that of documents."""
         record = self._record(entry)
         try:
-            return RecordLookup(record, entry.n_docs, self.n_docs)
+            return read(record, entry.n_docs, self.n_docs)
         except ValueError as error:
             raise self._unreadable(entry, error) from error
 

@@ -70,12 +70,13 @@ class CodedRows:
     ) -> torch.Tensor:
         """Return (n,) float64 scores of the codes at some places."""
         quantizer = self._lists.quantizer
-        codes, lists = self._lists.codes[places], torch.zeros_like(places)
+        codes, lists = self._lists.codes[places], None
         scores = quantizer.look_up(tables, numbers, codes)
         if quantizer.by_residual:
             lists = torch.searchsorted(self._lists.starts, places, right=True) - 1
             scores += (quantizer.coarse[lists].double() * rotated[numbers]).sum(1)
         if quantizer.length_terms is not None:
-            squares = quantizer.look_up(quantizer.length_terms, lists, codes).double().clamp_(min=0)
+            tables_of = torch.zeros_like(places) if lists is None else lists
+            squares = quantizer.look_up(quantizer.length_terms, tables_of, codes).double().clamp_(min=0)
             scores /= torch.where(squares > 0, squares, 1).sqrt()
         return scores
