@@ -75,16 +75,24 @@ def make_texts(first: int, n: int) -> list[str]:
 
 
 class Quarry:
-    """Quarry: `Engine.add_columns` of ids, vectors and short texts, in one commit."""
+    """Quarry: `Engine.add_columns` of ids, vectors and short texts, in one commit.
+
+    Args:
+        stored: how vectors are stored: ``"int8"``, the default of an index, or ``"float16"``.
+    """
 
     bytes_per_row = 100
     imports: tuple[str, ...] = ("quarry.engine.engine", "faiss", "simsimd", "Stemmer")
 
+    def __init__(self, stored: str = "int8") -> None:
+        self._stored = stored
+
     def build(self, folder: Path, stream: VectorStream, n: int) -> None:
         from quarry.engine import Engine
 
+        code_bytes = _BITS_OF_CODE * stream.dim // 8
         with Engine.open(
-            folder, writable=True, create=True, dim=stream.dim, code_bytes=_BITS_OF_CODE * stream.dim // 8
+            folder, writable=True, create=True, dim=stream.dim, code_bytes=code_bytes, centroids=self._stored
         ) as index:
             first = 0
             for block in stream.blocks(n):
@@ -220,6 +228,7 @@ class Peer:
 
 ENGINES: dict[str, Callable[[], ScaleEngine]] = {
     "quarry": Quarry,
+    "quarry-float16": lambda: Quarry("float16"),
     "faiss": Faiss,
     "hnswlib": Hnswlib,
     "lancedb": lambda: Peer("databases.lancedb_index", {"index": True}),

@@ -91,7 +91,7 @@ def measure(
             codes = Path(folder) / f"codes-{code_bytes}-{seed}"
             codes.mkdir()
             settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes, seed=seed)
-            recode_index(snapshot, codes, settings).close()
+            recode_index(snapshot, codes, settings, encoder=encoder, texts=collection.documents).close()
             with Engine.open(codes, encoder=encoder) as opened:
                 yield (
                     f"codes {code_bytes}",
