@@ -123,8 +123,8 @@ class ServedShards:
         given = {"query": query, "filter": filter, "limit": limit, "operators": operators}
         return cast("Facets", self._call("facets", field, **given))
 
-    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in Engine.count
-        """Return the number of documents that pass a filter; see `Engine.count`."""
+    def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in Engine.count
+        """Return the number of documents that pass a filter, or of all; see `Engine.count`."""
         return int(self._call("count", filter))
 
     def stats(self) -> dict[str, object]:

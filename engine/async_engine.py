@@ -137,7 +137,7 @@ class AsyncEngine:
 
     async def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
         """Return the number of documents that pass a filter; None: of all documents."""
-        return await self.read(lambda engine: len(engine) if filter is None else engine.count(filter))
+        return await self.read(lambda engine: engine.count(filter))
 
     async def facets(self, field: str, **options: Any) -> Facets:  # noqa: ANN401
         """Count the values of a field, see `Engine.facets`."""

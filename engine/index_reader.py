@@ -157,8 +157,8 @@ class IndexReader(ABC):
         return self._read(lambda view: view.n_documents)
 
     @finishes_before_exit
-    def count(self, filter: Mapping[str, object]) -> int:  # noqa: A002  # as in search
-        """Return the number of documents that pass a filter, see `quarry.engine.filtering`.
+    def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
+        """Return the number of documents that pass a filter, see `quarry.engine.filtering`; None: of all.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
@@ -166,6 +166,8 @@ class IndexReader(ABC):
         Raises:
             InvalidFilter: the filter is malformed, or compares values of different types.
         """
+        if filter is None:
+            return len(self)
         condition = parse_filter(filter)
         return self._read(lambda view: view.count(condition))
 

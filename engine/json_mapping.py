@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from dataclasses import Field
+
     from pydantic_core import CoreSchema, SchemaSerializer
 
-__all__ = ["JsonMapping", "pydantic_schema"]
+__all__ = ["JsonMapping", "JsonRecord", "pydantic_schema"]
 
 
 class _PydanticSerializer:
@@ -54,6 +56,40 @@ class JsonMapping(Mapping[str, object]):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
         return pydantic_schema(cls, cls.to_dict, dict)
+
+
+class JsonRecord:
+    """A dataclass of JSON-compatible values, and of tuples of these and of other records.
+
+    ``dict(record)`` is ``record.to_dict()``, so ``default=dict`` makes `json.dumps` write it as FastAPI and orjson
+    do, which know dataclasses. It has no other methods of mappings: ``values`` may be an attribute.
+    """
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all attributes by name as JSON-compatible values."""
+        return {name: self[name] for name in self}
+
+    def keys(self) -> list[str]:
+        """Return the names of all attributes."""
+        return list(self)
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self.__dataclass_fields__:
+            raise KeyError(name)
+        return _plain(getattr(self, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dataclass_fields__)
+
+
+def _plain(value: object) -> object:
+    """Return tuples as lists, and records in them as dictionaries."""
+    if isinstance(value, tuple):
+        return [_plain(member) for member in value]
+    return value.to_dict() if isinstance(value, JsonRecord) else value
 
 
 def pydantic_schema(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.analysis.words import is_unspaced, normalize_text, split_words
+from quarry.engine.json_mapping import JsonRecord
 from quarry.engine.lexical.query_syntax import PREFIX_SIGN
 
 __all__ = ["MatchedWord", "QueryWords"]
 
 
 @dataclass(frozen=True, slots=True)
-class MatchedWord:
+class MatchedWord(JsonRecord):
     """A word of a text that a term of the query matches.
 
     Attributes:

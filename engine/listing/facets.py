@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from quarry.engine.arguments import checked_flag, checked_integer, shown
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
+from quarry.engine.json_mapping import JsonRecord
 from quarry.engine.lexical.query import Bm25Query
 from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidQuery, InvalidSetting
@@ -28,7 +29,7 @@ _CONSTANTS: dict[Kind, bool | None] = {Kind.NULL: None, Kind.FALSE: False, Kind.
 
 
 @dataclass(frozen=True, slots=True)
-class FacetValue:
+class FacetValue(JsonRecord):
     """A value, and the number of documents that have it.
 
     Attributes:
@@ -41,7 +42,7 @@ class FacetValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Facets:
+class Facets(JsonRecord):
     """The values at a path of the metadata, with the number of documents of each.
 
     Attributes:
@@ -59,10 +60,6 @@ class Facets:
     n_values: int
     n_documents: int
     n_missing: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values."""
-        return asdict(self) | {"values": [asdict(each) for each in self.values]}
 
 
 class FacetRequest(NamedTuple):

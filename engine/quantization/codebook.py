@@ -15,6 +15,7 @@ __all__ = ["extract_codebook", "train_codes"]
 
 
 _ITERATIONS = 15
+_WORDS = 16  # sub-vectors of a sub-quantizer
 _ROWS = 4096  # 256 for each of 16 sub-vectors, the maximum that k-means in FAISS uses
 
 
@@ -32,6 +33,8 @@ def train_codes(sample: Float32Array, n_sub: int, seed: int, threads: int = 1) -
     import faiss
 
     rows = sample[:: max(1, len(sample) // _ROWS)][:_ROWS]
+    if len(rows) < _WORDS:
+        rows = np.resize(rows, (_WORDS, rows.shape[1]))  # each row about as often; FAISS needs so many
     dsub = sample.shape[1] // n_sub
     bounds = np.linspace(0, n_sub, min(threads, n_sub) + 1).astype(np.int64).tolist()
 

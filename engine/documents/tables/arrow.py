@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.documents.entries import Entries, Entry
-from quarry.engine.documents.tables.columns import Columns, RowEntry
+from quarry.engine.documents.tables.columns import Columns, RowEntry, checked_names
 from quarry.engine.documents.tables.parquet_pages import bounded_batch_rows
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import access_failed
 
-__all__ = ["ArrowRows", "arrow_columns", "arrow_vectors", "exports_arrow", "open_arrow_column"]
+__all__ = ["ArrowRows", "arrow_columns", "arrow_vectors", "exports_arrow", "is_arrow_column", "open_arrow_column"]
 
 _BATCH_ROWS = 256
 _CONVERTED_BYTES = 64 << 20  # of the rows that are converted at a time
@@ -29,6 +29,11 @@ _LIBRARY = "the library pyarrow: pip install 'quarry-search[tables]'"
 def exports_arrow(value: object) -> bool:
     """Whether an object exports a stream of record batches, or one batch."""
     return hasattr(type(value), "__arrow_c_stream__") or hasattr(type(value), "__arrow_c_array__")
+
+
+def is_arrow_column(value: object) -> bool:
+    """Whether an object is one column of pyarrow, and no table or batch."""
+    return hasattr(value, "to_pylist") and not hasattr(value, "schema")
 
 
 def open_arrow_column(value: object, name: str) -> Any:  # noqa: ANN401
@@ -63,19 +68,19 @@ def arrow_columns(value: object) -> dict[str, Any]:
     except (arrow.ArrowException, TypeError, ValueError) as error:
         kind = type(value).__name__
         raise InvalidSetting("the table cannot be read", expected="a table with columns", actual=kind) from error
-    names = list(table.schema.names)
-    twice = [name for number, name in enumerate(names) if name in names[:number]]
-    if twice:
-        raise InvalidSetting(f"two columns have the name {twice[0]!r}", expected="names that differ")
+    names = checked_names(table.schema.names)
     return {name: arrow.chunked_array(table.column(name)) for name in names}
 
 
-def arrow_vectors(column: Any, name: str) -> npt.NDArray[Any]:  # noqa: ANN401
+def arrow_vectors(column: Any, name: str, n_each: int = 1) -> npt.NDArray[Any]:  # noqa: ANN401
     """Return a column of lists of numbers, all of the same length, as a (n, dim) array, if possible as a view.
+
+    A column of lists of such lists becomes (n, m, dim).
 
     Args:
         column: an array or chunked array of pyarrow.
         name: of the column, for errors.
+        n_each: lists in each row, which are numbered in errors.
 
     Raises:
         InvalidDocument: a row has no list, a list of another length, or a number is missing.
@@ -90,20 +95,23 @@ def arrow_vectors(column: Any, name: str) -> npt.NDArray[Any]:  # noqa: ANN401
     if not any(is_kind(joined.type) for is_kind in kinds):
         raise InvalidSetting(f"{name} is not a column of vectors", expected="lists of numbers", actual=joined.type)
     if joined.null_count:
-        row = joined.is_null().to_pylist().index(True)
+        row = joined.is_null().to_pylist().index(True) // n_each
         raise InvalidDocument(f"column {name!r}, row {row}: is missing", expected="a vector")
     lengths = joined.value_lengths().to_numpy(zero_copy_only=False) if len(joined) else np.zeros(0, np.int64)
     if len(lengths) and (lengths != lengths[0]).any():
-        row = int((lengths != lengths[0]).argmax())
+        place = int((lengths != lengths[0]).argmax())
         raise InvalidDocument(
-            f"column {name!r}, row {row}: has another length than the rows before",
+            f"column {name!r}, row {place // n_each}: has another length than the rows before",
             expected=int(lengths[0]),
-            actual=int(lengths[row]),
+            actual=int(lengths[place]),
         )
     numbers = joined.flatten()
     dim = int(lengths[0]) if len(lengths) else 1
+    if n_each == 1 and len(numbers) and any(is_kind(numbers.type) for is_kind in kinds):
+        vectors = arrow_vectors(numbers, name, dim)
+        return vectors.reshape(len(joined), dim, vectors.shape[-1])
     if numbers.null_count:
-        row = numbers.is_null().to_pylist().index(True) // dim
+        row = numbers.is_null().to_pylist().index(True) // (dim * n_each)
         raise InvalidDocument(f"column {name!r}, row {row}: a number is missing", expected="numbers")
     try:
         return np.asarray(numbers.to_numpy(zero_copy_only=False)).reshape(len(joined), -1 if len(joined) else dim)

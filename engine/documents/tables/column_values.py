@@ -55,7 +55,7 @@ def read_values(column: object, name: str) -> list[Any]:
 def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:
     """Return a column of vectors as an array of numbers: (n, dim), or (n, m, dim) for m vectors in each row.
 
-    Numbers are not copied if the column has them in one piece.
+    Numbers are not copied if the column has them in one piece. What `dim` is of a column without rows may be lost.
 
     Raises:
         InvalidDocument: a row has no vector, or one of another length; the message names the row.
@@ -68,6 +68,8 @@ def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:
         array = arrow_vectors(column, name)
     else:
         array = _of_rows(column, name)
+    if array.shape == (0,):
+        return np.empty((0, 1), np.float32)
     if array.dtype.kind not in "fiu" or array.ndim not in (2, 3):
         actual = f"{array.dtype} of shape {array.shape}"
         raise InvalidSetting(f"{name} is not a column of vectors", expected=_VECTORS, actual=actual)
@@ -94,16 +96,17 @@ def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
             raise row_error(name, row, "has a masked number", "numbers", "a mask")
         if array.dtype == object:
             array = np.array([np.asarray(row) for row in array.tolist()])
-    except (ValueError, TypeError):
-        array = np.empty(0, object)
+    except (ValueError, TypeError, RuntimeError):  # a tensor that is no array, for example
+        array = np.empty((), object)
     if array.dtype.kind not in "fiu" and not (isinstance(column, np.ndarray) and column.dtype != object):
-        _check_rows(read_values(column, name), name)
+        return _stack_rows(read_values(column, name), name)
     return array
 
 
-def _check_rows(rows: list[object], name: str) -> None:
-    """Raise the error that names the first row that is no vector like the others."""
+def _stack_rows(rows: list[object], name: str) -> npt.NDArray[Any]:
+    """Return the vectors of rows; raise the error that names the first row that is no vector like the others."""
     expected: tuple[int, ...] | None = None
+    vectors: list[npt.NDArray[Any]] = []
     for number, row in enumerate(rows):
         try:
             vector = np.asarray(row)
@@ -114,6 +117,8 @@ def _check_rows(rows: list[object], name: str) -> None:
         expected = expected or vector.shape
         if vector.shape != expected:
             raise row_error(name, number, "has another shape than the rows before", expected, vector.shape)
+        vectors.append(vector)
+    return np.array(vectors)
 
 
 def row_error(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from quarry.engine.documents.place import shown as quoted
 from quarry.engine.documents.tables.values import MISSING, id_from, plain_value, text_from
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["Columns", "RowEntry", "metadata_of_row"]
+__all__ = ["Columns", "RowEntry", "checked_names", "metadata_of_row"]
+
+N = TypeVar("N", bound=Hashable)
 
 _SHOWN_COLUMNS = 12
 _HINT = "text='NAME' with one of its columns, or text=['NAME', 'NAME'] with several"
@@ -85,10 +87,7 @@ class Columns:
             InvalidSetting: a column that is named is missing, or two columns have the same name; the message names
                 the columns that are there, and says how to map them.
         """
-        there = list(names)
-        twice = next((name for name, number in Counter(there).items() if number > 1), None)
-        if twice is not None:
-            raise InvalidSetting(f"two columns have the name {twice!r}", path=path, expected="names that differ")
+        there = checked_names(names, path)
         has_vectors = (self.vectors or "vectors") in there
         texts: Sequence[str] = self.text or ([] if has_vectors else ["text"])
         fields: tuple[tuple[str, Sequence[str | None]], ...] = (
@@ -190,6 +189,19 @@ class RowEntry:
         """Make the document; see `Columns.fields_of`."""
         fields = self._columns.fields_of(self._row, self._place)
         return document_from(fields, self._place.where, self._place.path)
+
+
+def checked_names(names: Iterable[N], path: Path | None = None) -> list[N]:
+    """Return the names of the columns of a table.
+
+    Raises:
+        InvalidSetting: two columns have the same name.
+    """
+    there = list(names)
+    twice = next((name for name, number in Counter(there).items() if number > 1), None)
+    if twice is not None:
+        raise InvalidSetting(f"two columns have the name {twice!r}", path=path, expected="names that differ")
+    return there
 
 
 def metadata_of_row(row: Mapping[object, object] | Mapping[str, object], place: Place) -> dict[str, object]:

@@ -15,10 +15,10 @@ from quarry.engine.documents.document import MAX_ID_BYTES, MAX_TEXT_CHARACTERS, 
 from quarry.engine.documents.given_vectors import MAX_VECTORS
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, kind_of, surrogate_in
-from quarry.engine.documents.tables.arrow import arrow_columns, exports_arrow
+from quarry.engine.documents.tables.arrow import arrow_columns, exports_arrow, is_arrow_column
 from quarry.engine.documents.tables.column_values import read_values, read_vector_column, row_error
-from quarry.engine.documents.tables.columns import metadata_of_row
-from quarry.engine.documents.tables.frames import is_frame, is_series
+from quarry.engine.documents.tables.columns import checked_names, metadata_of_row
+from quarry.engine.documents.tables.frames import is_frame, is_series, whole_frame
 from quarry.engine.documents.tables.values import MISSING, id_from, text_from
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.errors import InvalidSetting
@@ -168,10 +168,11 @@ def table_columns(table: object, given: Mapping[str, object]) -> dict[str, objec
 
 def _columns_of(table: object) -> dict[str, Any]:
     if is_frame(table):
-        frame: Any = table.collect() if hasattr(table, "collect") else table
-        return {str(name): frame[name] for name in frame.columns}
+        frame = whole_frame(table)
+        names = checked_names(map(str, frame.columns))
+        return dict(zip(names, (frame[name] for name in frame.columns), strict=True))
     if isinstance(table, Mapping):
-        return {str(name): column for name, column in table.items()}
+        return dict(zip(checked_names(map(str, table)), table.values(), strict=True))
     if exports_arrow(table) and not is_series(table):
         return arrow_columns(table)
     raise InvalidSetting(
@@ -199,6 +200,8 @@ def _named(columns: Mapping[str, object], name: object, argument: str) -> str:
 
 
 def _check_vectors(vectors: npt.NDArray[Any], dim: int, is_cosine: bool) -> None:
+    if not len(vectors):
+        return
     if vectors.shape[-1] != dim or (vectors.ndim == 3 and not 0 < vectors.shape[1] <= MAX_VECTORS):
         expected = f"(n, {dim}) or (n, m, {dim})"
         raise InvalidSetting("the column 'vectors' has the wrong shape", expected=expected, actual=vectors.shape)
@@ -207,8 +210,8 @@ def _check_vectors(vectors: npt.NDArray[Any], dim: int, is_cosine: bool) -> None
         largest = max(part.max(), -part.min()) if part.dtype.kind == "f" else np.abs(part.astype(np.float64)).max()
         if not largest <= (np.finfo(np.float32).max if is_cosine else _MAX_VALUE):
             _raise_unusable(part, low, is_cosine)
-        if is_cosine and not part.any(axis=-1).all():
-            row = low + int(np.argmin(part.any(axis=-1).reshape(len(part), -1).all(axis=1)))
+        if is_cosine and not (kept := np.asarray(part, np.float32).any(axis=-1)).all():
+            row = low + int(np.argmin(kept.reshape(len(part), -1).all(axis=1)))
             raise row_error("vectors", row, "has a vector of zeros", "a direction, for the metric cosine")
 
 
@@ -259,11 +262,14 @@ def _utf8_length(text: str, name: str, row: int) -> int:
         raise row_error(name, row, problem, expected, actual) from None
 
 
-def _metadata(value: object) -> list[PackedMetadata]:
-    """Return the metadata of each row, of columns by name or of one column of mappings."""
-    if not isinstance(value, Mapping) and not is_frame(value) and (is_series(value) or not exports_arrow(value)):
+def _metadata(value: object) -> list[PackedMetadata] | None:
+    """Return the metadata of each row, of columns by name or of one column of mappings; None without columns."""
+    is_arrow_table = exports_arrow(value) and not is_series(value) and not is_arrow_column(value)
+    if not isinstance(value, Mapping) and not is_frame(value) and not is_arrow_table:
         return _of_mappings(read_values(value, "metadata"))
     columns = {name: read_values(column, name) for name, column in _columns_of(value).items()}
+    if not columns:
+        return None
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} {length}" for name, length in lengths.items())

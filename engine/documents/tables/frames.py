@@ -12,7 +12,7 @@ from typing import Any
 from quarry.engine.documents.entries import Entries, Entry
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 
-__all__ = ["FrameRows", "is_frame", "is_series"]
+__all__ = ["FrameRows", "is_frame", "is_series", "whole_frame"]
 
 _BATCH_ROWS = 1024
 _FRAMES = frozenset({("pandas", "DataFrame"), ("polars", "DataFrame"), ("polars", "LazyFrame")})
@@ -28,6 +28,15 @@ def is_series(value: object) -> bool:
     return any(name == "Series" for _, name in _names(value))
 
 
+def whole_frame(table: Any) -> Any:  # noqa: ANN401
+    """Return a table of pandas or polars, collected if it is lazy, with a named index of pandas as columns."""
+    if ("polars", "LazyFrame") in _names(table):
+        table = table.collect()
+    if ("pandas", "DataFrame") in _names(table) and any(name is not None for name in table.index.names):
+        table = table.reset_index(allow_duplicates=True)  # names that are there twice are refused later
+    return table
+
+
 class FrameRows(Entries):
     """The rows of a table, numbered from 1.
 
@@ -40,12 +49,8 @@ class FrameRows(Entries):
     """
 
     def __init__(self, table: Any, columns: Columns) -> None:  # noqa: ANN401
-        if ("polars", "LazyFrame") in _names(table):
-            table = table.collect()
+        self._table = table = whole_frame(table)
         self._is_pandas = ("pandas", "DataFrame") in _names(table)
-        if self._is_pandas and any(name is not None for name in table.index.names):
-            table = table.reset_index()
-        self._table = table
         self._columns = columns
         self._n_read = 0
         columns.check(map(_name, table.columns))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quarry.engine.arguments import shown
 from quarry.engine.documents.file_place import FilePlace, find_place
-from quarry.engine.json_mapping import JsonMapping, pydantic_schema
+from quarry.engine.json_mapping import JsonMapping, JsonRecord, pydantic_schema
 from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
@@ -24,50 +24,66 @@ if TYPE_CHECKING:
 __all__ = ["Coverage", "Hit", "Hits", "Match", "snippet"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
+class Coverage(JsonMapping):
     """Which shards of an index answered a search, and how many documents they hold.
+
+    Like a `Hit` it is also a mapping of its JSON-compatible values.
 
     Attributes:
         n_shards: shards of the index.
-        missing: folder of each shard that did not answer, and the reason.
         n_documents: documents of the whole index.
         n_reached: documents of the shards that answered.
+        missing: folder of each shard that did not answer, and the reason.
         generations: of an index served with several copies of its shards: for each shard whose copies are at
-            different generations, these, ascending; the answer is from one of them.
+            different generations, these, ascending; the answer is from one of them. No value if there are none.
     """
 
-    n_shards: int
-    n_documents: int
-    n_reached: int
-    missing: Mapping[str, str] = field(default_factory=dict)
-    generations: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    __slots__ = ("generations", "missing", "n_documents", "n_reached", "n_shards")
+    __hash__ = None  # type: ignore[assignment]  # attributes can be set
+
+    def __init__(
+        self,
+        *,
+        n_shards: int,
+        n_documents: int,
+        n_reached: int,
+        missing: Mapping[str, str] | None = None,
+        generations: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.n_shards = n_shards
+        self.n_documents = n_documents
+        self.n_reached = n_reached
+        self.missing: Mapping[str, str] = {} if missing is None else missing
+        self.generations: Mapping[str, tuple[int, ...]] = {} if generations is None else generations
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Coverage) else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"Coverage({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
     @property
     def is_complete(self) -> bool:
         """Whether every shard answered."""
         return not self.missing
 
-    def to_dict(self) -> dict[str, object]:
-        """Return all attributes as plain values, for JSON."""
-        return {
-            "n_shards": self.n_shards,
-            "n_documents": self.n_documents,
-            "n_reached": self.n_reached,
-            "missing": dict(self.missing),
-            **(
-                {"generations": {name: list(each) for name, each in self.generations.items()}}
-                if self.generations
-                else {}
-            ),
+    def _values(self) -> Mapping[str, Callable[[], object]]:
+        values: dict[str, Callable[[], object]] = {
+            "n_shards": lambda: self.n_shards,
+            "n_documents": lambda: self.n_documents,
+            "n_reached": lambda: self.n_reached,
+            "missing": lambda: dict(self.missing),
         }
+        if self.generations:
+            values["generations"] = lambda: {name: list(each) for name, each in self.generations.items()}
+        return values
 
 
 _ANSWERS = 0.5  # calibrated with as many queries that a collection answers as of others
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(JsonRecord):
     """A passage of a document that contributes to its score: the text of one centroid.
 
     Attributes:
@@ -81,15 +97,6 @@ class Match:
     text: str
     score: float
     weight: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values."""
-        return {
-            "spans": [[int(start), int(end)] for start, end in self.spans],
-            "text": self.text,
-            "score": float(self.score),
-            "weight": float(self.weight),
-        }
 
 
 class Hit(JsonMapping):
@@ -202,7 +209,7 @@ class Hit(JsonMapping):
             "dense_score": lambda: _number(self.dense_score),
             "lexical_score": lambda: _number(self.lexical_score),
             "passages": lambda: [passage.to_dict() for passage in self.passages],
-            "words": lambda: [asdict(word) for word in self.words],
+            "words": lambda: [word.to_dict() for word in self.words],
         }
 
     def __repr__(self) -> str:

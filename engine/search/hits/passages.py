@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from quarry.engine.documents.document import full_text
 from quarry.engine.documents.file_place import FilePlace, find_place
+from quarry.engine.json_mapping import JsonMapping
 from quarry.engine.lexical.query_words import MatchedWord, QueryWords
 from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.spans import Span, unpack_spans
@@ -23,9 +25,10 @@ _MAX_PASSAGES = 3
 _GAP = " … "
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(JsonMapping):
     """A passage of a document that matches a query: the text of one of the document's vectors.
+
+    Like a hit it is also a mapping of its JSON-compatible values, of which the place is a str.
 
     Attributes:
         text: of the passage; the texts of several spans are joined by " … ".
@@ -36,20 +39,38 @@ class Passage:
         place: where it was read: "manual.pdf, p. 12"; None when the document was not read from a file.
     """
 
-    text: str
-    spans: tuple[tuple[int, int], ...]
-    score: float
-    words: tuple[tuple[int, int], ...]
-    place: FilePlace | None
+    __slots__ = ("place", "score", "spans", "text", "words")
+    __hash__ = None  # type: ignore[assignment]  # attributes can be set
 
-    def to_dict(self) -> dict[str, object]:
-        """Return all attributes as JSON-compatible values, the place as a str."""
+    def __init__(
+        self,
+        text: str,
+        spans: tuple[tuple[int, int], ...],
+        score: float,
+        words: tuple[tuple[int, int], ...],
+        place: FilePlace | None,
+    ) -> None:
+        self.text = text
+        self.spans = spans
+        self.score = score
+        self.words = words
+        self.place = place
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Passage):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __repr__(self) -> str:
+        return f"Passage({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def _values(self) -> Mapping[str, Callable[[], object]]:
         return {
-            "text": self.text,
-            "spans": [list(span) for span in self.spans],
-            "score": self.score,
-            "words": [list(word) for word in self.words],
-            "place": None if self.place is None else str(self.place),
+            "text": lambda: self.text,
+            "spans": lambda: [list(span) for span in self.spans],
+            "score": lambda: self.score,
+            "words": lambda: [list(word) for word in self.words],
+            "place": lambda: None if self.place is None else str(self.place),
         }
 
 

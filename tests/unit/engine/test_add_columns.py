@@ -37,6 +37,10 @@ def arrow():
     return pyarrow.table({"id": IDS, "vectors": vectors, "text": TEXTS, "title": TITLES, "year": YEARS})
 
 
+def structs(rows):
+    return pytest.importorskip("pyarrow").array(rows)
+
+
 class OnlyArrow:
     """An object with no other interface than the export of Arrow data."""
 
@@ -101,6 +105,14 @@ KINDS = {
     },
     "mapping": lambda: {
         "table": {"id": IDS, "vectors": VECTORS, "text": TEXTS, "title": TITLES, "year": YEARS},
+    },
+    "pandas, ids in the index": lambda: {"table": arrow().to_pandas().set_index("id")},
+    "structs of metadata": lambda: {
+        "ids": IDS,
+        "vectors": VECTORS,
+        "texts": TEXTS,
+        "titles": TITLES,
+        "metadata": structs([None if year is None else {"year": year} for year in YEARS]),
     },
     "PyCapsule table": lambda: {"table": OnlyArrow(arrow())},
     "PyCapsule columns": lambda: {
@@ -173,6 +185,18 @@ def test_several_vectors_a_row(tmp_path):
         assert index.stats()["n_centroids"] == N
 
 
+@pytest.mark.parametrize("library", ["pyarrow", "polars"])
+def test_several_vectors_in_columns_of_lists(tmp_path, library):
+    vectors = VECTORS.reshape(N // 2, 2, DIM)
+    arrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    column = arrow.array(vectors.tolist()) if library == "pyarrow" else polars.Series(vectors.tolist())
+    with Engine.open(tmp_path / "index", writable=True, create=True, dim=DIM) as index:
+        assert index.add_columns(ids=np.arange(N // 2), vectors=column) == N // 2
+        index.commit()
+        np.testing.assert_allclose(index.get("7", vectors=True)[0].vectors, vectors[7], atol=0.05)
+        assert index.stats()["n_centroids"] == N
+
+
 @pytest.mark.parametrize(
     "vectors",
     [
@@ -237,11 +261,13 @@ def test_rows_of_arrow_data_without_a_vector(tmp_path):
             ([[1.0, 2.0], None], "row 1: is missing"),
             ([[1.0, 2.0], [1.0]], "row 1: has another length"),
             ([[1.0, 2.0], [None, 1.0]], "row 1: a number is missing"),
+            ([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], None]], "row 1: is missing"),
+            ([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0]]], "row 1: has another length"),
+            ([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [1.0]]], "row 1: has another length"),
+            ([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [None, 1.0]]], "row 1: a number is missing"),
         ):
             with pytest.raises(InvalidDocument, match=message):
-                index.add_columns(
-                    vectors=pyarrow.chunked_array([pyarrow.array(rows, pyarrow.list_(pyarrow.float32()))])
-                )
+                index.add_columns(vectors=pyarrow.chunked_array([pyarrow.array(rows)]))
         with pytest.raises(InvalidSetting, match="lists of numbers"):
             index.add_columns(vectors=pyarrow.array([1.0, 2.0]))
 
@@ -263,6 +289,7 @@ def test_rows_of_arrow_data_without_a_vector(tmp_path):
         ({"table": {"id": IDS, "vectors": VECTORS}, "ids": IDS}, "ids is no column"),
         ({"table": [1, 2]}, "the table cannot be read"),
         ({"vectors": np.zeros((3, 0, DIM))}, "wrong shape"),
+        ({"table": {"vectors": VECTORS, 1: IDS, "1": IDS}}, "two columns have the name '1'"),
     ],
 )
 def test_columns_that_are_refused(tmp_path, columns, message):
@@ -271,6 +298,40 @@ def test_columns_that_are_refused(tmp_path, columns, message):
             index.add_columns(**columns)
         assert index.add_columns(vectors=np.empty((0, DIM), np.float32), ids=[]) == 0
         assert len(index) == 0
+
+
+def test_columns_of_pandas_with_one_name_are_refused(tmp_path):
+    frame = pytest.importorskip("pandas").DataFrame({"id": IDS, "vectors": list(VECTORS)})
+    with Engine.open(tmp_path / "index", writable=True, create=True, dim=DIM) as index:
+        for table, name in (
+            (frame.iloc[:, [0, 1, 1]], "vectors"),
+            (frame.set_index("id", drop=False), "id"),
+        ):
+            with pytest.raises(InvalidSetting, match=f"two columns have the name '{name}'"):
+                index.add_columns(table)
+            with pytest.raises(InvalidSetting, match=f"two columns have the name '{name}'"):
+                index.add(table)
+
+
+def test_batches_without_rows(tmp_path):
+    frame, table = pytest.importorskip("pandas").DataFrame({"vectors": list(VECTORS)}), arrow()
+    with Engine.open(tmp_path / "index", writable=True, create=True, dim=DIM) as index:
+        for empty in (frame[:0], table[:0], polars_table()[:0], {"vectors": []}, {"id": [], "vectors": ()}):
+            assert index.add_columns(empty) == 0
+        assert index.add_columns(vectors=table["vectors"][:0]) == 0
+        assert index.add_columns(vectors=VECTORS[:2], metadata={}) == 2
+
+
+def test_tensors_that_are_no_arrays(tmp_path):
+    torch = pytest.importorskip("torch")
+    with Engine.open(tmp_path / "index", writable=True, create=True, dim=DIM, centroids="float16") as index:
+        index.add_columns(vectors=torch.tensor(VECTORS[:2], requires_grad=True), ids=[0, 1])
+        index.add_columns(vectors=torch.tensor(VECTORS[2:4]).to(torch.bfloat16), ids=[2, 3])
+        index.commit()
+        found = np.concatenate([each.vectors for each in index.get(["0", "1", "2", "3"], vectors=True)])
+        np.testing.assert_allclose(found, VECTORS[:4], rtol=0.01)
+        with pytest.raises(InvalidDocument, match="'vectors' is not an array"):
+            index.add([{"vectors": torch.tensor(VECTORS[0], requires_grad=True)}])
 
 
 def test_arrow_data_of_unknown_libraries_need_pyarrow(tmp_path, monkeypatch):
@@ -330,6 +391,16 @@ def test_zeros_have_no_cosine(tmp_path):
         pytest.raises(InvalidDocument, match="column 'vectors', row 8: has a vector of zeros"),
     ):
         index.add_columns(vectors=np.where(np.arange(20)[:, None] == 8, 0, VECTORS[:20]))
+
+
+def test_numbers_that_are_zeros_as_stored_have_no_cosine(tmp_path):
+    tiny = VECTORS[:2].astype(np.float64)
+    tiny[1] *= 1e-200
+    with (
+        Engine.open(tmp_path / "index", writable=True, create=True, dim=DIM, metric="cosine") as index,
+        pytest.raises(InvalidDocument, match="row 1: has a vector of zeros"),
+    ):
+        index.add_columns(vectors=tiny)
 
 
 def test_too_long_for_distances(tmp_path):

@@ -85,7 +85,7 @@ def test_results_are_those_of_the_engine(path):
             list(index),
             list(index.documents(filter={"number": 3}, offset=1)),
             index.get(DOCS[0]["id"]),
-            len(index),
+            index.count(),
             index.count({"number": 3}),
             index.facets("number", query=QUERIES[0]),
             False,

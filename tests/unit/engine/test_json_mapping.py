@@ -13,7 +13,19 @@ import pytest
 from support.indexes.sharded import ENCODER
 
 from quarry import engine
-from quarry.engine import Document, Engine, Hit, Hits, InvalidSetting
+from quarry.engine import (
+    Coverage,
+    Document,
+    Engine,
+    Facets,
+    FacetValue,
+    Hit,
+    Hits,
+    InvalidSetting,
+    Match,
+    MatchedWord,
+    Passage,
+)
 
 METADATA = {"lang": "en", "nested": {"a": [1, None, 2.5, "é"]}, "big": (1 << 63) - 1}
 DOCS = [{"id": f"é{n}", "title": "T" * (n % 2), "text": f"word {n}", "metadata": METADATA} for n in range(4)]
@@ -46,7 +58,8 @@ RETURNED = {
     "batch": (lambda hits: [hits, hits], ["-", "list[list[dict]]", "list[Hits]", "Any"]),
 }
 CASES = [(name, annotation) for name, (_, annotations) in RETURNED.items() for annotation in annotations]
-NAMES = {"Any": Any, "Hit": Hit, "Hits": Hits, "Document": Document, "Mapping": Mapping}
+RESULTS = (Coverage, Document, FacetValue, Facets, Hit, Hits, Match, MatchedWord, Passage)
+NAMES = {"Any": Any, "Mapping": Mapping, **{each.__name__: each for each in RESULTS}}
 
 
 def endpoint_of(value, annotation):
@@ -112,6 +125,56 @@ def test_other_results_are_returned_from_fastapi(index, annotation):
     assert answer_of(hit.matches, annotation) == as_json([match.to_dict() for match in hit.matches])
     assert answer_of(index.stats(), annotation) == as_json(index.stats())
     assert answer_of(index.documents(), "-") == as_json([each.to_dict() for each in index.documents()])
+
+
+def parts_of_results(index, tmp_path):
+    """Results that others have as parts, by name: each a list."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "tides.md").write_text("# Tides\n\nThe Moon raises the tides.\n")
+    engine.build(folder, tmp_path / "files", encoder=ENCODER)
+    with Engine.open(tmp_path / "files", encoder=ENCODER) as files:
+        hit = files.search("Moon", explain=True)[0]
+    return {
+        "passages": list(hit.passages),
+        "matches": list(hit.matches),
+        "words": list(hit.words),
+        "coverage": [
+            Coverage(n_shards=2, n_documents=9, n_reached=4, missing={"a": "gone"}),
+            Coverage(n_shards=2, n_documents=9, n_reached=9, generations={"b": (3, 4)}),
+        ],
+        "facets": [index.facets("lang"), index.facets("nested.a"), *index.facets("lang").values],
+    }
+
+
+def test_parts_of_results_are_written_alike_by_all(index, tmp_path):
+    orjson = pytest.importorskip("orjson")
+    parts = parts_of_results(index, tmp_path)
+    assert all(parts.values())
+    assert "tides.md, line" in parts["passages"][0].to_dict()["place"]
+    for name, results in parts.items():
+        wanted = as_json([each.to_dict() for each in results])
+        for annotation in ("-", "Any", "list[Any]", "list[object]"):
+            assert answer_of(results, annotation) == wanted, (name, annotation)
+        assert answer_of({name: results}, "dict[str, Any]") == {name: wanted}
+        assert answer_of(results[0], type(results[0]).__name__) == wanted[0]
+        assert json.loads(json.dumps(results, default=dict)) == wanted
+        assert orjson.loads(orjson.dumps(results, default=dict)) == wanted
+        for each in results:
+            assert dict(each) == {**each} == each.to_dict()
+            assert list(each) == list(each.keys()) == list(each.to_dict())
+            with pytest.raises(KeyError, match="nothing"):
+                each["nothing"]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_parts_of_results_are_copied_pickled_and_compared(index, tmp_path, duplicate):
+    for results in parts_of_results(index, tmp_path).values():
+        for each in results:
+            same = duplicate(each)
+            assert (same, same.to_dict(), repr(same)) == (each, each.to_dict(), repr(each))
+            assert all(same != other for other in results if other is not each)
+            assert same != each.to_dict()
 
 
 def test_writers_of_json_take_dict_as_default(index):

@@ -53,6 +53,13 @@ def test_codes_do_not_depend_on_the_number_of_threads(sample, n_sub, threads):
     np.testing.assert_array_equal(one, several)
 
 
+@pytest.mark.parametrize("n", [1, 5, 15])
+def test_fewer_rows_than_words_of_a_codebook(sample, n):
+    quantizer = train_quantizer(sample[:n], 4, DIM // 2, seed=1, threads=2)
+    lists, codes = VectorCoder(quantizer, 1).code(sample[:n])
+    np.testing.assert_allclose(decode_vectors(quantizer, lists, codes), sample[:n], atol=1e-4)
+
+
 def test_large_seeds(sample):
     train_quantizer(sample[:1100], 4, 4, seed=(1 << 63) - 1, threads=1)
 

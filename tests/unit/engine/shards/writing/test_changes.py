@@ -86,7 +86,7 @@ def test_changes_are_visible_after_a_commit(tmp_path):
         new = [{"id": f"new {number}", "text": f"w{number} brandnew"} for number in range(9)]
         assert index.add(new) == 9
         assert index.delete(["document 0001", "document 0002", "no such", "new 3"]) == 3
-        assert (len(index), found(index)) == (120, before)
+        assert (len(index), index.count(), index.count(None), found(index)) == (120, 120, 120, before)
         generation = index.commit()
         assert generation > 3
         assert index.commit() == generation  # nothing to commit
