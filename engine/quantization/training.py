@@ -45,6 +45,7 @@ _LONG_LIST = 1200  # centroids
 _MANY_LISTS = 4096
 _CODED_AT_ONCE = 8192
 _LENGTH_ERROR = 0.02  # of rounding to int8 numbers
+_ZEROS = 0.01  # share of rows of zeros among rows of length 1
 
 
 def choose_nlist(n_rows: int) -> int:
@@ -94,8 +95,14 @@ def train_quantizer(
 
 
 def _have_unit_length(rows: Float32Array) -> bool:
-    """Whether (n, dim) rows have length 1, up to what is lost by storing them as int8."""
-    return bool((np.abs(np.einsum("ij,ij->i", rows, rows) - 1) < 2 * _LENGTH_ERROR).all())
+    """Whether (n, dim) rows have length 1, up to what is lost by storing them as int8.
+
+    A few rows may be zeros, such as those of texts without a word that the encoder knows.
+    """
+    squares = np.einsum("ij,ij->i", rows, rows)
+    is_zero = squares == 0
+    has_length = np.abs(squares - 1) < 2 * _LENGTH_ERROR
+    return bool((has_length | is_zero).all() and is_zero.mean() <= _ZEROS)
 
 
 def measured(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from quarry.engine.arguments import is_masked
 from quarry.formats.arrays import Float64Array
 from quarry.formats.errors import EncodingFailed
 
@@ -24,6 +25,10 @@ def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> Float64
     Raises:
         EncodingFailed: it is something else, or has another shape.
     """
+    if is_masked(found):
+        raise EncodingFailed(
+            f"{call} returned masked numbers", expected=_expected(n_texts, dim), actual=_kind(found)
+        )
     try:
         given = np.asarray(found)
     except Exception as error:  # rows of different lengths, a tensor on a device

@@ -84,6 +84,14 @@ def test_codes_alone_of_vectors_of_length_1_find_more(sample, code_bytes):
     assert recall(alone) > recall(plain) + 0.03
 
 
+@pytest.mark.parametrize(("n_zeros", "is_scaled"), [(1, True), (40, True), (41, False), (4000, False)])
+def test_a_few_rows_of_zeros_are_no_other_lengths(sample, n_zeros, is_scaled):
+    rows = sample / np.linalg.norm(sample, axis=1, keepdims=True)
+    rows[:n_zeros] = 0
+    made = train_quantizer(rows, 32, 8, 1, 1, codes_only=True)
+    assert (made.by_residual, made.unit_length) == (is_scaled, is_scaled)
+
+
 def test_codes_alone_of_vectors_of_other_lengths_are_of_the_vectors(sample):
     made = train_quantizer(sample, 32, 8, 1, 1, codes_only=True)
     assert (made.by_residual, made.unit_length) == (False, False)

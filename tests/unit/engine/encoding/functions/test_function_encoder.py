@@ -213,6 +213,8 @@ WRONG = {
     "three dimensions": (lambda rows: rows[np.newaxis], r"found shape \(1, 3, 16\)"),
     "no rows": (lambda rows: [], r"found shape \(0,\)"),
     "none": (lambda rows: None, "returned no numbers.*found NoneType"),
+    "masked": (lambda rows: np.ma.masked_array(rows, rows > 0), "returned masked numbers.*found MaskedArray"),
+    "masked rows": (lambda rows: list(np.ma.masked_array(rows, rows > 0)), "masked numbers.*found list"),
     "a mapping": (lambda rows: {"data": rows}, "found dict"),
     "a response": (lambda rows: Response(), "found Response"),
     "texts": (lambda rows: ["a", "b", "c"], "found list of <U1"),
