@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from quarry.engine.backends.protocol import BoundedCandidates, Resources, SearchParameters
-from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.scoring.stored_vectors import StoredVectors, mean_share
 from quarry.formats.arrays import Float32Array
 from quarry.formats.snapshot import OpenSegment
 
@@ -17,12 +18,16 @@ _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 
 
 class ExactBackend:
-    """Returns the documents with the largest maximum, computed in float32 from the dequantized centroids."""
+    """Returns the documents with the largest scores, computed in float32 from the dequantized centroids.
+
+    With softmax aggregation they are those with the largest maximum.
+    """
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
         self.resident_bytes = self.device_bytes = 0
         self._vectors = StoredVectors(segment)
         self._table = segment.reader.centroids
+        self._mean_share = mean_share(segment)
         self._deleted = segment.deleted
 
     @staticmethod
@@ -39,7 +44,8 @@ class ExactBackend:
         return found
 
     def _search_batch(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
-        best = np.maximum.reduceat(self._scores(queries), self._table.offsets[:-1], axis=1)
+        offsets, share = self._table.offsets, self._mean_share
+        best = np.stack([aggregate(scores, offsets, None, share) for scores in self._scores(queries)])
         excluded = self._deleted if parameters.allowed is None else ~parameters.allowed
         if excluded is not None:
             best[:, excluded] = -np.inf

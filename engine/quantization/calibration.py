@@ -59,6 +59,9 @@ def calibrated(
     that finds others of them has a higher recall than computed. Ties count against the quantizer: rows and lists
     whose scores are equal, up to rounding, are ranked before the wanted ones.
 
+    The best documents by codes are those with the largest score of a decoded code. Their final scores also have a
+    share of the mean (`quarry.engine.scoring.stored_vectors.mean_share`), by which nearly the same are the best.
+
     Args:
         quantizer: a trained quantizer.
         batches: all rows of the collection: (n, dim) float32 rows and the (n,) int64 documents that own them,

@@ -11,7 +11,9 @@ from quarry.formats.arrays import Float32Array, Int64Array
 __all__ = ["aggregate", "compute_centroid_weights"]
 
 
-def aggregate(scores: Float32Array, offsets: Int64Array, beta: float | None) -> Float32Array:
+def aggregate(
+    scores: Float32Array, offsets: Int64Array, beta: float | None, mean_share: float = 0.0
+) -> Float32Array:
     """Aggregate the scores of every document's centroids.
 
     With ``beta`` None a document's score is the largest of its centroids' scores (Luan et al. 2021, section
@@ -19,26 +21,37 @@ def aggregate(scores: Float32Array, offsets: Int64Array, beta: float | None) -> 
     inverse temperature, 1 in the paper. A softmax score is never above the largest score, and below it by at
     most W((n - 1) / e) / beta for n centroids (W: Lambert's function).
 
+    With a share of the mean this score a becomes a - mean_share * max(0, a - mean(s)), for the maximum
+    (1 - mean_share) * max(s) + mean_share * mean(s): if scores have errors, the largest is likely to have a large
+    one, and in the mean they nearly cancel. So it is still never above the largest score, and if all scores are
+    equal it is that score.
+
     Args:
         scores: (n_rows,) float32, finite: the inner product of the query with each centroid, document after
             document.
         offsets: (n_docs + 1,) int64, strictly ascending from 0 to n_rows: document d has the rows from
             offsets[d] to offsets[d + 1].
         beta: inverse temperature, finite and above 0, or None.
+        mean_share: share of the mean, at least 0 and below 1; that of a segment is
+            `quarry.engine.scoring.stored_vectors.mean_share`.
 
     Returns:
         (n_docs,) float32.
 
     Raises:
-        ValueError: offsets do not divide the rows, a document has no centroids, or beta is not valid.
+        ValueError: offsets do not divide the rows, a document has no centroids, or beta or the share is not valid.
     """
     _check(len(scores), offsets, beta)
+    if not 0 <= mean_share < 1:
+        raise ValueError(f"the share of the mean must be at least 0 and below 1; found {mean_share!r}")
     if len(offsets) == 1:
         return np.empty(0, np.float32)
     first_rows = offsets[:-1]
     best: Float32Array = np.maximum.reduceat(scores, first_rows)
     if beta is not None:
         best -= _softmax_gaps(scores, best, offsets, beta)
+    if mean_share:
+        best -= np.float32(mean_share) * _mean_gaps(scores, best, offsets)
     return best
 
 
@@ -82,6 +95,16 @@ def _softmax_gaps(
     weights = np.exp(below * np.float32(-beta))
     gaps: Float32Array = np.add.reduceat(weights * below, first_rows)
     gaps /= np.add.reduceat(weights, first_rows)
+    return gaps
+
+
+def _mean_gaps(scores: Float32Array, best: Float32Array, offsets: Int64Array) -> Float32Array:
+    """Return how far the mean of each document's scores is below its score, at least 0.
+
+    Means are computed in float64, so that the mean of equal scores is exactly that score.
+    """
+    means = np.add.reduceat(scores, offsets[:-1], dtype=np.float64) / np.diff(offsets)
+    gaps: Float32Array = np.maximum(best - means, 0).astype(np.float32)
     return gaps
 
 

@@ -23,11 +23,31 @@ __all__ = [
     "decode_vectors",
     "length_terms_bytes",
     "lengths_of",
+    "mean_share",
     "unpack_codes",
 ]
 
 Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
+
+
+_SHARE_OF_ERROR = 0.4  # five collections in codes of 8 and 24 bytes: bench/README.md, trained encoders
+
+
+def mean_share(segment: OpenSegment) -> float:
+    """Return the share that the mean of the scores of all centroids has in the score of a document.
+
+    Decoded vectors have errors, and the best of several scores is likely to be one with a large error. The vectors
+    of a document are alike, so their mean score helps, the more the larger the errors are. The share is .4 times
+    the quantization error of the rows that the quantizer was trained on, up to .4. It is 0 if the vectors
+    themselves are stored, for codes of vectors of other lengths than 1, and if no error was recorded.
+    """
+    quantizer = segment.quantizer
+    if segment.reader.centroids.kind != "none" or quantizer is None:
+        return 0.0
+    if not quantizer.unit_length or quantizer.fit is None:
+        return 0.0
+    return _SHARE_OF_ERROR * min(1.0, quantizer.fit.code_error)
 
 
 class StoredVectors:

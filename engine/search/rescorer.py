@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from quarry.engine.scoring.aggregation import aggregate
-from quarry.engine.scoring.stored_vectors import Scorer, StoredVectors
+from quarry.engine.scoring.stored_vectors import Scorer, StoredVectors, mean_share
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
 from quarry.formats.snapshot import OpenSegment
 
@@ -27,6 +27,8 @@ class Rescorer:
         self._table = segment.reader.centroids
         self._vectors = StoredVectors(segment)
         self._beta = beta
+        self._mean_share = mean_share(segment)
+        self._ranks_by_maximum = beta is None and not self._mean_share
 
     def scores(self, query: Float32Array, docs: Int64Array) -> Float32Array:
         """Return the aggregated scores of documents for a (dim,) float32 query: (len(docs),) float32."""
@@ -34,14 +36,15 @@ class Rescorer:
 
     def _aggregate(self, scorer: Scorer, docs: Int64Array) -> Float32Array:
         rows, bounds = self._table.rows_of(docs)
-        return aggregate(scorer(rows), bounds, self._beta)
+        return aggregate(scorer(rows), bounds, self._beta, self._mean_share)
 
     def likely_scores(
         self, query: Float32Array, docs: Int64Array, rows: Int64Array, n: int
     ) -> tuple[Int64Array, Float32Array]:
         """Rescore the n documents whose given rows score best, or all of them if that takes about as long.
 
-        With softmax aggregation, whose scores can be far below the maximum, twice as many are rescored.
+        With softmax aggregation or a share of the mean, by which scores can be far below the maximum, twice as
+        many are rescored.
 
         Args:
             query: (dim,) float32.
@@ -52,7 +55,7 @@ class Rescorer:
         Returns:
             (m,) int64 documents, ascending, with m at least min(n, len(docs)), and their (m,) float32 scores.
         """
-        scorer, n = self._vectors.scorer(query), n if self._beta is None else 2 * n
+        scorer, n = self._vectors.scorer(query), n if self._ranks_by_maximum else 2 * n
         if len(docs) <= n or self._saved_rows(docs, n) < len(rows) + _MIN_SAVED_ROWS:
             return docs, self._aggregate(scorer, docs)
         firsts = np.searchsorted(rows, self._table.offsets[docs])

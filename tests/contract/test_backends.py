@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from support.indexes.decoded_codes import decoded_vectors
+from support.indexes.decoded_codes import best_and_mean, decoded_vectors, share_of_mean
 from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
@@ -91,26 +91,29 @@ class Oracle:
     """Reads all live documents of an index with their vectors, in the order of insertion."""
 
     def __init__(self, path):
-        self.ids, self.vectors = [], []
+        self.ids, self.vectors, shares = [], [], set()
         snapshot = Snapshot(Directory(path))
         self.beta = snapshot.manifest.settings.beta
         for segment in snapshot.segments:
             vectors, offsets = stored_vectors(segment), segment.reader.centroids.offsets
+            shares.add(share_of_mean(segment))
             for doc in range(segment.reader.n_docs):
                 if segment.deleted is None or not segment.deleted[doc]:
                     self.ids.append(segment.reader.ids[doc])
                     self.vectors.append(vectors[offsets[doc] : offsets[doc + 1]])
         snapshot.close()
+        (self._share,) = shares
         self._matrix = np.concatenate(self.vectors)
-        self._starts = np.cumsum([0, *map(len, self.vectors)])[:-1]
+        self._offsets = np.cumsum([0, *map(len, self.vectors)])
 
     def scores(self, query):
         """Return the score of each document by id."""
         scores = self._matrix @ query.astype(np.float64)
-        best = np.maximum.reduceat(scores, self._starts)
+        best = best_and_mean(scores, self._offsets, self._share)
         if self.beta is not None:
-            weights = np.exp(self.beta * scores)
-            best = np.add.reduceat(weights * scores, self._starts) / np.add.reduceat(weights, self._starts)
+            starts, weights = self._offsets[:-1], np.exp(self.beta * scores)
+            aggregated = np.add.reduceat(weights * scores, starts) / np.add.reduceat(weights, starts)
+            best += (1 - self._share) * (aggregated - np.maximum.reduceat(scores, starts))
         return dict(zip(self.ids, best.tolist(), strict=True))
 
     def best(self, query, k):
@@ -347,7 +350,8 @@ def test_candidates_keep_the_contract(case, share):
         findable = allowed_in(segment, 1.0) if allowed is None else allowed
         n_live = int(findable.sum())
         offsets = segment.reader.centroids.offsets
-        best = np.maximum.reduceat(stored_vectors(segment) @ queries.T.astype(np.float64), offsets[:-1]).T
+        rows = queries.astype(np.float64) @ stored_vectors(segment).T
+        best = best_and_mean(rows, offsets, share_of_mean(segment))
         for k, n in ((1, 1), (10, 10), (10, 100), (max(1, n_live - 1), max(1, n_live)), (n_live + 1, EVERYTHING)):
             found = backend.candidates(queries, SearchParameters(k, n, None, 2, allowed))
             for each, scores in zip(found, best, strict=True):

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.indexes.decoded_codes import share_of_mean
 from support.indexes.word_encoder import TableEncoder, WordEncoder
 
 from quarry import engine
@@ -65,9 +66,18 @@ def true_scores(metric, query, vectors):
     return x @ (q / np.linalg.norm(q) if metric == "cosine" else q)
 
 
-def check(hits, metric, query, stored, k=10):
+def share_of_mean_in(path):
+    """Return the share of the mean in the scores of an index."""
+    snapshot = Snapshot(Directory(path))
+    (share,) = {share_of_mean(segment) for segment in snapshot.segments}
+    snapshot.close()
+    return share
+
+
+def check(hits, metric, query, stored, k=10, share=0.0):
     """Check that hits have the exact scores of their stored vectors and are the k best documents."""
-    scores = {doc_id: true_scores(metric, query, vectors).max() for doc_id, vectors in stored.items()}
+    products = {doc_id: true_scores(metric, query, vectors) for doc_id, vectors in stored.items()}
+    scores = {doc_id: (1 - share) * each.max() + share * each.mean() for doc_id, each in products.items()}
     largest = max(np.linalg.norm(query), 1) * max(np.linalg.norm(each, axis=1).max() for each in stored.values())
     tolerance = 1e-5 * largest if metric != "cosine" else 1e-5
     found = [hit.score for hit in hits]
@@ -149,13 +159,14 @@ def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, back
                 assert index.stats()["n_segments"] == 1
             if backend == "hnsw":
                 index.optimize()
-            known = stored_vectors(index)
+            known, share = stored_vectors(index), share_of_mean_in(tmp_path)
+            assert (share > 0) == ((metric, stored) == ("cosine", "none"))
             assert len(known) == 290
             for query, hits in zip(queries, index.search(vector=queries), strict=True):
                 if (metric, stored) == ("l2", "none"):
                     check_codes(hits, query, tmp_path)
                 else:
-                    check(hits, metric, query, known)
+                    check(hits, metric, query, known, share=share)
         assert index.verify().n_documents == 290
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from support.faults.torture import SHARE, figure
-from support.indexes.decoded_codes import decoded_vectors
+from support.indexes.decoded_codes import best_and_mean, decoded_vectors, share_of_mean
 from support.indexes.word_encoder import TableEncoder
 
 from quarry import engine
@@ -101,19 +101,21 @@ class Oracle:
 
     def __init__(self, path):
         snapshot = Snapshot(Directory(path))
-        self.ids, self.vectors, self.starts = [], [], [0]
+        self.ids, self.vectors, self.starts, shares = [], [], [0], set()
         for segment in snapshot.segments:
             table = segment.reader.centroids
             self.ids += [segment.reader.ids[doc] for doc in range(segment.reader.n_docs)]
             self.vectors.append(stored_vectors(segment))
+            shares.add(share_of_mean(segment))
             self.starts += (self.starts[-1] + table.offsets[1:]).tolist()
         snapshot.close()
+        (self.share,) = shares
         self.places = {name: place for place, name in enumerate(self.ids)}
         self.vectors = np.concatenate(self.vectors)
 
     def scores(self, query):
         scores = self.vectors @ query.astype(np.float64)
-        return np.maximum.reduceat(scores, self.starts[:-1])
+        return best_and_mean(scores, self.starts, self.share)
 
 
 def stored_vectors(segment):

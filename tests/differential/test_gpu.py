@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="backend gpu needs torch")
 
+from support.indexes.decoded_codes import share_of_mean
 from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, random_quantizer, segment_of
 
 from quarry.engine import Engine
@@ -23,13 +24,15 @@ EVERYTHING = 1 << 20
 
 def document_scores(segment, query, beta=None):
     """Return (n_docs,) float64 scores."""
-    offsets = segment.reader.centroids.offsets
+    offsets, share = segment.reader.centroids.offsets, share_of_mean(segment)
     scores = StoredVectors(segment).vectors(np.arange(offsets[-1])).astype(np.float64) @ query
     parts = np.split(scores, offsets[1:-1])
+    means = np.array([part.mean() for part in parts])
     if beta is None:
-        return np.array([part.max() for part in parts])
+        return (1 - share) * np.array([part.max() for part in parts]) + share * means
     weights = [np.exp(beta * (part - part.max())) for part in parts]
-    return np.array([(w * part).sum() / w.sum() for w, part in zip(weights, parts, strict=True)])
+    aggregated = np.array([(w * part).sum() / w.sum() for w, part in zip(weights, parts, strict=True)])
+    return (1 - share) * aggregated + share * means
 
 
 @pytest.fixture
@@ -137,6 +140,8 @@ class TestLists:
             for number, each in enumerate(found):
                 expected = rescorer.scores(queries[number], each.docs)
                 np.testing.assert_allclose(each.scores, expected, atol=1e-5, rtol=1e-5)
+                slow = document_scores(segment, queries[number], beta)[each.docs]
+                np.testing.assert_allclose(each.scores, slow, atol=1e-4)
                 alone = backend.candidates(queries[number : number + 1], wanted)[0]
                 assert alone.docs.tolist() == each.docs.tolist()
                 assert alone.scores.tolist() == each.scores.tolist()

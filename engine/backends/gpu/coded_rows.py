@@ -11,6 +11,7 @@ from quarry.engine.backends.gpu.lists import DeviceLists
 from quarry.engine.backends.gpu.rows import DocumentRows
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.transfer import upload
+from quarry.engine.scoring.stored_vectors import mean_share
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["CodedRows"]
@@ -32,7 +33,8 @@ class CodedRows:
 
     def __init__(self, segment: OpenSegment, lists: DeviceLists, device: Device) -> None:
         assert segment.reader.lists is not None
-        self._documents = DocumentRows(segment.reader.centroids.offsets, device.place)
+        offsets = segment.reader.centroids.offsets
+        self._documents = DocumentRows(offsets, device.place, mean_share(segment))
         self._lists = lists
         places = segment.reader.lists.places().view(np.int32)  # unsigned, but torch does not index uint32
         self._places = upload(lambda low, high: places[low:high], len(places), device.place)

@@ -42,14 +42,20 @@ class DocumentScores(Protocol):
 class DocumentRows:
     """The offsets of the documents' rows, on the host and on a device.
 
+    Args:
+        offsets: (n_docs + 1,) int64.
+        place: the device.
+        mean_share: share of the mean of a document's scores in its score, see `quarry.engine.gpu.aggregation`.
+
     Attributes:
         offsets: (n_docs + 1,) int64 on the host.
         starts: the same on the device.
         most_rows: number of rows of the largest document.
     """
 
-    def __init__(self, offsets: Int64Array, place: torch.device) -> None:
+    def __init__(self, offsets: Int64Array, place: torch.device, mean_share: float = 0.0) -> None:
         self.offsets = offsets
+        self._mean_share = mean_share
         self.most_rows = int(np.diff(offsets).max())
         self.starts = torch.tensor(offsets, device=place)
 
@@ -104,7 +110,8 @@ class DocumentRows:
         scores = row_scores(pairs // docs.shape[1] + first, rows)
         bounds = torch.cat([befores[:1], ends, ends.new_full((1,), n_places)])
         betas = None if beta is None else torch.full((1,), beta, device=docs.device)
-        return aggregate_rows(scores[:, None], bounds, betas)[:-1, 0].view(docs.shape)
+        aggregated = aggregate_rows(scores[:, None], bounds, betas, self._mean_share)
+        return aggregated[:-1, 0].view(docs.shape)
 
 
 def most_rows(offsets: Int64Array) -> Int64Array:

@@ -91,6 +91,7 @@ class Match(JsonRecord):
         text: the text of the spans, joined by " … ".
         score: inner product of the query and the centroid.
         weight: weight of the passage in the document's score, from 0 to 1; the weights of a document add up to 1.
+            The mean over all passages, which is a part of scores in an index of codes alone, is not counted.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -118,7 +119,8 @@ class Hit(JsonMapping):
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
             between queries and collections; None if the encoder has no calibration. See
             `quarry.engine.search.relevance`.
-        dense_score: aggregated inner products of vectors, None if not computed.
+        dense_score: aggregated inner products of vectors, None if not computed. In an index of codes alone it may
+            be below the score of the best passage, see `quarry.engine.scoring.stored_vectors.mean_share`.
         lexical_score: BM25 score, None if not computed.
     """
 

@@ -34,7 +34,8 @@ class Passage(JsonMapping):
         text: of the passage; the texts of several spans are joined by " … ".
         spans: (start, end) characters in the document's full text (its title, a line break, its text).
         score: what the passages of a document are ranked by, comparable within the document only; see
-            `PassageFinder`.
+            `PassageFinder`. In dense mode, in an index of codes alone, it may be above the score of the document,
+            of which the mean over all passages is a part.
         words: (start, end) characters of the words in `text` that match words of the query.
         place: where it was read: "manual.pdf, p. 12"; None when the document was not read from a file.
     """

@@ -1,4 +1,4 @@
-"""Decodes the codes of a segment in float64, step by step as the specification of the files describes it."""
+"""Decodes and scores the codes of a segment in float64, step by step as the specification of the files says."""
 
 from __future__ import annotations
 
@@ -19,3 +19,17 @@ def decoded_vectors(segment):
         rotated /= np.where(lengths > 0, lengths, 1)
     vectors = rotated if quantizer.rotation is None else rotated @ quantizer.rotation.astype(np.float64)
     return vectors[np.argsort(lists.rows())]
+
+
+def share_of_mean(segment):
+    """Return the share of the mean of a document's scores in its score; 0 if vectors are stored."""
+    quantizer = segment.quantizer
+    is_mixed = segment.reader.centroids.kind == "none" and quantizer.unit_length and quantizer.fit is not None
+    return 0.4 * min(1, quantizer.fit.code_error) if is_mixed else 0.0
+
+
+def best_and_mean(scores, offsets, share):
+    """Return the scores of documents, given (..., n_rows) float64 scores of rows, with a share of their mean."""
+    best = np.maximum.reduceat(scores, offsets[:-1], axis=-1)
+    means = np.add.reduceat(scores, offsets[:-1], axis=-1) / np.diff(offsets)
+    return (1 - share) * best + share * means

@@ -10,6 +10,7 @@ from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentReader, SegmentWriter
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
+from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.quantizer import Quantizer
 
 DIM = 24
@@ -49,7 +50,7 @@ QUANTIZERS = {
 
 
 def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_length=False):
-    """Make a quantizer of random values; its quantization error does not matter."""
+    """Make a quantizer of random values, with a quantization error that is not that of its codes."""
     dim = 16 if turned else DIM
     shape = (n_sub, 1 << nbits, dim // n_sub)
     encode = generator.standard_normal(shape).astype(np.float32)
@@ -61,4 +62,5 @@ def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_l
         rotation=rotation,
         by_residual=by_residual,
         unit_length=unit_length,
+        fit=QuantizationError(n_rows=1000, coarse_error=0.7, code_error=0.6, imbalance=1.0),
     )

@@ -144,3 +144,65 @@ class TestWeights:
     def test_a_document_without_centroids_is_an_error(self):
         with pytest.raises(ValueError, match="has none"):
             compute_centroid_weights(np.empty(0, np.float32), 1.0)
+
+
+shares = st.floats(0, 0.99)
+
+
+def slow_scores(groups, beta, share):
+    """Compute the scores of documents one by one, in double precision."""
+    found = []
+    for group in groups:
+        score, mean = max(group) if beta is None else slow_softmax_score(group, beta), sum(group) / len(group)
+        found.append(score - share * max(0.0, score - mean))
+    return found
+
+
+class TestShareOfTheMean:
+    def test_worked_example(self):
+        scores = np.array([1, 0, 0.5, 2, -1, -3], np.float32)
+        found = aggregate(scores, np.array([0, 3, 4, 6]), None, 0.25)
+        assert found.dtype == np.float32
+        assert found.tolist() == [0.875, 2, -1.25]
+
+    @given(documents, st.none() | betas, shares)
+    def test_agrees_with_a_loop(self, groups, beta, share):
+        scores = np.array([score for group in groups for score in group], np.float32)
+        found = aggregate(scores, ragged(map(len, groups)), beta, share)
+        np.testing.assert_allclose(found, slow_scores(groups, beta, share), rtol=1e-5, atol=1e-4)
+
+    @given(documents, st.none() | betas, shares)
+    def test_is_never_above_the_score_without(self, groups, beta, share):
+        """Stage 2 takes the largest score of a document's centroids for an upper bound."""
+        scores, offsets = (
+            np.array([score for group in groups for score in group], np.float32),
+            ragged(map(len, groups)),
+        )
+        assert (aggregate(scores, offsets, beta, share) <= aggregate(scores, offsets, beta)).all()
+
+    @given(st.lists(score, min_size=1, max_size=12), st.integers(1, 700), shares)
+    def test_equal_centroids_score_as_one(self, values, count, share):
+        scores = np.repeat(np.array(values, np.float32), count)
+        found = aggregate(scores, count * np.arange(len(values) + 1), None, share)
+        assert found.tolist() == aggregate(scores[::count], np.arange(len(values) + 1), None).tolist()
+
+    @given(st.lists(score, min_size=1, max_size=300), st.none() | betas, shares, st.integers(0, 9))
+    def test_equal_documents_tie(self, group, beta, share, before):
+        """The score of a document does not depend on where its rows are."""
+        scores = np.array([*([7.3] * before), *group, 5.1, *group], np.float32)
+        sizes = [before] * bool(before) + [len(group), 1, len(group)]
+        found = aggregate(scores, ragged(sizes), beta, share)
+        assert found[-1] == found[-3]
+
+    @given(documents, st.none() | betas)
+    def test_a_share_of_nothing_changes_no_bit(self, groups, beta):
+        scores, offsets = (
+            np.array([score for group in groups for score in group], np.float32),
+            ragged(map(len, groups)),
+        )
+        assert aggregate(scores, offsets, beta, 0.0).tobytes() == aggregate(scores, offsets, beta).tobytes()
+
+    @pytest.mark.parametrize("share", [-0.1, 1.0, math.nan, math.inf])
+    def test_what_is_no_share(self, share):
+        with pytest.raises(ValueError, match="at least 0 and below 1"):
+            aggregate(np.ones(1, np.float32), np.array([0, 1]), None, share)

@@ -10,7 +10,8 @@ from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, rando
 
 from quarry.engine.backends.protocol import SearchParameters
 from quarry.engine.backends.registry import open_backend
-from quarry.engine.scoring.stored_vectors import StoredVectors, unpack_codes
+from quarry.engine.scoring.stored_vectors import StoredVectors, mean_share, unpack_codes
+from quarry.engine.search.rescorer import Rescorer
 from quarry.formats.container.directory import Directory
 
 
@@ -109,3 +110,40 @@ def test_unpacking():
     assert unpack_codes(packed, 4).tolist() == [[1, 2, 0, 15]]
     assert unpack_codes(packed, 8).tolist() == [[0x21, 0xF0]]
     assert unpack_codes(packed[:0], 4).shape == (0, 4)
+
+
+class TestShareOfTheMean:
+    def segment(self, directory, unit_length=True, keep_centroids=False, fit=()):
+        generator = np.random.default_rng(3)
+        quantizer = random_quantizer(generator, 8, 4, True, False, False, unit_length)
+        if fit is None or fit:
+            quantizer = replace(quantizer, fit=fit and replace(quantizer.fit, code_error=fit[0]))
+        return segment_of(
+            directory, random_documents(generator), quantizer=quantizer, keep_centroids=keep_centroids
+        )
+
+    @pytest.mark.parametrize(("error", "share"), [(0.0, 0.0), (0.25, 0.1), (1.0, 0.4), (7.0, 0.4)])
+    def test_it_grows_with_the_quantization_error(self, directory, error, share):
+        assert mean_share(self.segment(directory, fit=(error,))) == pytest.approx(share)
+
+    @pytest.mark.parametrize("kept", [{"unit_length": False}, {"keep_centroids": True}, {"fit": None}], ids=repr)
+    def test_full_vectors_other_lengths_and_unknown_errors_have_none(self, directory, kept):
+        assert mean_share(self.segment(directory, **kept)) == 0
+
+    def test_a_segment_without_a_quantizer_has_none(self, directory):
+        assert mean_share(segment_of(directory, random_documents(np.random.default_rng(4)))) == 0
+
+    def test_final_scores_have_it(self, directory):
+        segment = self.segment(directory)
+        share, offsets = mean_share(segment), segment.reader.centroids.offsets
+        assert share == pytest.approx(0.24)
+        query = np.random.default_rng(5).standard_normal(DIM).astype(np.float32)
+        parts = np.split(
+            StoredVectors(segment).scores(query, np.arange(offsets[-1])).astype(np.float64), offsets[1:-1]
+        )
+        expected = [(1 - share) * part.max() + share * part.mean() for part in parts]
+        found = Rescorer(segment, None).scores(query, np.arange(segment.record.n_docs))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        alone = np.flatnonzero(np.diff(offsets) == 1)
+        assert len(alone) > 0
+        assert found[alone].tolist() == [np.float32(parts[doc][0]) for doc in alone]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.indexes import small_index
+from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
 
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.aggregation import aggregate
@@ -12,6 +13,7 @@ from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.engine.search import rescorer as stage2
 from quarry.engine.search.rescorer import Rescorer
 from quarry.engine.search.searcher import Searcher
+from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
 
@@ -54,6 +56,22 @@ def test_those_with_the_best_of_the_rows_are_rescored(snapshot, monkeypatch, bet
         expected = docs[np.sort(np.argsort(-np.array(best), kind="stable")[:20])]
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(scores, doc_scores[expected])
+
+
+def test_twice_as_many_if_the_mean_is_a_part_of_scores(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
+    generator = np.random.default_rng(6)
+    quantizer = random_quantizer(generator, 8, 4, True, False, False, unit_length=True)
+    documents = random_documents(generator)
+    segment = segment_of(Directory(tmp_path), documents, quantizer=quantizer, keep_centroids=False)
+    docs, rows = np.arange(60), np.arange(segment.reader.n_rows)
+    query = generator.standard_normal(DIM).astype(np.float32)
+    rescorer = Rescorer(segment, None)
+    found, scores = rescorer.likely_scores(query, docs, rows, 10)
+    row_scores = StoredVectors(segment).scores(query, rows)
+    best = np.maximum.reduceat(row_scores, segment.reader.centroids.offsets[:-1])
+    assert found.tolist() == sorted(np.argsort(-best, kind="stable")[:20].tolist())
+    assert scores.tolist() == rescorer.scores(query, found).tolist()
 
 
 def bounds_of(segment, docs):

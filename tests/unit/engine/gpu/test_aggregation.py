@@ -1,0 +1,33 @@
+"""Aggregation in torch, on its CPU device, gives the scores of the aggregation in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="aggregation on a device needs torch")
+
+from quarry.engine.gpu.aggregation import aggregate_rows  # noqa: E402
+from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("betas", [None, [0.5, 8.0, 100.0]])
+def test_scores_are_those_of_numpy(betas, share):
+    generator = np.random.default_rng(0)
+    offsets = np.cumsum([0, 1, 500, 2, *generator.integers(1, 9, 200)])
+    scores = generator.standard_normal((offsets[-1], 3)).astype(np.float32)
+    found = aggregate_rows(
+        torch.from_numpy(scores),
+        torch.from_numpy(offsets),
+        None if betas is None else torch.tensor(betas),
+        share,
+    )
+    assert found.dtype == torch.float32
+    for column, each in enumerate(found.T.numpy()):
+        expected = aggregate(
+            np.ascontiguousarray(scores[:, column]), offsets, None if betas is None else betas[column], share
+        )
+        if betas is None:
+            assert each.tolist() == expected.tolist()
+        np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
