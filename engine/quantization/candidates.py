@@ -8,10 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from quarry.engine.options import uncalibrated_candidates
-from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries, mask_neighbors
+from quarry.engine.quantization.held_out import (
+    ROUNDING,
+    TakeQueries,
+    find_nearest_rows,
+    has_enough_queries,
+    mask_neighbors,
+)
 from quarry.engine.scoring.stored_vectors import decode_codes
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
+from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting
 
@@ -65,10 +72,10 @@ def _interpolate(low: int, high: int, share: float) -> int:
 
 def measure_candidate_rows(
     quantizer: Quantizer,
-    sample: Float32Array,
+    sample: Float32Array | StoredBatch,
     lists: Int64Array,
     codes: UInt8Array,
-    queries: Float32Array | None = None,
+    take_queries: TakeQueries | None = None,
     decoded: Float32Array | None = None,
 ) -> int | None:
     """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
@@ -87,23 +94,25 @@ def measure_candidate_rows(
         sample: (n, dim) float32 training rows in the order of their documents.
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
-        queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
+        take_queries: returns rows of the sample as queries; None: rows and queries are alike.
         decoded: (n, dim) float32 decoded and rotated vectors, whose best rows are to be found; None: those of the
             sample.
 
     Returns:
         The number of rows; None if too few queries count, as in a sample of equal vectors.
     """
-    queries = sample if queries is None else queries
-    ranks, separated = [], []
-    compared = (sample, queries) if decoded is None else (decoded, quantizer.rotate(queries))
-    for held_out in find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST):
-        before = _count_before(quantizer, queries, lists, codes, held_out.places, held_out.nearest)
-        ranks.append(before[held_out.is_separated].ravel())
-        separated.append(held_out.is_separated)
-    if not has_enough_queries(np.concatenate(separated)):
+    take_queries = take_queries or sample.__getitem__
+
+    def take_rotated(places: Int64Array) -> Float32Array:
+        return quantizer.rotate(take_queries(places))
+
+    compared = (sample, take_queries) if decoded is None else (decoded, take_rotated)
+    places, nearest, _, is_separated = find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST)
+    if not has_enough_queries(is_separated):
         return None
-    found = np.sort(np.concatenate(ranks))
+    queries = take_rotated(places[is_separated])
+    before = _count_before(quantizer, queries, lists, codes, places[is_separated], nearest[is_separated])
+    found = np.sort(before.ravel())
     return _DENSER * (int(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
 
 
@@ -159,21 +168,30 @@ def rows_per_candidate(segment: OpenSegment) -> float:
 
 def _count_before(
     quantizer: Quantizer,
-    rows: Float32Array,
+    rotated: Float32Array,
     lists: Int64Array,
     codes: UInt8Array,
     places: Int64Array,
     nearest: Int64Array,
 ) -> Int64Array:
-    """Return how many rows may be ranked before each nearest row of each query by their codes: like `nearest`."""
-    queries = quantizer.rotate(rows[places])
-    scores, lengths = np.empty((len(places), len(rows)), np.float32), np.empty(len(rows), np.float32)
-    for low in range(0, len(rows), _BATCH_ROWS):
+    """Return how many rows may be ranked before each nearest row of each query by their codes: like `nearest`.
+
+    Args:
+        quantizer: encoded the rows.
+        rotated: (b, dim) float32 queries, rotated if the quantizer has a rotation.
+        lists: (n,) int64, the list of each row.
+        codes: (n, code_bytes) uint8, the code of each row.
+        places: (b,) int64, the rows that the queries are.
+        nearest: (b, n_nearest) int64, the rows nearest to each query.
+    """
+    best = decode_codes(quantizer, lists[nearest.ravel()], codes[nearest.ravel()]).reshape(*nearest.shape, -1)
+    rounding = ROUNDING * np.linalg.norm(rotated, axis=1)[:, None] * np.linalg.norm(best, axis=2)
+    least = np.einsum("bd,bnd->bn", rotated, best) - rounding
+    before = np.full(nearest.shape, -1)  # which counts the row itself
+    for low in range(0, len(lists), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
-        decoded = decode_codes(quantizer, lists[part], codes[part])
-        scores[:, part], lengths[part] = queries @ decoded.T, np.linalg.norm(decoded, axis=1)
-    mask_neighbors(scores, places)
-    rounding = ROUNDING * np.linalg.norm(queries, axis=1)[:, None] * lengths[nearest]
-    own = np.take_along_axis(scores, nearest, axis=1) - rounding
-    before = [(row[None] >= mine[:, None]).sum(axis=1) - 1 for row, mine in zip(scores, own, strict=True)]
-    return np.array(before, np.int64)
+        scores = rotated @ decode_codes(quantizer, lists[part], codes[part]).T
+        mask_neighbors(scores, places, low)
+        for number in range(nearest.shape[1]):
+            before[:, number] += np.count_nonzero(scores >= least[:, number, None], axis=1)
+    return before

@@ -20,6 +20,7 @@ from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.list_assigner import RoundedCentroids
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.vectors.centroids import StoredBatch
 
 __all__ = ["train_coarse_centroids"]
 
@@ -28,7 +29,9 @@ _ITERATIONS = 8
 _ROWS_AT_ONCE = 8192
 
 
-def train_coarse_centroids(sample: Float32Array, nlist: int, seed: int, threads: int) -> Float32Array:
+def train_coarse_centroids(
+    sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int
+) -> Float32Array:
     """Return (nlist, dim) float32 centroids, the directions of clusters of (n, dim) float32 rows, n >= nlist.
 
     All have the mean length of the means of the clusters, except those of length 0.
@@ -36,7 +39,7 @@ def train_coarse_centroids(sample: Float32Array, nlist: int, seed: int, threads:
     return _scale_to_one_length(_cluster(sample, nlist, seed, threads))
 
 
-def _cluster(sample: Float32Array, nlist: int, seed: int, threads: int) -> Float32Array:
+def _cluster(sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int) -> Float32Array:
     """Return the means of clusters."""
     if RoundedCentroids.pays(nlist, sample.shape[1]):
         return _cluster_rounded(sample, nlist, seed, threads)
@@ -52,7 +55,7 @@ def _cluster(sample: Float32Array, nlist: int, seed: int, threads: int) -> Float
         min_points_per_centroid=1,
         max_points_per_centroid=1 << 30,
     )
-    kmeans.train(sample)
+    kmeans.train(sample[:])
     return np.ascontiguousarray(kmeans.centroids, np.float32)
 
 
@@ -63,19 +66,24 @@ def _scale_to_one_length(centroids: Float32Array) -> Float32Array:
     return scaled
 
 
-def _cluster_rounded(sample: Float32Array, nlist: int, seed: int, threads: int) -> Float32Array:
+def _cluster_rounded(sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int) -> Float32Array:
     """Cluster rows with rounded centroids, from rows drawn at random; like `_cluster`."""
     generator = np.random.default_rng(seed)
     centroids = sample[np.sort(generator.choice(len(sample), nlist, replace=False))]
-    parts = [sample[low : low + _ROWS_AT_ONCE] for low in range(0, len(sample), _ROWS_AT_ONCE)]
+    starts = range(0, len(sample), _ROWS_AT_ONCE)
     for _ in range(_ITERATIONS):
-        found = map_on_threads(RoundedCentroids(centroids).find_nearest, parts, threads, "quarry-train")
+        rounded = RoundedCentroids(centroids)
+
+        def find_nearest(low: int, rounded: RoundedCentroids = rounded) -> Int64Array:
+            return rounded.find_nearest(sample[low : low + _ROWS_AT_ONCE])
+
+        found = map_on_threads(find_nearest, starts, threads, "quarry-train")
         centroids = _compute_means(sample, np.concatenate(found), nlist, generator)
     return centroids
 
 
 def _compute_means(
-    sample: Float32Array, lists: Int64Array, nlist: int, generator: np.random.Generator
+    sample: Float32Array | StoredBatch, lists: Int64Array, nlist: int, generator: np.random.Generator
 ) -> Float32Array:
     """Return the (nlist, dim) float32 means of the rows of each list.
 
@@ -88,7 +96,8 @@ def _compute_means(
     by_size = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
     for rank, empty in enumerate(np.flatnonzero(sizes == 0).tolist()):
         largest = by_size[rank % len(by_size)]
-        means[empty] = sample[order[stops[largest] - 1 - generator.integers(sizes[largest])]]
+        place = stops[largest] - 1 - generator.integers(sizes[largest])
+        means[empty] = sample[order[place : place + 1]]
     for number in np.flatnonzero(sizes).tolist():
         rows = order[stops[number] - sizes[number] : stops[number]]
         means[number] = sample[rows].mean(axis=0)

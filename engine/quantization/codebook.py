@@ -9,14 +9,19 @@ import numpy as np
 
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Int64Array
 
-__all__ = ["extract_codebook", "train_codes"]
+__all__ = ["extract_codebook", "place_trained_rows", "train_codes"]
 
 
 _ITERATIONS = 15
 _WORDS = 16  # sub-vectors of a sub-quantizer
 _ROWS = 4096  # 256 for each of 16 sub-vectors, the maximum that k-means in FAISS uses
+
+
+def place_trained_rows(n_rows: int) -> Int64Array:
+    """Return the places of the rows, of so many, that `train_codes` uses: evenly spaced."""
+    return np.arange(0, n_rows, max(1, n_rows // _ROWS))[:_ROWS]
 
 
 def train_codes(sample: Float32Array, n_sub: int, seed: int, threads: int = 1) -> Any:  # noqa: ANN401
@@ -32,7 +37,7 @@ def train_codes(sample: Float32Array, n_sub: int, seed: int, threads: int = 1) -
     """
     import faiss
 
-    rows = sample[:: max(1, len(sample) // _ROWS)][:_ROWS]
+    rows = sample[place_trained_rows(len(sample))]
     if len(rows) < _WORDS:
         rows = np.resize(rows, (_WORDS, rows.shape[1]))  # each row about as often; FAISS needs so many
     dsub = sample.shape[1] // n_sub

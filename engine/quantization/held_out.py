@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.vectors.centroids import StoredBatch
 
-__all__ = ["ROUNDING", "HeldOut", "find_nearest_rows", "has_enough_queries", "mask_neighbors"]
+__all__ = ["ROUNDING", "HeldOut", "TakeQueries", "find_nearest_rows", "has_enough_queries", "mask_neighbors"]
 
 
 ROUNDING = 1e-5
@@ -20,9 +21,12 @@ libraries.
 """
 
 _NEIGHBORS = 16  # rows of the sample on either side of a row, which may be of the same document
-_BLOCK = 64  # columns
-_BATCH_SCORES = 1 << 22
+_BLOCK_SCORES = 1 << 22  # computed at a time,
+_MAX_BLOCK = 8192  # with at most so many rows
 _MIN_SEPARATED = 1 / 8  # of all queries
+
+TakeQueries = Callable[[Int64Array], Float32Array]
+"""Returns the rows of a sample at (b,) places as queries: (b, dim) float32."""
 
 
 class HeldOut(NamedTuple):
@@ -30,7 +34,7 @@ class HeldOut(NamedTuple):
 
     Attributes:
         places: (b,) int64, the held-out rows.
-        nearest: (b, n_nearest) int64, the rows nearest to each, in any order.
+        nearest: (b, n_nearest) int64, the rows nearest to each, best first.
         scores: (b, n_nearest) float32, inner products with these.
         is_separated: (b,) bool, whether the scores of all other rows are lower by more than rounding; among equal
             vectors they never are.
@@ -43,72 +47,74 @@ class HeldOut(NamedTuple):
 
 
 def find_nearest_rows(
-    sample: Float32Array, queries: Float32Array, n_held_out: int, n_nearest: int
-) -> Iterator[HeldOut]:
+    sample: Float32Array | StoredBatch, take_queries: TakeQueries, n_held_out: int, n_nearest: int
+) -> HeldOut:
     """Find the rows with the largest inner products with each held-out row, except its neighbors.
 
     Args:
-        sample: (n, dim) float32 training rows in the order of their documents.
-        queries: (n, dim) float32, the same as queries (see `quarry.engine.scoring.metric`).
+        sample: (n, dim) training rows in the order of their documents.
+        take_queries: returns some of them as queries (see `quarry.engine.scoring.metric`).
         n_held_out: number of held-out rows, evenly spaced; all rows if there are fewer.
         n_nearest: number of nearest rows for each; all rows if there are fewer, and none is separated then.
     """
-    held_out = np.linspace(0, len(sample) - 1, min(n_held_out, len(sample))).astype(np.int64)
-    batch = max(1, _BATCH_SCORES // len(sample))
-    n_nearest = min(n_nearest, len(sample))
-    length = np.median(np.sqrt(np.einsum("ij,ij->i", sample, sample)))  # without a copy of the sample
-    for low in range(0, len(held_out), batch):
-        places = held_out[low : low + batch]
-        scores = queries[places] @ sample.T
-        mask_neighbors(scores, places)
-        nearest, found, following = _find_largest(scores, n_nearest)
-        with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows
-            is_separated = (
-                found.min(axis=1) - following > ROUNDING * np.linalg.norm(queries[places], axis=1) * length
-            )
-        del scores  # before the next ones are computed, and while the caller computes others
-        yield HeldOut(places, nearest, found, is_separated)
+    places = np.linspace(0, len(sample) - 1, min(n_held_out, len(sample))).astype(np.int64)
+    queries, n_nearest = take_queries(places), min(n_nearest, len(sample))
+    largest, lengths = _Largest(len(places), n_nearest + 1), np.empty(len(sample), np.float32)
+    n_block = min(_MAX_BLOCK, max(1, _BLOCK_SCORES // len(places)))
+    for low in range(0, len(sample), n_block):
+        rows = sample[low : low + n_block]
+        np.sqrt(np.einsum("ij,ij->i", rows, rows), out=lengths[low : low + len(rows)])
+        scores = queries @ rows.T
+        mask_neighbors(scores, places, low)
+        largest.add(scores, low)
+    nearest, found = largest.ordered()
+    rounding = ROUNDING * np.linalg.norm(queries, axis=1) * np.median(lengths)
+    with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows, and places without rows
+        is_separated = found[:, -2] - found[:, -1] > rounding
+    if len(sample) == n_nearest:
+        is_separated[:] = False
+    return HeldOut(places, nearest[:, :-1], found[:, :-1], is_separated)
 
 
-def _find_largest(scores: Float32Array, n: int) -> tuple[Int64Array, Float32Array, Float32Array]:
-    """Find the n largest scores in each row, in any order, and the largest of the others.
-
-    The n + 1 blocks of columns with the largest maxima have a column each that is at least as large as the
-    smallest of these maxima, so only the few columns that reach it are compared.
+class _Largest:
+    """The n largest scores of each query.
 
     Args:
-        scores: (b, n_columns) float32, n_columns >= n.
-        n: at least 1.
-
-    Returns:
-        (b, n) int64 columns, (b, n) float32 scores, and (b,) float32: inf if there are no other columns.
+        n_queries: number of queries.
+        n: number of scores kept for each, 2 at least.
     """
-    n_blocks = scores.shape[1] // _BLOCK
-    if scores.shape[1] == n:
-        return np.tile(np.arange(n), (len(scores), 1)), scores, np.full(len(scores), np.inf, np.float32)
-    least = np.full(len(scores), -np.inf, np.float32)
-    if n_blocks > n:
-        maxima = scores[:, : n_blocks * _BLOCK].reshape(len(scores), n_blocks, _BLOCK).max(axis=2)
-        least = np.partition(maxima, n_blocks - n - 1, axis=1)[:, n_blocks - n - 1]
-    columns, found = np.empty((len(scores), n), np.int64), np.empty((len(scores), n), np.float32)
-    following = np.empty(len(scores), np.float32)
-    for row, line in enumerate(scores):
-        places = np.flatnonzero(line >= least[row])
-        values = line[places]
-        order = np.argpartition(-values, (n - 1, n))[: n + 1]
-        columns[row], found[row], following[row] = places[order[:n]], values[order[:n]], values[order[n]]
-    return columns, found, following
+
+    def __init__(self, n_queries: int, n: int) -> None:
+        self._scores = np.full((n_queries, n), -np.inf, np.float32)
+        self._columns = np.zeros((n_queries, n), np.int64)
+
+    def add(self, scores: Float32Array, first: int) -> None:
+        """Add (n_queries, b) float32 scores, the first of which are those of row `first`."""
+        n, least = self._scores.shape[1], self._scores.min(axis=1)
+        for query in np.flatnonzero(scores.max(axis=1) > least).tolist():
+            line = scores[query]
+            new = np.flatnonzero(line > least[query])
+            values = np.concatenate([self._scores[query], line[new]])
+            columns = np.concatenate([self._columns[query], new + first])
+            kept = np.argpartition(-values, n - 1)[:n]
+            self._scores[query], self._columns[query] = values[kept], columns[kept]
+
+    def ordered(self) -> tuple[Int64Array, Float32Array]:
+        """Return the rows and the scores of each query, (n_queries, n) int64 and float32, best first."""
+        order = np.argsort(-self._scores, axis=1, kind="stable")
+        return np.take_along_axis(self._columns, order, axis=1), np.take_along_axis(self._scores, order, axis=1)
 
 
-def mask_neighbors(scores: Float32Array, places: Int64Array) -> None:
+def mask_neighbors(scores: Float32Array, places: Int64Array, first: int = 0) -> None:
     """Set the scores of rows that may be of the same document to -inf, in place.
 
     Args:
-        scores: (b, n) float32 scores of all rows of a sample for each held-out row.
+        scores: (b, n) float32 scores of rows of a sample for each held-out row.
         places: (b,) int64, the held-out rows.
+        first: the row of the sample whose scores are in the first column.
     """
-    for row, place in zip(scores, places.tolist(), strict=True):
-        row[max(0, place - _NEIGHBORS) : place + _NEIGHBORS + 1] = -np.inf
+    for row, place in zip(scores, (places - first).tolist(), strict=True):
+        row[max(0, place - _NEIGHBORS) : max(0, place + _NEIGHBORS + 1)] = -np.inf
 
 
 def has_enough_queries(is_separated: BoolArray) -> bool:

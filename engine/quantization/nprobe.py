@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from quarry.engine.quantization.candidates import find_setting
-from quarry.engine.quantization.held_out import ROUNDING, find_nearest_rows, has_enough_queries
+from quarry.engine.quantization.held_out import ROUNDING, TakeQueries, find_nearest_rows, has_enough_queries
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["default_nprobe", "list_ranks", "probe_recall"]
@@ -17,12 +18,13 @@ __all__ = ["default_nprobe", "list_ranks", "probe_recall"]
 _RECALL = 0.993  # of the lists; codes miss a few more rows, and .99 are found
 _N_HELD_OUT = 1024
 _N_NEAREST = 20
+_RANKED_QUERIES = 64  # at a time
 
 
 def probe_recall(
-    sample: Float32Array,
+    sample: Float32Array | StoredBatch,
     quantizer: Quantizer,
-    queries: Float32Array | None = None,
+    take_queries: TakeQueries | None = None,
     decoded: Float32Array | None = None,
 ) -> Float32Array | None:
     """Measure the share of the nearest rows in the best lists, for each number of lists.
@@ -40,7 +42,7 @@ def probe_recall(
     Args:
         sample: (n, dim) float32 training rows in the order of their documents.
         quantizer: has the lists.
-        queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
+        take_queries: returns rows of the sample as queries; None: rows and queries are alike.
         decoded: (n, dim) float32 decoded and rotated vectors, whose best rows are to be found; None: those of the
             sample.
 
@@ -48,20 +50,20 @@ def probe_recall(
         (nlist,) float32, ascending to 1: entry i is for the i + 1 lists with the largest inner products. None if
         too few queries count, as in a sample of equal vectors.
     """
-    queries = sample if queries is None else queries
-    ranks, best, separated = [], [], []
-    compared = (sample, queries) if decoded is None else (decoded, quantizer.rotate(queries))
-    for held_out in find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST):
-        is_separated = held_out.is_separated
-        ranks.append(
-            _rank_lists_of_rows(sample, queries, held_out.places, held_out.nearest, quantizer)[is_separated]
-        )
-        best.append(held_out.scores.max(axis=1)[is_separated])
-        separated.append(is_separated)
-    if not has_enough_queries(np.concatenate(separated)):
+    take_queries = take_queries or sample.__getitem__
+
+    def take_rotated(places: Int64Array) -> Float32Array:
+        return quantizer.rotate(take_queries(places))
+
+    compared = (sample, take_queries) if decoded is None else (decoded, take_rotated)
+    places, nearest, scores, is_separated = find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST)
+    if not has_enough_queries(is_separated):
         return None
-    order = np.argsort(-np.concatenate(best), kind="stable")
-    counted = np.concatenate(ranks)[order[: -(-len(order) // 2)]]
+    best = np.where(is_separated, scores[:, 0], -np.inf)
+    order = np.argsort(-best, kind="stable")[: -(-np.count_nonzero(is_separated) // 2)]
+    parts = [order[low : low + _RANKED_QUERIES] for low in range(0, len(order), _RANKED_QUERIES)]
+    ranks = [_rank_lists_of_rows(sample, take_rotated(places[part]), nearest[part], quantizer) for part in parts]
+    counted = np.concatenate(ranks)
     n_of_rank = np.bincount(counted.ravel(), minlength=quantizer.nlist)
     shares: Float32Array = (np.cumsum(n_of_rank) / n_of_rank.sum()).astype(np.float32)
     return shares
@@ -82,13 +84,13 @@ def default_nprobe(quantizer: Quantizer, k: int) -> int:
 
 
 def _rank_lists_of_rows(
-    sample: Float32Array, queries: Float32Array, places: Int64Array, nearest: Int64Array, quantizer: Quantizer
+    sample: Float32Array | StoredBatch, rotated: Float32Array, nearest: Int64Array, quantizer: Quantizer
 ) -> Int64Array:
     """Return how many lists may be read before the list of each nearest row of each query: like `nearest`."""
     wanted, which = np.unique(nearest, return_inverse=True)
     coarse = quantizer.coarse
     lists = (quantizer.rotate(sample[wanted]) @ coarse.T).argmax(axis=1)[which].reshape(nearest.shape)
-    ranks: Int64Array = np.take_along_axis(list_ranks(quantizer.rotate(queries[places]), coarse), lists, axis=1)
+    ranks: Int64Array = np.take_along_axis(list_ranks(rotated, coarse), lists, axis=1)
     return ranks
 
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from quarry.engine.quantization.codebook import train_codes
 from quarry.formats.arrays import Float32Array
+from quarry.formats.vectors.centroids import StoredBatch
 
 __all__ = ["train_rotation"]
 
@@ -41,7 +42,7 @@ _TRIAL_ROWS = 4096
 _ENOUGH = 1.1  # times the least error: among similar errors, more dimensions found more by codes alone
 
 
-def train_rotation(sample: Float32Array, n_sub: int, seed: int) -> Float32Array | None:
+def train_rotation(sample: Float32Array | StoredBatch, n_sub: int, seed: int) -> Float32Array | None:
     """Train the rotation with the least quantization error; None if the error without one is hardly larger.
 
     Half of the rows are used for training and the others for the error, at up to two dimensions per doubling.
@@ -57,8 +58,8 @@ def train_rotation(sample: Float32Array, n_sub: int, seed: int) -> Float32Array 
     dim = sample.shape[1]
     if dim > _MAX_DIM or len(sample) < _MIN_ROWS:
         return None
-    rows, held_out = _sample_rows(sample[::2], _TRIAL_ROWS), _sample_rows(sample[1::2], _TRIAL_ROWS)
-    axes = _principal_axes(_sample_rows(sample[::2], _AXES_ROWS))
+    rows, held_out = _sample_rows(sample, 0, _TRIAL_ROWS), _sample_rows(sample, 1, _TRIAL_ROWS)
+    axes = _principal_axes(_sample_rows(sample, 0, _AXES_ROWS))
     tried: list[Float32Array | None] = [None]
     errors = [_error(rows, held_out, None, n_sub, seed)]
     for dsub in _widths(dim // n_sub):
@@ -116,6 +117,7 @@ def _mean_square(rows: Float32Array) -> float:
     return float(np.einsum("ij,ij", rows, rows)) / len(rows)
 
 
-def _sample_rows(rows: Float32Array, n: int) -> Float32Array:
-    """Return at most n of the rows, evenly spaced."""
-    return np.ascontiguousarray(rows[:: -(-len(rows) // n)])
+def _sample_rows(sample: Float32Array | StoredBatch, first: int, n: int) -> Float32Array:
+    """Return at most n of every second row from the first one on, evenly spaced."""
+    places = np.arange(first, len(sample), 2)
+    return sample[places[:: -(-len(places) // n)]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.quantization.candidates import measure_candidate_rows
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
-from quarry.engine.quantization.codebook import extract_codebook, train_codes
+from quarry.engine.quantization.codebook import extract_codebook, place_trained_rows, train_codes
 from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.quantization.held_out import TakeQueries
 from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
@@ -36,14 +37,14 @@ __all__ = [
 ]
 
 Rows = Float32Array | StoredBatch
-"""(n, dim) float32 rows, or rows from which some can be taken as float32."""
+"""(n, dim) rows: float32, or as they are stored, which takes a quarter of the memory if they are int8."""
 
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 192 << 20  # 32 rows of 384 dimensions for each of 4,096 lists
 _MIN_ROWS = 1024  # of more dimensions than these bytes suffice for
 _LONG_LIST = 1200  # centroids
 _MANY_LISTS = 4096
-_CODED_AT_ONCE = 8192
+_DECODED_AT_ONCE = 8192
 _LENGTH_ERROR = 0.02  # of rounding to int8 numbers
 _ZEROS = 0.01  # share of rows of zeros among rows of length 1
 
@@ -64,7 +65,7 @@ def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
 
 
 def train_quantizer(
-    sample: Float32Array, nlist: int, code_bytes: int, seed: int, threads: int, *, codes_only: bool = False
+    sample: Rows, nlist: int, code_bytes: int, seed: int, threads: int, *, codes_only: bool = False
 ) -> Quantizer:
     """Train coarse centroids and a PQ codebook of 4-bit codes.
 
@@ -77,7 +78,7 @@ def train_quantizer(
     stage 1 does not scale what it decodes.
 
     Args:
-        sample: (n, dim) float32 training vectors, in the order of their documents.
+        sample: (n, dim) training vectors, in the order of their documents.
         nlist: number of inverted lists; lowered if the sample is too small for as many.
         code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
         seed: of the k-means, and of the rotation.
@@ -86,27 +87,38 @@ def train_quantizer(
     """
     short = 8 * code_bytes < sample.shape[1]
     rotation = train_rotation(sample, 2 * code_bytes, seed) if short else None
-    rotated = sample if rotation is None else sample @ rotation.T
+    rotated = sample if rotation is None else _rotate(sample, rotation)
     coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
     is_scaled = codes_only and _have_unit_length(sample)
-    rest = rotated - coarse[ListAssigner(coarse).assign(rotated, threads)] if is_scaled else rotated
+    rest = rotated[place_trained_rows(len(sample))]
+    if is_scaled:
+        rest = rest - coarse[ListAssigner(coarse).assign(rest, threads)]
     codebook = extract_codebook(train_codes(rest, 2 * code_bytes, seed, threads))
     return Quantizer(coarse, codebook, codebook, rotation, by_residual=is_scaled, unit_length=is_scaled)
 
 
-def _have_unit_length(rows: Float32Array) -> bool:
-    """Whether (n, dim) rows have length 1, up to what is lost by storing them as int8.
+def _split(sample: Rows) -> Iterator[Float32Array]:
+    """Yield the rows of a sample in batches, as float32."""
+    return (sample[low : low + _DECODED_AT_ONCE] for low in range(0, len(sample), _DECODED_AT_ONCE))
+
+
+def _rotate(sample: Rows, rotation: Float32Array) -> Float32Array:
+    return np.concatenate([rows @ rotation.T for rows in _split(sample)])
+
+
+def _have_unit_length(sample: Rows) -> bool:
+    """Whether the rows of a sample have length 1, up to what is lost by storing them as int8.
 
     A few rows may be zeros, such as those of texts without a word that the encoder knows.
     """
-    squares = np.einsum("ij,ij->i", rows, rows)
+    squares = np.concatenate([np.einsum("ij,ij->i", rows, rows) for rows in _split(sample)])
     is_zero = squares == 0
     has_length = np.abs(squares - 1) < 2 * _LENGTH_ERROR
     return bool((has_length | is_zero).all() and is_zero.mean() <= _ZEROS)
 
 
 def measured(
-    quantizer: Quantizer, sample: Float32Array, n_rows: int, threads: int, queries: Float32Array | None = None
+    quantizer: Quantizer, sample: Rows, n_rows: int, threads: int, take_queries: TakeQueries | None = None
 ) -> Quantizer:
     """Return the quantizer with its quantization error and its calibrated defaults of a search.
 
@@ -114,23 +126,22 @@ def measured(
 
     Args:
         quantizer: as it was trained.
-        sample: (n, dim) float32 that it was trained on, in the order of their documents.
+        sample: (n, dim) vectors that it was trained on, in the order of their documents.
         n_rows: number of rows of the index.
         threads: how many to use.
-        queries: (n, dim) float32, the sample as queries; None: rows and queries are alike.
+        take_queries: returns rows of the sample as queries; None: rows and queries are alike.
     """
     coder = VectorCoder(quantizer, threads)
     coded: list[tuple[Int64Array, UInt8Array]] = []
-    batches = (sample[low : low + _CODED_AT_ONCE] for low in range(0, len(sample), _CODED_AT_ONCE))
-    coder.code_all(batches, lambda lists, codes: coded.append((lists, codes)))
+    coder.code_all(_split(sample), lambda lists, codes: coded.append((lists, codes)))
     lists, codes = (np.concatenate(part) for part in zip(*coded, strict=True))
     sizes = np.bincount(lists, minlength=quantizer.nlist)
     with WorkerPool(1, "quarry-train") as pool:  # products of matrices use several cores, the steps between one
         start: StartWork = pool.submit if threads > 1 else work_at_once
 
         def measure(decoded: Float32Array | None = None) -> tuple[Float32Array | None, int | None]:
-            probed = start(lambda rows: probe_recall(rows, quantizer, queries, decoded), sample)
-            n_needed = measure_candidate_rows(quantizer, sample, lists, codes, queries, decoded)
+            probed = start(lambda rows: probe_recall(rows, quantizer, take_queries, decoded), sample)
+            n_needed = measure_candidate_rows(quantizer, sample, lists, codes, take_queries, decoded)
             return probed.result(), n_needed
 
         recall, n_candidates = measure()
@@ -163,7 +174,7 @@ def train_on(
     sample = _draw_sample(batches, n_rows, nlist, settings)
     codes_only = settings.centroids == "none"
     trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads, codes_only=codes_only)
-    return measured(trained, sample, n_rows, threads, _as_queries(sample, settings))
+    return measured(trained, sample, n_rows, threads, _queries_of(sample, settings))
 
 
 def train_lists(
@@ -193,25 +204,30 @@ def train_lists(
     nlist = choose_nlist(n_rows) if thresholds.nlist is None else thresholds.nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
     n_lists = max(1, min(nlist, len(sample) // 16))
-    coarse = train_coarse_centroids(codes.rotate(sample), n_lists, settings.seed, threads)
+    rotated = sample if codes.rotation is None else _rotate(sample, codes.rotation)
+    coarse = train_coarse_centroids(rotated, n_lists, settings.seed, threads)
     return measured(replace(codes, coarse=coarse, search_settings=()), sample, n_rows, threads)
 
 
-def _as_queries(sample: Float32Array, settings: IndexSettings) -> Float32Array:
-    return sample if settings.metric is None else Metric.of_settings(settings).queries_of_rows(sample)
+def _queries_of(sample: Rows, settings: IndexSettings) -> TakeQueries | None:
+    if settings.metric is None:
+        return None
+    metric = Metric.of_settings(settings)
+    return lambda places: metric.queries_of_rows(sample[places])
 
 
-def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> Float32Array:
-    """Draw the rows that a quantizer with `nlist` lists is trained on: (n, dim) float32, in their order."""
+def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> StoredBatch:
+    """Draw the rows that a quantizer with `nlist` lists is trained on, in their order."""
     n_sample = count_training_rows(n_rows, nlist, settings.dim)
     generator = np.random.default_rng(settings.seed)
     # one row out of each of n_sample equal intervals
     places = (np.arange(n_sample) + generator.random(n_sample)) * (n_rows / n_sample)
     chosen = np.minimum(places.astype(np.int64), n_rows - 1)
-    sample = np.empty((n_sample, settings.dim), np.float32)
+    parts = []
     start = seen = 0
     for batch in batches:
         stop = int(np.searchsorted(chosen, seen + len(batch)))
-        sample[start:stop] = batch[chosen[start:stop] - seen]
+        rows = batch if isinstance(batch, StoredBatch) else StoredBatch(batch, None)
+        parts.append(rows.select(chosen[start:stop] - seen))
         start, seen = stop, seen + len(batch)
-    return sample
+    return StoredBatch.join(parts)

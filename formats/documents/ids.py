@@ -24,6 +24,7 @@ from quarry.formats.errors import CorruptFile
 __all__ = ["DocIds", "DocIdsWriter", "hash_id", "merge_ids"]
 
 _BATCH_IDS = 4096  # read at a time
+_SORTED_HASHES = 1 << 19  # about so many are sorted at a time, which takes 24 bytes for each
 _UNSORTED = 1024  # hashes that are searched linearly before they are sorted
 
 _hash: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
@@ -35,7 +36,7 @@ def hash_id(doc_id: str) -> int:
 
 
 class DocIdsWriter:
-    """Collects ids in ordinal order; takes 8 bytes of memory for each document, 28 while it writes."""
+    """Collects ids in ordinal order; takes 8 bytes of memory for each document, 12 while it writes."""
 
     def __init__(self, directory: Directory) -> None:
         self._ids = Spool(directory)
@@ -92,24 +93,23 @@ class DocIdsWriter:
 
     def find_superseded(self) -> UInt32Array:
         """Return the ordinals of documents that a later document with the same id replaces, ascending."""
-        hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")
-        ranked = hashes[order]
-        again = ranked[1:] == ranked[:-1]
-        firsts = np.flatnonzero(np.diff(again, prepend=False, append=False)).reshape(-1, 2)
-        lost = array("I")
-        for low, high in firsts:
-            lost.extend(self._iterate_superseded(order[low : high + 1]))
+        hashes, lost = np.frombuffer(self._hashes, np.uint64), array("I")
+        for order in _sort_in_parts(hashes):
+            ranked = hashes[order]
+            again = ranked[1:] == ranked[:-1]
+            firsts = np.flatnonzero(np.diff(again, prepend=False, append=False)).reshape(-1, 2)
+            for low, high in firsts:
+                lost.extend(self._iterate_superseded(order[low : high + 1]))
         return np.sort(np.frombuffer(lost, np.uintc).astype(np.uint32))
 
     def write(self, container: ContainerWriter) -> None:
         """Write the four sections."""
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable").astype(np.uint32)
+        parts = [order.astype(np.uint32) for order in _sort_in_parts(hashes)]
         container.add_chunks("ids", np.uint8, (self._ids.n_bytes,), self._ids.chunks())
         container.add_chunks("id_offsets", np.uint64, (len(self) + 1,), self._offsets.chunks())
-        container.add("id_hashes", hashes[order])
-        container.add("id_ordinals", order)
+        container.add_pieces("id_hashes", np.uint64, (len(self),), (hashes[order] for order in parts))
+        container.add_pieces("id_ordinals", np.uint32, (len(self),), parts)
 
     def close(self) -> None:
         """Delete the temporary files."""
@@ -230,6 +230,19 @@ def merge_ids(readers: Sequence[DocIds], keeps: Sequence[BoolArray | None], cont
     order = np.argsort(hashes, kind="stable")
     container.add("id_hashes", hashes[order])
     container.add("id_ordinals", ordinals[order])
+
+
+def _sort_in_parts(hashes: UInt64Array) -> Iterator[Int64Array]:
+    """Yield the order that sorts hashes, equal ones by ordinal, in parts; equal hashes are in one part."""
+    bits = (len(hashes) // _SORTED_HASHES).bit_length()
+    if not bits:
+        yield np.argsort(hashes, kind="stable")
+        return
+    parts = np.empty(len(hashes), np.uint8 if bits <= 8 else np.uint16)
+    np.right_shift(hashes, np.uint64(64 - bits), out=parts, casting="unsafe")
+    for number in range(1 << bits):
+        ordinals = np.flatnonzero(parts == number)
+        yield ordinals[np.argsort(hashes[ordinals], kind="stable")]
 
 
 def _bisect(hashes: UInt64Array, order: UInt32Array, wanted: np.uint64) -> int:

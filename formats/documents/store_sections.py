@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
@@ -10,10 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array, offsets_from_sizes
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array
 from quarry.formats.container.writer import ContainerWriter
 
 __all__ = ["FrameRun", "write_runs"]
+
+_BATCH_SIZES = 1 << 17  # added up at a time
 
 Lengths = UInt32Array | Int64Array
 
@@ -47,14 +49,25 @@ def write_runs(runs: Sequence[FrameRun], container: ContainerWriter) -> None:
     ]
     dictionaries, sizes = zip(*joined, strict=True)
     container.add("document_dictionaries", np.frombuffer(b"".join(dictionaries), np.uint8))
-    container.add("dictionary_offsets", _make_offsets([np.fromiter(map(len, dictionaries), np.int64)]))
-    container.add("dictionary_ordinals", _make_offsets([np.array(sizes, np.int64)]))
+    _add_offsets(container, "dictionary_offsets", [np.fromiter(map(len, dictionaries), np.int64)])
+    _add_offsets(container, "dictionary_ordinals", [np.array(sizes, np.int64)])
     n_bytes = sum(int(lengths.sum(dtype=np.int64)) for _, lengths, _ in parts)
     pieces = (piece for *_, run in parts for piece in run.frames())
     container.add_pieces("documents", np.uint8, (n_bytes,), pieces)
-    container.add("document_offsets", _make_offsets([lengths for _, lengths, _ in parts]))
+    _add_offsets(container, "document_offsets", [lengths for _, lengths, _ in parts])
 
 
-def _make_offsets(sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> UInt64Array:
-    """Return the offsets of parts whose sizes are given in several arrays."""
-    return offsets_from_sizes(np.concatenate(sizes)).view(np.uint64)
+def _add_offsets(container: ContainerWriter, name: str, sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> None:
+    """Write the offsets of parts whose sizes are given in several arrays."""
+    n_offsets = sum(map(len, sizes)) + 1
+    container.add_pieces(name, np.uint64, (n_offsets,), _iterate_offsets(sizes))
+
+
+def _iterate_offsets(sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> Iterator[UInt64Array]:
+    yield np.zeros(1, np.uint64)
+    end = 0
+    for each in sizes:
+        for low in range(0, len(each), _BATCH_SIZES):
+            ends = end + np.cumsum(each[low : low + _BATCH_SIZES], dtype=np.int64)
+            end = int(ends[-1])
+            yield ends.astype(np.uint64)

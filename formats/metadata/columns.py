@@ -92,7 +92,7 @@ class MetadataWriter:
             )
             for number, group in groupby(values, key=lambda pair: pair[0][0])
         )
-        _write(self._directory, container, len(self._runs.lengths), columns)
+        _write(self._directory, container, self._runs.n_docs, columns)
 
     def close(self) -> None:
         """Delete the temporary files."""

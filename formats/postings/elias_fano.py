@@ -8,11 +8,12 @@ Efficient storage and retrieval by content and address of static files, 1974; S.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
+from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array, offsets_from_sizes
 
 __all__ = ["MAX_RECORD_BYTES", "Postings", "decode", "decode_several", "encode"]
 
@@ -20,7 +21,8 @@ MAX_RECORD_BYTES = 1 << 29  # so that the position of a bit fits 32 bits
 
 
 _FEW_POSTINGS = 24  # Python's integers decode so many postings 5 to 18 times as fast as arrays
-_CHUNK = 1 << 14  # postings at a time, which fit in a cache
+_CHUNK = 1 << 14  # postings at a time, which fit in a cache; a multiple of 8
+_MANY_POSTINGS = 1 << 16  # more of one term are encoded in chunks: all at once, each takes 80 bytes of memory
 _WRONG_NUMBER_OF_ONES = "a record with a wrong number of ones, or unused bytes"
 _NOT_ASCENDING = "document ordinals that do not ascend or are out of bounds"
 
@@ -48,6 +50,53 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
     Returns:
         The concatenated records, and (n_terms,) int64, their sizes in bytes.
     """
+    large = np.flatnonzero(counts > _MANY_POSTINGS)
+    if not len(large):
+        return _encode_several(n_docs, counts, postings)
+    firsts, parts = offsets_from_sizes(counts), []
+    for low, high in pairwise(np.unique([0, *large, *(large + 1), len(counts)]).tolist()):
+        some = Postings(*(column[firsts[low] : firsts[high]] for column in postings))
+        is_large = counts[low] > _MANY_POSTINGS
+        parts.append(_encode_many(n_docs, some) if is_large else _encode_several(n_docs, counts[low:high], some))
+    records, lengths = zip(*parts, strict=True)
+    return np.concatenate(records), np.concatenate(lengths)
+
+
+def _encode_many(n_docs: int, postings: Postings) -> tuple[UInt8Array, Int64Array]:
+    """Encode the postings of one term as `encode` does, in the memory of the record and of a chunk."""
+    n, (docs, frequencies) = len(postings.docs), postings
+    width = (n_docs // n).bit_length() - 1
+    n_before = n * width + (int(docs[-1]) >> width) + n
+    n_bits = n_before + int(frequencies.sum(dtype=np.int64))
+    packed = np.zeros(_checked_length(-(-n_bits // 8)), np.uint8)
+    for low in range(0, n, _CHUNK):
+        part = docs[low : low + _CHUNK].astype(np.int64)
+        numbers, high = np.arange(len(part)), part >> width
+        _set_ones(packed, numbers + (high + (n * width + low)))
+        totals = np.cumsum(frequencies[low : low + _CHUNK], dtype=np.int64)
+        _set_ones(packed, totals + (n_before - 1))
+        n_before += int(totals[-1])
+        if width:
+            some = packed[low * width // 8 : -(-(low + len(part)) * width // 8)]
+            _set_low_bits(some, numbers * width, part ^ (high << width), np.full(len(part), width))
+    return packed, np.array([len(packed)])
+
+
+def _checked_length(n_bytes: int) -> int:
+    if n_bytes > MAX_RECORD_BYTES:
+        raise OverflowError(f"postings of {n_bytes} bytes, and {MAX_RECORD_BYTES} can be stored")
+    return n_bytes
+
+
+def _set_ones(packed: UInt8Array, places: Int64Array) -> None:
+    """Set the bits at these ascending places."""
+    first = int(places[0]) >> 3
+    bits = np.zeros(8 * ((int(places[-1]) >> 3) - first + 1), np.uint8)
+    bits[places - 8 * first] = 1
+    packed[first : first + len(bits) // 8] |= np.packbits(bits, bitorder="little")
+
+
+def _encode_several(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Array, Int64Array]:
     ends = np.cumsum(counts)
     docs, totals = postings.docs.astype(np.int64), np.cumsum(postings.frequencies, dtype=np.int64)
     totals_before = np.concatenate([[0], totals[ends[:-1] - 1]])
@@ -55,8 +104,7 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
     n_low_bits = widths * counts
     n_high_bits = (docs[ends - 1] >> widths) + counts
     lengths = -(-(n_low_bits + n_high_bits + totals[ends - 1] - totals_before) // 8)
-    if lengths.max() > MAX_RECORD_BYTES:
-        raise OverflowError(f"postings of {lengths.max()} bytes, and {MAX_RECORD_BYTES} can be stored")
+    _checked_length(int(lengths.max()))
     starts, firsts = 8 * (np.cumsum(lengths) - lengths), ends - counts
     numbers, wide = np.arange(len(docs)), np.repeat(widths, counts)
     high = docs >> wide

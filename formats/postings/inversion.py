@@ -30,19 +30,19 @@ class PostingRuns:
     """Collects the terms of documents in order and returns the postings of terms in order.
 
     Attributes:
-        lengths: number of terms of every document so far.
+        n_docs: documents so far.
     """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self.lengths = array("I")
+        self.n_docs = 0
         self._runs: list[tuple[int, int]] = []
         self._pages = Spool(directory)
-        self._first_doc, self._occurrences, self._numbers = self._empty_buffer()
+        self._lengths, self._occurrences, self._numbers = self._empty_buffer()
 
-    def _empty_buffer(self) -> tuple[int, array[int], _TermNumbers]:
-        """Return the first document, the occurrences and the term numbers of an empty buffer."""
-        return len(self.lengths), array("I"), _TermNumbers()
+    def _empty_buffer(self) -> tuple[array[int], array[int], _TermNumbers]:
+        """Return an empty buffer: the numbers of terms of its documents, the occurrences, the term numbers."""
+        return array("I"), array("I"), _TermNumbers()
 
     def add(self, terms: Sequence[str]) -> None:
         """Append the terms of the next document.
@@ -59,7 +59,9 @@ class PostingRuns:
             ValueError: a term is empty or longer than 255 bytes of UTF-8.
         """
         self._occurrences.extend(map(self._numbers.__getitem__, chain.from_iterable(documents)))
-        self.lengths.extend(map(len, documents))
+        self.n_docs += len(documents)
+        if self._occurrences:  # documents before the first term need no place in a run
+            self._lengths.extend(map(len, documents))
 
     def spill(self) -> None:
         """Write the buffer to a temporary file if it exceeds its limit; after an error it stays in memory."""
@@ -83,7 +85,7 @@ class PostingRuns:
         Data that a failed attempt has written to the file belong to no run.
         """
         terms = sorted(self._numbers)
-        lengths = np.frombuffer(self.lengths, np.uintc)[self._first_doc :]
+        lengths = np.frombuffer(self._lengths, np.uintc)
         doc_bits = max(1, (len(lengths) - 1).bit_length())
         # a key is the rank of a term and the document; keys of half the size are sorted in less than half the time
         kind = np.dtype(np.uint32 if len(terms) <= 1 << 32 - doc_bits else np.uint64)
@@ -93,14 +95,19 @@ class PostingRuns:
         keys <<= kind.type(doc_bits)
         keys |= np.repeat(np.arange(len(lengths), dtype=kind), lengths)
         keys.sort()
-        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-        frequencies = np.diff(starts, append=len(keys)).astype(np.uint32)
-        keys = keys[starts]
-        docs = (keys & kind.type((1 << doc_bits) - 1)).astype(np.uint32) + np.uint32(self._first_doc)
-        counts = np.bincount((keys >> kind.type(doc_bits)).astype(np.int64))
+        places = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+        frequencies = np.full(len(places), len(keys) - places[-1], np.uint32)
+        np.subtract(places[1:], places[:-1], out=frequencies[:-1], casting="unsafe")
+        keys = keys[places]
+        del places
+        firsts = np.searchsorted(keys, np.arange(len(terms), dtype=kind) << kind.type(doc_bits))
+        counts = np.diff(firsts, append=len(keys))
+        keys &= kind.type((1 << doc_bits) - 1)
+        docs = keys.astype(np.uint32)
+        docs += np.uint32(self.n_docs - len(lengths))
         begun = self._empty_buffer()  # allocated before the run is added, so that no MemoryError can follow
         self._runs.append(self._write_run(terms, counts, Postings(docs, frequencies)))
-        self._first_doc, self._occurrences, self._numbers = begun
+        self._lengths, self._occurrences, self._numbers = begun
 
     def _write_run(self, terms: list[str], counts: Int64Array, postings: Postings) -> tuple[int, int]:
         """Write pages of whole terms with about equal numbers of postings; return the start and end of the run."""

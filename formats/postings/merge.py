@@ -38,7 +38,8 @@ class MergedPostings:
             for reader, keep in zip(readers, keeps, strict=True)
         ]
         lengths = [reader.lengths[mask] for reader, mask in zip(readers, self._masks, strict=True)]
-        self._spool = PostingsSpool(directory, np.concatenate(lengths))
+        self._lengths = np.concatenate(lengths)
+        self._spool = PostingsSpool(directory, len(self._lengths))
 
     def prepare(self) -> None:
         """Merge the postings; call it once, on any thread.
@@ -58,6 +59,7 @@ class MergedPostings:
     def write(self, container: ContainerWriter) -> None:
         """Write the sections of the new file; call `prepare` first."""
         self._spool.write(container)
+        container.add("doc_lengths", self._lengths)
 
     def close(self) -> None:
         """Delete the temporary files."""

@@ -34,11 +34,12 @@ _BATCH_BYTES = 1 << 20  # of records decoded at a time, which takes 40 times as 
 
 
 class PostingsWriter:
-    """Collects the terms of documents in ordinal order; takes 4 bytes of memory for each document."""
+    """Collects the terms of documents in ordinal order, in bounded memory."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._runs = PostingRuns(directory)
+        self._lengths = Spool(directory)
 
     def add(self, terms: Sequence[str]) -> None:
         """Append the next document, which may have no terms.
@@ -46,45 +47,50 @@ class PostingsWriter:
         Raises:
             ValueError: a term is empty or longer than 255 bytes of UTF-8.
         """
-        self._runs.add(terms)
+        self.add_many([terms])
 
     def add_many(self, documents: Sequence[Sequence[str]]) -> None:
         """Append the next documents; see `add`."""
         self._runs.add_many(documents)
+        self._lengths.append(np.fromiter(map(len, documents), np.uint32, len(documents)).tobytes())
 
     def spill(self) -> None:
-        """Write buffered terms to a temporary file if there are many."""
+        """Write buffered terms to temporary files if there are many."""
         self._runs.spill()
+        self._lengths.spill()
 
     def write(self, container: ContainerWriter) -> None:
         """Write the sections."""
-        lengths = np.frombuffer(self._runs.lengths, np.uintc).astype(np.uint32)
-        with closing(PostingsSpool(self._directory, lengths)) as spool:
+        n_docs = self._runs.n_docs
+        with closing(PostingsSpool(self._directory, n_docs)) as spool:
             for batch in _group_batches(self._runs.merged(), self._directory.limits.batch_postings):
                 spool.add(batch)
+                del batch  # before the next one is made: frequent terms are large
             spool.write(container)
+        container.add_chunks("doc_lengths", np.uint32, (n_docs,), self._lengths.chunks())
 
     def close(self) -> None:
-        """Delete the temporary file."""
+        """Delete the temporary files."""
         self._runs.close()
+        self._lengths.close()
 
 
 class PostingsSpool:
-    """Collects the sections in temporary files, in bounded memory.
+    """Collects the sections of terms and records in temporary files, in bounded memory.
 
     Args:
         directory: for temporary files.
-        lengths: (n_docs,) uint32, the number of terms of each document.
+        n_docs: documents in the segment.
     """
 
-    def __init__(self, directory: Directory, lengths: UInt32Array) -> None:
-        self._lengths = lengths
+    def __init__(self, directory: Directory, n_docs: int) -> None:
+        self._n_docs = n_docs
         self._records = Spool(directory)
         self._dictionary = TermDictionaryWriter(directory)
 
     def add(self, batch: TermBatch) -> None:
         """Append at least one term; terms must ascend."""
-        data, n_bytes = encode(len(self._lengths), batch.counts, batch.postings)
+        data, n_bytes = encode(self._n_docs, batch.counts, batch.postings)
         self._records.write_array(data)
         self._dictionary.add(batch.rows, batch.counts, n_bytes)
 
@@ -92,7 +98,6 @@ class PostingsSpool:
         """Write the sections; nothing can be added afterwards."""
         self._dictionary.write(container)
         container.add_chunks("postings", np.uint8, (self._records.n_bytes,), self._records.chunks())
-        container.add("doc_lengths", self._lengths)
 
     def close(self) -> None:
         """Delete the temporary files."""
@@ -229,12 +234,17 @@ class PostingsReader:
 
 
 def _group_batches(batches: Iterable[TermBatch], max_postings: int) -> Iterator[TermBatch]:
-    """Join batches up to about so many postings, which are encoded together."""
+    """Join batches up to about so many postings, which are encoded together; a larger one stays by itself."""
     waiting: list[TermBatch] = []
     n_waiting = 0
     for batch in batches:
+        n_postings = len(batch.postings.docs)
+        if waiting and n_postings >= max_postings:
+            yield join_batches(waiting)
+            waiting, n_waiting = [], 0
         waiting.append(batch)
-        n_waiting += len(batch.postings.docs)
+        del batch  # before the next one is made: frequent terms are large
+        n_waiting += n_postings
         if n_waiting >= max_postings:
             yield join_batches(waiting)
             waiting, n_waiting = [], 0

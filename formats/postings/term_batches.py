@@ -14,6 +14,8 @@ from quarry.formats.postings.term_blocks import argsort_rows, find_first_of_equa
 
 __all__ = ["TermBatch", "join_batches", "merge_terms"]
 
+_GATHERED_POSTINGS = 1 << 17  # at a time, by their places, which take four times the memory of the postings
+
 
 class TermBatch(NamedTuple):
     """Terms in order, with their postings.
@@ -51,6 +53,7 @@ def merge_terms(sources: Sequence[Iterator[TermBatch]]) -> Iterator[TermBatch]:
         batch = _merge_batches([cursor.take(last) for cursor in left])
         if len(batch.rows):
             yield batch
+        del batch  # before the next one is made: frequent terms are large
 
 
 def join_batches(batches: Sequence[TermBatch]) -> TermBatch:
@@ -112,5 +115,23 @@ def _sort_terms(rows: UInt8Array, counts: Int64Array, postings: Postings) -> Ter
     """Sort terms with their postings; the sort is stable."""
     order = argsort_rows(rows)
     starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
-    taken = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(len(postings.docs))
-    return TermBatch(rows[order], counts, Postings(postings.docs[taken], postings.frequencies[taken]))
+    return TermBatch(rows[order], counts, _gather(postings, starts, counts))
+
+
+def _gather(postings: Postings, starts: Int64Array, counts: Int64Array) -> Postings:
+    """Return `counts` postings from each of `starts`, which are all postings in another order."""
+    ends = np.cumsum(counts)
+    firsts = ends - counts
+    gathered = Postings(*map(np.empty_like, postings))
+    low = 0
+    while low < len(counts):
+        high = max(low + 1, int(ends.searchsorted(firsts[low] + _GATHERED_POSTINGS, "right")))
+        into = slice(int(firsts[low]), int(ends[high - 1]))
+        taken: slice | Int64Array = slice(int(starts[low]), int(starts[low] + counts[low]))
+        if high > low + 1:
+            some = slice(low, high)
+            taken = np.repeat(starts[some] - firsts[some], counts[some]) + np.arange(into.start, into.stop)
+        for column, found in zip(postings, gathered, strict=True):
+            found[into] = column[taken]
+        low = high
+    return gathered

@@ -93,20 +93,36 @@ class StoredBatch:
     """Rows as stored, decoded when they are taken out.
 
     Args:
-        values: (n, dim) int8 or float16.
+        values: (n, dim) int8, float16 or float32.
         scales: (n,) float32; None: all are 1.
+
+    Attributes:
+        shape: (n, dim).
     """
 
     def __init__(self, values: AnyArray, scales: Float32Array | None) -> None:
         self._values = values
         self._scales = scales
+        self.shape: tuple[int, ...] = values.shape
 
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, places: Int64Array) -> Float32Array:
+    def __getitem__(self, places: Int64Array | slice) -> Float32Array:
         """Return the rows at (m,) places, (m, dim) float32."""
         return _decode(self._values[places], None if self._scales is None else self._scales[places])
+
+    def select(self, places: Int64Array) -> Self:
+        """Return the rows at (m,) places as stored."""
+        return type(self)(self._values[places], None if self._scales is None else self._scales[places])
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of several batches, at least one, as stored; as float32 if they are not of one type."""
+        if len({(part._values.dtype, part._scales is None) for part in parts}) > 1:
+            return cls(np.concatenate([part[:] for part in parts]), None)
+        scales = [part._scales for part in parts if part._scales is not None]
+        return cls(np.concatenate([part._values for part in parts]), np.concatenate(scales) if scales else None)
 
 
 class CentroidsWriter:
@@ -206,7 +222,7 @@ class CentroidsWriter:
 
 def _decode(values: AnyArray, scales: Float32Array | None) -> Float32Array:
     """Return stored rows as (n, dim) float32."""
-    decoded: Float32Array = values.astype(np.float32)
+    decoded: Float32Array = values.astype(np.float32, copy=scales is not None)
     if scales is not None:
         decoded *= scales[:, None]
     return decoded
@@ -276,6 +292,10 @@ class CentroidTable:
         """Yield the rows of the documents (n_docs,) `keep`, or all, as float32, verified and in batches."""
         for values, scales in self.iterate_kept(self.row_keep(keep)):
             yield values.astype(np.float32) * scales[:, None]
+
+    def stored_batches(self, keep: BoolArray | None) -> Iterator[StoredBatch]:
+        """Yield the rows of `batches` as stored."""
+        return (StoredBatch(*each) for each in self.iterate_kept(self.row_keep(keep)))
 
     def owned_batches(self, keep: BoolArray | None) -> Iterator[tuple[Float32Array, Int64Array]]:
         """Yield the rows of `batches` with the (n,) int64 ordinals of their documents."""

@@ -53,18 +53,18 @@ class RunRows(NamedTuple):
 
     Attributes:
         run: the rows and codes.
-        numbers: (n,) uint32, the new ordinals of the segment's rows.
+        numbers: (n,) uint32, the new ordinals of the segment's rows; None: they stay.
         keep: (n,) bool, the rows to keep, or None for all.
     """
 
     run: ListRun
-    numbers: UInt32Array
+    numbers: UInt32Array | None
     keep: BoolArray | None
 
     def between(self, low: int, high: int) -> tuple[UInt32Array, BoolArray | None]:
         """Return the new ordinals at the positions low to high - 1, and which of them to keep (None: all)."""
         rows = self.run.rows_between(low, high)
-        return self.numbers[rows], None if self.keep is None else self.keep[rows]
+        return rows if self.numbers is None else self.numbers[rows], None if self.keep is None else self.keep[rows]
 
 
 class InvertedListsWriter:
@@ -122,8 +122,7 @@ class InvertedListsWriter:
 
     def write(self, container: ContainerWriter) -> None:
         """Write the three sections."""
-        numbers = np.arange(self.n_rows, dtype=np.uint32)
-        runs = [RunRows(run, numbers, None) for run in self.runs()]
+        runs = [RunRows(run, None, None) for run in self.runs()]
         merge_lists(runs, self.n_rows, self._nlist, self._code_bytes, container, self._part_bytes)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
+from quarry.engine.process.freed_memory import return_freed_memory
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
 from quarry.engine.quantization.training import Rows, train_lists, train_on
@@ -119,7 +120,11 @@ class ListPlan:
         return StoredQuantizer(trained, write_quantizer(directory, trained))
 
     def make_quantizer(self, rows: TrainingRows) -> Quantizer:
-        """Train a quantizer on rows, or lists for the one that the encoder was trained with, and calibrate it."""
+        """Train a quantizer on rows, or lists for the one that the encoder was trained with, and calibrate it.
+
+        Memory that was freed before is returned first, because training takes the most memory of a commit.
+        """
+        return_freed_memory()
         settings, threads, encoder, codes = self.settings, self.threads, self.encoder, self.trained
         if codes is None:
             trained = train_on(rows.batches(), rows.n_rows, settings, threads, self.thresholds.nlist)

@@ -185,7 +185,7 @@ def training_rows(inputs: Sequence[MergeInput], seed: int) -> TrainingRows:
     return TrainingRows(
         sum(each.n_docs for each in inputs),
         sum(each.n_rows for each in inputs),
-        lambda: chain.from_iterable(each.reader.centroids.batches(each.keep) for each in inputs),
+        lambda: chain.from_iterable(each.reader.centroids.stored_batches(each.keep) for each in inputs),
         lambda: _owned_rows(inputs),
         lambda: _query_texts(inputs, seed),
     )

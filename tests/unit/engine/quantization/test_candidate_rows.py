@@ -36,7 +36,7 @@ def n_before(scores, row, tolerance):
 @pytest.mark.parametrize("by_residual", [False, True])
 @pytest.mark.parametrize("batch_scores", [1, 1 << 23])
 def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim):
-    monkeypatch.setattr(held_out, "_BATCH_SCORES", batch_scores)
+    monkeypatch.setattr(held_out, "_BLOCK_SCORES", batch_scores)
     monkeypatch.setattr(candidate_rows, "_N_HELD_OUT", 30)
     monkeypatch.setattr(candidate_rows, "_BATCH_ROWS", 64)
     sample = np.random.default_rng(0).standard_normal((400, input_dim or 8)).astype(np.float32)

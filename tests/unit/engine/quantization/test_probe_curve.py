@@ -27,7 +27,7 @@ def expected_recall(sample, coarse, held_out_rows, turned=None):
 
 @pytest.mark.parametrize("batch_scores", [1, 1 << 23])
 def test_the_curve_is_a_count(monkeypatch, batch_scores):
-    monkeypatch.setattr(held_out, "_BATCH_SCORES", batch_scores)
+    monkeypatch.setattr(held_out, "_BLOCK_SCORES", batch_scores)
     monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
     generator = np.random.default_rng(0)
     sample = generator.standard_normal((500, 8)).astype(np.float32)

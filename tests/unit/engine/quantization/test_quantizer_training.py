@@ -8,10 +8,15 @@ from quarry.engine.quantization.training import (
     VectorCoder,
     choose_nlist,
     count_training_rows,
+    measured,
+    train_on,
     train_quantizer,
 )
+from quarry.engine.scoring.metric import unit_rows
 from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
+from quarry.formats.manifest import IndexSettings
+from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
 
 DIM = 32
 
@@ -44,6 +49,45 @@ def test_layout(quantizer):
 def test_the_same_seed_gives_the_same_quantizer(sample, quantizer):
     assert train_quantizer(sample, 32, 8, seed=1, threads=1).identity() == quantizer.identity()
     assert train_quantizer(sample, 32, 8, seed=2, threads=1).identity() != quantizer.identity()
+
+
+@pytest.mark.parametrize("code_bytes", [2, 8])
+@pytest.mark.parametrize("codes_only", [False, True])
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_rows_as_stored_train_the_quantizer_of_float32_rows(kind, codes_only, code_bytes):
+    rounded = RoundedRows.of(unit_rows(vectors(6000)), kind)
+    stored = StoredBatch(rounded.values, rounded.scales)
+    found = [
+        measured(train_quantizer(rows, 300, code_bytes, 1, 1, codes_only=codes_only), rows, 9000, 2)
+        for rows in (stored, stored[:])
+    ]
+    assert found[0].identity() == found[1].identity()
+    assert found[0].candidate_rows == found[1].candidate_rows is not None
+
+
+@pytest.mark.parametrize("kinds", [("int8", "int8"), ("float16", "int8"), ("float32", "float32")])
+def test_a_sample_of_batches_as_stored_is_that_of_float32(kinds):
+    rows = vectors(5000)
+    parts = [
+        RoundedRows.of(part, kind)[:2] if kind != "float32" else (part, None)
+        for part, kind in zip((rows[:1700], rows[1700:]), kinds, strict=True)
+    ]
+    batches = [StoredBatch(*part) for part in parts]
+    settings = IndexSettings(
+        dim=DIM,
+        centroids="int8",
+        code_bytes=4,
+        representation="",
+        beta=None,
+        representation_settings={},
+        language="none",
+        analysis_rules=1,
+        k1=1.2,
+        b=0.75,
+        seed=0,
+    )
+    stored, decoded = (train_on(each, 5000, settings, 1, 4) for each in (batches, [part[:] for part in batches]))
+    assert stored.identity() == decoded.identity()
 
 
 @pytest.mark.parametrize(("n_sub", "threads"), [(16, 3), (2, 5), (1, 2)])

@@ -74,6 +74,20 @@ def test_superseded_by_id_and_not_by_hash(directory, writer, colliding):
     check_superseded(directory, writer, REPEATED + [f"{n:0{1 + n % 7}}" for n in range(50)] + REPEATED)
 
 
+@pytest.mark.parametrize("sorted_hashes", [1, 10, 300])
+def test_ids_sorted_in_parts(directory, writer, monkeypatch, sorted_hashes):
+    monkeypatch.setattr(quarry.formats.documents.ids, "_SORTED_HASHES", sorted_hashes)
+    ids = REPEATED + [str(n) for n in range(700)] + REPEATED
+    filled(writer, ids)
+    assert writer.find_superseded().tolist() == sorted(set(range(len(ids))) - set(last_of_each(ids).values()))
+    container = reread(directory, writer.write)
+    hashes = container.section("id_hashes", np.uint64, (len(writer),)).array()
+    ordinals = container.section("id_ordinals", np.uint32, (len(writer),)).array()
+    given = np.array([hash_id(writer[n]) for n in range(len(writer))], np.uint64)
+    assert ordinals.tolist() == np.argsort(given, kind="stable").tolist()
+    assert hashes.tolist() == np.sort(given).tolist()
+
+
 def check_superseded(directory, writer, ids):
     filled(writer, ids)
     live = set(last_of_each(ids).values())

@@ -16,9 +16,11 @@ from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
+from quarry.formats.postings import elias_fano, term_batches
 from quarry.formats.postings.elias_fano import MAX_RECORD_BYTES, Postings, decode, encode
 from quarry.formats.postings.merge import MergedPostings
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
+from quarry.formats.postings.term_batches import TermBatch, merge_terms
 from quarry.formats.postings.term_blocks import make_rows
 from quarry.formats.postings.term_dictionary import TermDictionaryWriter
 
@@ -286,6 +288,59 @@ def test_records_longer_than_a_chunk():
         found = decode(data, len(docs), n_docs)
         assert (found.docs == docs).all()
         assert (found.frequencies == frequencies).all()
+
+
+def test_many_postings_are_encoded_as_few(monkeypatch):
+    """Records of several chunks, made one by one, have the bytes of records that are made together."""
+    generator, n_docs = np.random.default_rng(0), 3_000_000
+    counts = np.array([3, 70_001, 1, 2, 16_384, 1_600_000, 90_000])
+    docs = [np.sort(generator.choice(n_docs, n, replace=False)) for n in counts]
+    frequencies = generator.geometric(0.3, counts.sum()).astype(np.uint32)
+    frequencies[[3, 40_000, -1]] = [100_000, 5, 70_000]
+    given = Postings(np.concatenate(docs).astype(np.uint32), frequencies)
+    data, lengths = encode(n_docs, counts, given)
+    monkeypatch.setattr(elias_fano, "_MANY_POSTINGS", 1 << 30)
+    together, expected = encode(n_docs, counts, given)
+    assert lengths.tolist() == expected.tolist()
+    assert data.tobytes() == together.tobytes()
+
+
+def test_a_frequent_term_takes_little_more_memory_than_its_postings():
+    n = 1 << 20
+    postings = Postings(np.arange(n, dtype=np.uint32) * 3, np.ones(n, np.uint32))
+    tracemalloc.start()
+    try:
+        encode(3 * n, np.array([n]), postings)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("gathered", [1, 100, 1 << 17])
+def test_merged_terms_are_those_of_sorting_all_postings(monkeypatch, gathered):
+    monkeypatch.setattr(term_batches, "_GATHERED_POSTINGS", gathered)
+    generator, first, sources, expected = np.random.default_rng(0), 0, [], {}
+    for _ in range(4):
+        terms = sorted(generator.choice(60, 40, replace=False).tolist())
+        counts = generator.integers(1, 50, len(terms))
+        docs = [np.sort(generator.choice(200, n, replace=False)) + first for n in counts]
+        frequencies = generator.integers(1, 9, int(counts.sum())).astype(np.uint32)
+        rows = make_rows([f"term{term:02}".encode() for term in terms])
+        sources.append(
+            iter([TermBatch(rows, counts, Postings(np.concatenate(docs).astype(np.uint32), frequencies))])
+        )
+        for term, some, some_frequencies in zip(
+            terms, docs, np.split(frequencies, np.cumsum(counts)[:-1]), strict=True
+        ):
+            expected.setdefault(f"term{term:02}".encode(), []).extend(zip(some, some_frequencies, strict=True))
+        first += 200
+    found = {
+        term: list(zip(*postings, strict=True))
+        for batch in merge_terms(sources)
+        for term, postings in batch.terms()
+    }
+    assert found == expected
+    assert list(found) == sorted(found)
 
 
 GOOD_FEW = slow_record(1000, [3, 500, 999], [1, 4, 2])

@@ -9,7 +9,13 @@ from support.indexes.format_samples import reread, write_file
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, InvalidDocument
-from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, RoundedRows, quantize_int8
+from quarry.formats.vectors.centroids import (
+    CentroidsWriter,
+    CentroidTable,
+    RoundedRows,
+    StoredBatch,
+    quantize_int8,
+)
 
 DIM = 24
 
@@ -116,6 +122,9 @@ def test_rows_with_their_documents(directory, counts):
         np.testing.assert_array_equal(np.concatenate([docs for _, docs in found]), expected)
         vectors = np.concatenate([vectors for vectors, _ in found])
         np.testing.assert_array_equal(vectors, np.concatenate(list(rows)))
+    for each in (None, keep, nothing):
+        stored = StoredBatch.join(list(read.stored_batches(each)))
+        np.testing.assert_array_equal(stored[:], np.concatenate(list(read.batches(each))))
 
 
 @pytest.mark.parametrize("kind", ["int8", "float16"])
