@@ -15,7 +15,12 @@ from quarry.engine.arguments import checked_flag, lone_surrogate, shown
 from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
 from quarry.engine.encoding.functions.results import checked_vectors, listed, unit_rows
-from quarry.engine.encoding.functions.sources import Embed, EmbeddingSource, embedding_source
+from quarry.engine.encoding.functions.sources import (
+    Embed,
+    EmbeddingSource,
+    check_is_plain,
+    embedding_source,
+)
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import check_document, check_query
 from quarry.engine.process.per_process import PerProcess
@@ -61,7 +66,7 @@ class FunctionEncoder:
 
     Raises:
         InvalidSetting: a value is out of range; `dim` or `name` are missing and the model does not state them; or
-            it is neither a function nor a model.
+            it is neither a function nor a model, or a function is asynchronous.
         EncodingFailed: LangChain's model was called with one text, to find `dim`, and failed.
     """
 
@@ -84,6 +89,7 @@ class FunctionEncoder:
     ) -> None:
         if embed_queries is not None and not callable(embed_queries):
             raise InvalidSetting("embed_queries is not a function", actual=shown(embed_queries))
+        check_is_plain(embed_queries)
         source = embedding_source(embed_documents)
         self._embed_documents = source.embed_documents
         self._embed_queries = embed_queries or source.embed_queries or source.embed_documents

@@ -14,7 +14,7 @@ import numpy as np
 from quarry.engine.arguments import shown
 from quarry.formats.errors import EncodingFailed, InvalidSetting
 
-__all__ = ["EmbeddingSource", "embedding_source", "is_embedding_source"]
+__all__ = ["EmbeddingSource", "check_is_plain", "embedding_source", "is_embedding_source"]
 
 Embed = Callable[[list[str]], object]
 
@@ -68,7 +68,7 @@ def embedding_source(source: object) -> EmbeddingSource:
         if _has(source, "encode"):
             return _from_encode(source)
         if callable(source):
-            _check_is_plain(source)
+            check_is_plain(source)
             return EmbeddingSource(source)
     raise InvalidSetting(
         "not an embedding function",
@@ -144,9 +144,14 @@ def _transformer_name(model: object) -> str | None:
     return name if isinstance(name, str) and name and not Path(name).exists() else None
 
 
-def _check_is_plain(function: object) -> None:
-    call = getattr(function, "__call__", None)  # noqa: B004
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+def check_is_plain(function: object) -> None:
+    """Check that a function is not an asynchronous one.
+
+    Raises:
+        InvalidSetting: it is; the message says how to wrap it.
+    """
+    either = (function, getattr(function, "__call__", None))  # noqa: B004
+    if any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in either):
         raise InvalidSetting(
             "an async function cannot be called by several threads; wrap it in a function that runs it",
             expected="lambda texts: asyncio.run(embed(texts))",

@@ -81,9 +81,15 @@ class TestSettings:
             async def __call__(self, texts):
                 return texts
 
-        for source in (embed, Model()):
+        async def embed_each(texts):
+            for text in texts:
+                yield text
+
+        for source in (embed, Model(), embed_each):
             with pytest.raises(InvalidSetting, match=r"async.*asyncio\.run"):
                 encoder_of(source)
+            with pytest.raises(InvalidSetting, match=r"async.*asyncio\.run"):
+                FunctionEncoder(EmbeddingFunction(), source, dim=DIM, name="words")
 
 
 class TestVectors:
