@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ class Quarry:
     bytes_per_row = 100
     imports: tuple[str, ...] = ("quarry.engine.engine", "faiss", "simsimd", "Stemmer")
 
-    def __init__(self, stored: str = "int8") -> None:
+    def __init__(self, stored: Literal["int8", "float16"] = "int8") -> None:
         self._stored = stored
 
     def build(self, folder: Path, stream: VectorStream, n: int) -> None:
