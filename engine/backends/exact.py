@@ -49,7 +49,7 @@ class ExactBackend:
         excluded = self._deleted if parameters.allowed is None else ~parameters.allowed
         if excluded is not None:
             best[:, excluded] = -np.inf
-        rounding = _FLOAT_ROUNDING * self._table.largest_norm * np.linalg.norm(queries, axis=1)
+        rounding = _FLOAT_ROUNDING * self._vectors.largest_norm * np.linalg.norm(queries, axis=1)
         pairs = zip(best, rounding.tolist(), strict=True)
         return [BoundedCandidates.of_best(scores, parameters.n, slack, 2 * slack) for scores, slack in pairs]
 

@@ -96,7 +96,7 @@ def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
 def _scaled_batches(segment: OpenSegment) -> Iterator[Float32Array]:
     """Yield all stored vectors, divided by the largest norm so that float16 can hold them."""
     table, vectors = segment.reader.centroids, StoredVectors(segment)
-    scale = np.float32(1 / table.largest_norm if table.largest_norm else 1)
+    scale = np.float32(1 / vectors.largest_norm if vectors.largest_norm else 1)
     for low in range(0, table.n_rows, _BATCH_ROWS):
         rows = np.arange(low, min(low + _BATCH_ROWS, table.n_rows))
         yield np.ascontiguousarray(vectors.vectors(rows) * scale)

@@ -58,6 +58,12 @@ class StoredVectors:
         self._lists = segment.reader.lists
         self._quantizer = segment.quantizer
 
+    @property
+    def largest_norm(self) -> float:
+        """An upper bound of the norms of all vectors, up to what codes without a common length add to them."""
+        is_scaled = self._table.kind == "none" and self._quantizer is not None and self._quantizer.unit_length
+        return max(self._table.largest_norm, 1.0) if is_scaled else self._table.largest_norm
+
     def scores(self, query: Float32Array, rows: Int64Array) -> Float32Array:
         """Return inner products of a (dim,) float32 query and the stored centroids `rows`: (n,) float32.
 

@@ -147,3 +147,13 @@ class TestShareOfTheMean:
         alone = np.flatnonzero(np.diff(offsets) == 1)
         assert len(alone) > 0
         assert found[alone].tolist() == [np.float32(parts[doc][0]) for doc in alone]
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 30.0])
+def test_no_decoded_vector_of_unit_length_is_longer_than_the_largest_norm(directory, factor):
+    generator = np.random.default_rng(6)
+    documents = [factor * rows for rows in random_documents(generator)]
+    quantizer = random_quantizer(generator, 8, 4, True, False, False, True)
+    vectors = StoredVectors(segment_of(directory, documents, quantizer=quantizer, keep_centroids=False))
+    decoded = vectors.vectors(np.arange(sum(map(len, documents))))
+    assert np.linalg.norm(decoded, axis=1).max() <= vectors.largest_norm * (1 + 1e-6)
