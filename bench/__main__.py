@@ -87,6 +87,11 @@ COMMANDS = {
         "trained encoders and the bundled one",
         ("ir_measures", "torch", "transformers"),
     ),
+    "mean_share": Command(
+        "training.mean_share",
+        "the share of the mean over a document's vectors in scores by codes alone",
+        ("ir_measures", "torch", "transformers"),
+    ),
     "reproduce": Command(
         "training.reproduce",
         "claims of the papers on training, in small",
