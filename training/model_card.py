@@ -21,6 +21,7 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
         for each in recipe.data
     ]
     teachers = ", ".join(each.name for each in recipe.teachers) or "none"
+    kind = "reranker" if recipe.is_reranker else "text encoder"
     return "\n".join(
         [
             "---",
@@ -28,7 +29,7 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
             "---",
             f"# {recipe.output.name}",
             "",
-            f"A text encoder for Quarry, trained from `{recipe.model.checkpoint.name}` for the objective "
+            f"A {kind} for Quarry, trained from `{recipe.model.checkpoint.name}` for the objective "
             f"`{recipe.objective.name}`: {recipe.training.steps} steps of {recipe.training.batch_size} queries. "
             f"Teachers: {teachers}.",
             "",

@@ -30,7 +30,7 @@ class ModelSettings:
         dropout: probability.
         query_tokens: most tokens of a query in training, special tokens included.
         document_tokens: most tokens of a document in training.
-        window: most tokens that the exported encoder reads at once.
+        window: most tokens that the exported encoder, or reranker, reads at once.
         query_prefix: before queries.
         document_prefix: before documents.
     """
@@ -67,7 +67,7 @@ class OutputSettings:
     """The ``[output]`` table.
 
     Attributes:
-        name: of the encoder.
+        name: of the encoder or reranker.
         licence: of the weights.
         original_share: share of the original weights in the final ones; see `interpolate_weights`.
     """
@@ -112,6 +112,8 @@ class Recipe:
     compression: CompressionSettings | None
 
     def __post_init__(self) -> None:
+        if self.is_reranker:
+            self._check_reranker()
         if not self.has_fixed_documents:
             return
         if self.negatives is not None:
@@ -121,6 +123,32 @@ class Recipe:
                 "jpq codes documents once, so passages have one length",
                 expected="one number in tokens_per_piece",
                 actual=self.objective.tokens_per_piece,
+            )
+
+    @property
+    def is_reranker(self) -> bool:
+        """Whether a cross-encoder is trained."""
+        return self.objective.name == "cross_encoder"
+
+    def _check_reranker(self) -> None:
+        """Refuse what belongs to encoders."""
+        present = {
+            "[[teachers]]": self.teachers,
+            "[compression]": self.compression,
+            "output.original_share": self.output.original_share,
+            "model.query_prefix": self.model.query_prefix,
+            "model.document_prefix": self.model.document_prefix,
+            "cluster_size": any(each.cluster_size for each in self.data),
+        }
+        wrong = [name for name, value in present.items() if value]
+        if wrong:
+            raise InvalidSetting("a cross_encoder is trained without it", actual=wrong[0])
+        if self.objective != ObjectiveSettings(name="cross_encoder"):
+            raise InvalidSetting("cross_encoder has no settings", expected="a name alone in [objective]")
+        if self.negatives is None or self.negatives.every or not self.training.n_negatives:
+            raise InvalidSetting(
+                "a cross_encoder learns from hard negatives, which are found once",
+                expected="[negatives] with every = 0, and training.n_negatives from 1",
             )
 
     @property

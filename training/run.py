@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import Preparation
@@ -15,12 +19,17 @@ from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import SourceSettings, open_held_out_store, open_source_store
+from quarry.training.loop.encoder_learner import EncoderLearner, Student
 from quarry.training.loop.history import plot_curves
-from quarry.training.loop.mining import Miner
-from quarry.training.loop.trainer import Student, Trainer
+from quarry.training.loop.learner import Learner
+from quarry.training.loop.mining import Miner, student_encoder
+from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hits
+from quarry.training.loop.trainer import Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
+from quarry.training.model.cross_encoder import load_cross_encoder
 from quarry.training.model.network import EncoderNetwork, load_network
+from quarry.training.model.pairs import PairBatcher
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.model_card import model_card
 from quarry.training.objectives.objective import Objective, Use
@@ -57,24 +66,21 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     recipe = read_recipe(recipe_path)
     _claim(out, recipe)
     stores = _stores(recipe, out)
-    student = _student(recipe, stores, out)
-    _group(recipe, stores, student)
+    learner: Learner
+    if recipe.is_reranker:
+        learner = _reranker_learner(recipe, stores, out)
+        encoder = _first_stage(recipe)
+    else:
+        learner = _encoder_learner(recipe, stores, out)
+        encoder = _current_encoder(recipe, learner.student)
     mixture = _mixture(recipe, stores)
-    trainer = Trainer(
-        folder=out,
-        student=student,
-        mixture=mixture,
-        teachers={each.name: _teacher(each, recipe) for each in recipe.teachers},
-        settings=recipe.training,
-        optimizer_settings=recipe.optimizer,
-        validation=_validation(recipe, out),
-    )
+    trainer = Trainer(out, learner, mixture, recipe.training, recipe.optimizer)
     if recipe.negatives is not None:
-        miner = Miner(recipe.negatives, mixture.sources, student, recipe.training.seed, out / "negatives")
+        miner = Miner(recipe.negatives, mixture.sources, encoder, recipe.training.seed, out / "negatives")
         trainer.before_step = miner.before_step
     trainer.run(show_progress=show_progress)
     plot_curves(trainer.history, out / "curves.png")
-    return _write_final(recipe, student, out / "final")
+    return _write_final(recipe, learner, out / "final")
 
 
 def _claim(out: Path, recipe: Recipe) -> None:
@@ -95,6 +101,58 @@ def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
     return {each.name: open_source_store(each, out / "data" / each.name, refusal) for each in recipe.data}
 
 
+def _encoder_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> EncoderLearner:
+    student = _student(recipe, stores, out)
+    _group(recipe, stores, student)
+    return EncoderLearner(
+        student,
+        {each.name: _teacher(each, recipe) for each in recipe.teachers},
+        _validation(recipe, out),
+        chunk_size=recipe.training.chunk_size,
+        seed=recipe.training.seed,
+    )
+
+
+def _reranker_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> RerankerLearner:
+    model, loop = recipe.model, recipe.training
+    network = load_cross_encoder(
+        model.checkpoint,
+        precision=model.precision,
+        device=model.device,
+        frozen=model.frozen,
+        dropout=model.dropout,
+        seed=loop.seed,
+    )
+    data = _validation(recipe, out)
+    return RerankerLearner(
+        network,
+        PairBatcher(network.tokenizer_path, model.query_tokens, model.document_tokens),
+        model.window,
+        model_card(recipe, _sizes(stores)),
+        loop.n_negatives,
+        loop.chunk_size,
+        loop.seed,
+        None if data is None else find_first_hits(data, _first_stage(recipe)("validation")),
+    )
+
+
+def _first_stage(recipe: Recipe) -> Callable[[str], Encoder]:
+    """The encoder whose hits a reranker is trained with: opened once, when it is first asked for."""
+    path = recipe.negatives.encoder if recipe.negatives is not None else None
+    opened = cache(lambda: open_encoder(path))
+    return lambda _: opened()
+
+
+def _current_encoder(recipe: Recipe, student: Student) -> Callable[[str], Encoder]:
+    if recipe.negatives is not None and recipe.negatives.encoder is not None:
+        return _first_stage(recipe)
+    return partial(student_encoder, student)
+
+
+def _sizes(stores: dict[str, ExampleStore]) -> dict[str, int]:
+    return {name: store.n_examples for name, store in stores.items()}
+
+
 def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Student:
     network = _network(recipe)
     document_network = _network(recipe) if recipe.has_fixed_documents else None
@@ -105,7 +163,7 @@ def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Stud
         encoder, seed = document_network or network, recipe.training.seed
         preparation = Preparation(recipe.compression, ranking, encoder, documents, stores, out, seed)
         objective = preparation.objective()
-    files = _files(recipe, objective.use(), {name: store.n_examples for name, store in stores.items()})
+    files = _files(recipe, objective.use(), _sizes(stores))
     return Student(network, objective, queries, documents, files, document_network)
 
 
@@ -200,12 +258,13 @@ def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
     return make_validation_set(store, settings.n_documents, settings.n_queries)
 
 
-def _write_final(recipe: Recipe, student: Student, folder: Path) -> Path:
-    share = recipe.output.original_share
-    student.network.load_weights(interpolate_weights(student.network, recipe.model.checkpoint, share))
-    partial = folder.with_name(".final.partial")
-    for each in (partial, folder):
+def _write_final(recipe: Recipe, learner: Learner, folder: Path) -> Path:
+    share, network = recipe.output.original_share, learner.network
+    if share:
+        network.load_weights(interpolate_weights(network, recipe.model.checkpoint, share))
+    partial_folder = folder.with_name(".final.partial")
+    for each in (partial_folder, folder):
         shutil.rmtree(each, ignore_errors=True)
-    student.write(partial)
-    partial.rename(folder)
+    learner.write(partial_folder)
+    partial_folder.rename(folder)
     return folder

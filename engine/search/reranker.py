@@ -13,6 +13,7 @@ import numpy as np
 
 from quarry.engine.arguments import lone_surrogate, shown
 from quarry.engine.documents.document import full_text
+from quarry.engine.encoding.pair_frame import find_pair_frame
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
 from quarry.engine.encoding.windows import window_bounds
@@ -129,35 +130,6 @@ class OnnxReranker:
         return np.array(scores, np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """The special tokens that the tokenizer adds to a pair.
-
-    Attributes:
-        ids: special tokens before the first text, between the two, after the second: (n_tokens,) int64 each.
-        types: token types of special tokens, first text, special tokens, second text, special tokens; arrays of
-            length 1 for the texts.
-    """
-
-    ids: tuple[Ids, Ids, Ids]
-    types: tuple[Ids, ...]
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of special tokens."""
-        return sum(map(len, self.ids))
-
-    def around(self, query: Ids, text: Ids) -> tuple[Ids, Ids]:
-        """Return token ids and types of a pair: (1, n_tokens) int64 each."""
-        before, between, after = self.ids
-        before_type, query_type, between_type, text_type, after_type = self.types
-        ids = np.concatenate((before, query, between, text, after))
-        types = np.concatenate(
-            (before_type, query_type.repeat(len(query)), between_type, text_type.repeat(len(text)), after_type)
-        )
-        return ids[np.newaxis], types[np.newaxis]
-
-
 class _Runtime:
     """Session and tokenizer of one process."""
 
@@ -169,7 +141,7 @@ class _Runtime:
         self._session = open_session(bundle.model_path)
         self._input_names = [node.name for node in self._session.get_inputs()]
         self._check_interface()
-        self._frame = self._find_frame()
+        self._frame = find_pair_frame(self._tokenizer, bundle.tokenizer_path)
         self._max_query = bundle.settings.window // 2
         self._check_window()
 
@@ -184,20 +156,6 @@ class _Runtime:
                 expected=f"{sorted(INPUT_NAMES)} -> scores, of rank 1",
                 actual=f"{sorted(inputs)} -> {ranks}",
             )
-
-    def _find_frame(self) -> _Frame:
-        """Tokenize a pair to find the special tokens around its texts."""
-        encoding = self._tokenizer.encode_with_special_tokens("a", "a")
-        ids, types = np.array(encoding.ids, np.int64), np.array(encoding.type_ids, np.int64)
-        owners = np.array([-1 if owner is None else owner for owner in encoding.sequence_ids])
-        query, text = np.flatnonzero(owners == 0), np.flatnonzero(owners == 1)
-        if not len(query) or not len(text) or text[0] < query[-1]:
-            raise CorruptFile("the tokenizer does not combine pairs", path=self._bundle.tokenizer_path)
-        cuts = [query[0], query[-1] + 1, text[0], text[-1] + 1]
-        before, _, between, _, after = np.split(ids, cuts)
-        types_of_parts = np.split(types, cuts)
-        types_of_parts[1], types_of_parts[3] = types_of_parts[1][:1], types_of_parts[3][:1]
-        return _Frame((before, between, after), tuple(types_of_parts))
 
     def _check_window(self) -> None:
         least = self._frame.n_tokens + self._max_query + 1
@@ -225,7 +183,7 @@ class _Runtime:
 
     def score(self, query: Ids, text: Ids) -> float:
         """Run the graph for one pair of token ids."""
-        ids, types = self._frame.around(query, text)
+        ids, types = (row[np.newaxis] for row in self._frame.around(query, text))
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
         chosen = {name: inputs[name] for name in self._input_names}
         scores = run_session(self._session, self._bundle.model_path, "scores", chosen)

@@ -27,6 +27,7 @@ class Batch:
         targets: (n_queries,) int64, the column of each query's relevant document.
         relevant: (n_queries, n_documents) bool, all known relevant documents.
         positives: for each query (n,) int64, the numbers of all known relevant documents, in the batch or not.
+        negatives: for each query (n,) int64, the columns of its own hard negatives.
     """
 
     source: str
@@ -36,6 +37,7 @@ class Batch:
     targets: Numbers
     relevant: npt.NDArray[np.bool_]
     positives: tuple[Numbers, ...] = ()
+    negatives: tuple[Numbers, ...] = ()
 
 
 class BatchSource:
@@ -107,9 +109,9 @@ class BatchSource:
         positives = [self.store.positives(example) for example in examples.tolist()]
         chosen = [int(rng.choice(each)) for each in positives]
         columns = {document: column for column, document in enumerate(dict.fromkeys(chosen))}
-        for example in examples.tolist():
-            for document in self._negatives(example, rng):
-                columns.setdefault(document, len(columns))
+        negatives = [self._negatives(example, rng) for example in examples.tolist()]
+        for document in (document for own in negatives for document in own):
+            columns.setdefault(document, len(columns))
         relevant = np.zeros((len(examples), len(columns)), np.bool_)
         for row, each in enumerate(positives):
             relevant[row, [columns[number] for number in each.tolist() if number in columns]] = True
@@ -121,6 +123,7 @@ class BatchSource:
             targets=np.array([columns[document] for document in chosen], np.int64),
             relevant=relevant,
             positives=tuple(positives),
+            negatives=tuple(np.array([columns[document] for document in own], np.int64) for own in negatives),
         )
 
     def _negatives(self, example: int, rng: np.random.Generator) -> list[int]:

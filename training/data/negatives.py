@@ -37,7 +37,9 @@ class NegativeSettings:
         count: negatives kept of each query, drawn from the hits that pass.
         skip: the first hits, which are never taken: many of them are relevant although they are not marked.
         margin: a hit that scores at least this share of the relevant document's score is taken for relevant, too,
-            and left out.
+            and left out; above 1, hits that rank before the relevant document are negatives.
+        encoder: a bundle, whose index is searched instead of one of the current checkpoint. A reranker, which
+            makes no vectors, has the bundled encoder unless another one is named.
     """
 
     mode: Mode = "dense"
@@ -46,16 +48,23 @@ class NegativeSettings:
     count: int = 8
     skip: int = 0
     margin: float = 0.95
+    encoder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise InvalidSetting("unknown mode of mining", expected=" or ".join(_MODES), actual=repr(self.mode))
         in_order = 0 <= self.skip < self.depth and 1 <= self.count <= self.depth
-        if not in_order or self.every < 0 or not 0 < self.margin <= 1:
+        if not in_order or self.every < 0 or not self.margin > 0:
             raise InvalidSetting(
                 "a setting of the mining is out of range",
-                expected="0 <= skip < depth, 1 <= count <= depth, every >= 0, 0 < margin <= 1",
+                expected="0 <= skip < depth, 1 <= count <= depth, every >= 0, margin > 0",
                 actual=self,
+            )
+        if self.encoder is not None and self.every:
+            raise InvalidSetting(
+                "an encoder that is not trained finds the same negatives again",
+                expected="every = 0",
+                actual=self.every,
             )
 
 

@@ -13,7 +13,7 @@ from quarry.training.model.tokens import TokenBatch
 from quarry.training.objectives.objective import Objective, StepTargets
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["GradientCache"]
+__all__ = ["GradientCache", "draw_seed"]
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class GradientCache:
         self, tokens: TokenBatch, side: int, step: int, represent: Callable[[torch.Tensor, TokenBatch], T]
     ) -> Iterator[T]:
         for low, high in self._bounds(tokens):
-            torch.manual_seed(_draw(self._seed, step, side, low))
+            torch.manual_seed(draw_seed(self._seed, step, side, low))
             part = tokens.part(low, high)
             yield represent(self._network.hidden(part), part)
 
@@ -106,6 +106,6 @@ class GradientCache:
         return [(low, min(low + size, len(tokens))) for low in range(0, len(tokens), size)]
 
 
-def _draw(*numbers: int) -> int:
+def draw_seed(*numbers: int) -> int:
     """A seed for torch out of several numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -1,17 +1,32 @@
-"""Rounds of mining: negatives of the current checkpoint, kept so that a resumed run finds them again."""
+"""Rounds of mining: negatives that an index finds, kept so that a resumed run finds them again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from quarry.engine.encoding.encoder import Encoder
 from quarry.training.data.batches import BatchSource
 from quarry.training.data.negatives import NegativeSettings, mine_negatives
-from quarry.training.loop.trainer import Student
+from quarry.training.loop.encoder_learner import Student
 from quarry.training.model.torch_encoder import TorchEncoder
 
-__all__ = ["Miner"]
+__all__ = ["Miner", "student_encoder"]
+
+
+def student_encoder(student: Student, name: str) -> Encoder:
+    """The network under training as an encoder, which the index of a round is built with.
+
+    Args:
+        student: as it is now.
+        name: another one whenever the weights have changed.
+    """
+    student.network.model.eval()
+    is_pooled = student.files.representation == "pooled"
+    pool = student.objective.represent_queries if is_pooled else None
+    return TorchEncoder(student.network, student.files, name, pool)
 
 
 class Miner:
@@ -20,15 +35,20 @@ class Miner:
     Args:
         settings: how to mine.
         sources: whose negatives.
-        student: the network that searches, in dense and hybrid mode.
+        encoder: makes the encoder of a round's index, given the round's name.
         seed: of every draw.
         folder: of the negatives of each round.
     """
 
     def __init__(
-        self, settings: NegativeSettings, sources: list[BatchSource], student: Student, seed: int, folder: Path
+        self,
+        settings: NegativeSettings,
+        sources: list[BatchSource],
+        encoder: Callable[[str], Encoder],
+        seed: int,
+        folder: Path,
     ) -> None:
-        self._settings, self._sources, self._student = settings, sources, student
+        self._settings, self._sources, self._encoder = settings, sources, encoder
         self._seed, self._folder = seed, folder
         self._round = -1
 
@@ -39,11 +59,7 @@ class Miner:
             return
         folder = self._folder / f"round-{number:04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        self._student.network.model.eval()
-        student = self._student
-        is_pooled = student.files.representation == "pooled"
-        pool = student.objective.represent_queries if is_pooled else None
-        encoder = TorchEncoder(student.network, student.files, f"round {number}", pool)
+        encoder = self._encoder(f"round {number}")
         for source in self._sources:
             path = folder / f"{source.name}.npy"
             if not path.is_file():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.model.network import EncoderNetwork
-from quarry.training.objectives.objective import Objective
+from quarry.training.model.network import Network
 
 __all__ = ["OptimizerSettings", "learning_rate", "make_optimizer", "set_learning_rate"]
 
@@ -52,9 +52,18 @@ def learning_rate(settings: OptimizerSettings, step: int, n_steps: int) -> float
 
 
 def make_optimizer(
-    network: EncoderNetwork, objective: Objective, settings: OptimizerSettings
+    network: Network, others: Mapping[str, tuple[torch.nn.Parameter, float]], settings: OptimizerSettings
 ) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019) for all trained parameters, those of the objective at their own rates."""
+    """AdamW (Loshchilov and Hutter 2019) for the network's trained parameters and for others.
+
+    Args:
+        network: its matrices have weight decay.
+        others: by name, each with its factor of the learning rate.
+        settings: of the optimizer.
+
+    Raises:
+        InvalidSetting: all parameters are frozen.
+    """
     decayed: list[torch.nn.Parameter] = []
     plain: list[torch.nn.Parameter] = []
     for _, parameter in network.trained_parameters():
@@ -62,10 +71,7 @@ def make_optimizer(
     groups = [
         {"params": decayed, "weight_decay": settings.weight_decay, "factor": 1.0},
         {"params": plain, "weight_decay": 0.0, "factor": 1.0},
-        *(
-            {"params": [parameter], "weight_decay": 0.0, "factor": factor}
-            for parameter, factor in objective.parameters().values()
-        ),
+        *({"params": [parameter], "weight_decay": 0.0, "factor": factor} for parameter, factor in others.values()),
     ]
     groups = [group for group in groups if group["params"]]
     if not groups:

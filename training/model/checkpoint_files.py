@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.network import EncoderNetwork, Network
 
-__all__ = ["EncoderFiles", "interpolate_weights", "write_checkpoint"]
+__all__ = ["COPIED_NAMES", "WEIGHTS_NAME", "EncoderFiles", "interpolate_weights", "write_checkpoint"]
 
 WEIGHTS_NAME = "model.safetensors"
-_COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", "NOTICE")
+COPIED_NAMES = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", "NOTICE")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def write_checkpoint(
         save_parts: writes what follows the network into the folder, and returns more members of quarry.json.
     """
     folder.mkdir(parents=True)
-    for name in _COPIED:
+    for name in COPIED_NAMES:
         if (network.folder / name).is_file():
             shutil.copyfile(network.folder / name, folder / name)
     settings = files.settings() | dict(save_parts(folder))
@@ -87,7 +87,7 @@ def write_checkpoint(
     save_file(network.weights(), folder / WEIGHTS_NAME, {"format": "pt"})
 
 
-def interpolate_weights(network: EncoderNetwork, original: Path, share: float) -> dict[str, torch.Tensor]:
+def interpolate_weights(network: Network, original: Path, share: float) -> dict[str, torch.Tensor]:
     """Mix a model's weights with those of the checkpoint it started from (Wortsman et al. 2022, Eq. 1).
 
     Fine-tuning gains on what it was trained on and loses a little elsewhere; between the two sets of weights

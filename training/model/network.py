@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
 
-__all__ = ["EncoderNetwork", "Precision", "load_network"]
+__all__ = ["EncoderNetwork", "Network", "Precision", "load_network", "load_pretrained"]
 
 Precision = str
 """``fp32``, or ``bf16``: matrix products in bfloat16 by autocast, weights and sums in float32."""
@@ -24,20 +25,18 @@ _TIED = ("decoder.weight", "decoder.bias")
 
 
 @dataclass(frozen=True, eq=False)
-class EncoderNetwork:
+class Network:
     """A transformers model and the folder it was loaded from.
 
     Attributes:
-        model: gives ``last_hidden_state`` for ``input_ids`` and ``attention_mask``.
+        model: the model.
         folder: of the checkpoint; its tokenizer.json belongs to the model.
         precision: of matrix products.
-        predictor: the masked-language-model head, None unless it was requested.
     """
 
     model: torch.nn.Module
     folder: Path
     precision: Precision
-    predictor: torch.nn.Module | None = None
 
     @property
     def tokenizer_path(self) -> Path:
@@ -45,28 +44,9 @@ class EncoderNetwork:
         return self.folder / "tokenizer.json"
 
     @property
-    def dim(self) -> int:
-        """Length of a token vector."""
-        return int(self.model.config.hidden_size)
-
-    @property
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.model.parameters()).device
-
-    def hidden(self, tokens: TokenBatch) -> torch.Tensor:
-        """The last hidden states: (n_texts, longest, dim) float32; those of padding mean nothing."""
-        placed = tokens.to(self.device)
-        with self._precision():
-            found = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state
-        return found.float()
-
-    def word_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits over the vocabulary, by the masked-language-model head: (n_texts, longest, n_words) float32."""
-        assert self.predictor is not None
-        with self._precision():
-            found: torch.Tensor = self.predictor(hidden)
-        return found.float()
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Names and values of the parameters that are not frozen, each once."""
@@ -94,12 +74,7 @@ class EncoderNetwork:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Copies of all weights by their names in a checkpoint: float32, on the CPU."""
-        state = dict(self.model.state_dict())
-        if self.predictor is not None:
-            tied = _TIED if self._has_tied_words() else _TIED[1:]
-            head = self.predictor.state_dict().items()
-            state |= {f"{_PREDICTOR}{name}": value for name, value in head if name not in tied}
-        floats = {name: values for name, values in state.items() if values.is_floating_point()}
+        floats = {name: values for name, values in self._state().items() if values.is_floating_point()}
         return {name: values.detach().cpu().float().contiguous().clone() for name, values in floats.items()}
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
@@ -113,26 +88,76 @@ class EncoderNetwork:
         wrong += [name for name in expected.keys() & weights.keys() if expected[name].shape != weights[name].shape]
         if wrong:
             raise ValueError(f"the weights do not fit: {', '.join(wrong[:3])}")
-        own = {name: values for name, values in weights.items() if not name.startswith(_PREDICTOR)}
-        self.model.load_state_dict(own, strict=False)
-        if self.predictor is not None:
-            head = {name.removeprefix(_PREDICTOR): weights[name] for name in weights.keys() - own.keys()}
-            self.predictor.load_state_dict(head, strict=False)
+        self._load(weights)
 
     def _named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         yield from self.model.named_parameters()
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return dict(self.model.state_dict())
+
+    def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        self.model.load_state_dict(dict(weights), strict=False)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderNetwork(Network):
+    """A model that gives ``last_hidden_state`` for ``input_ids`` and ``attention_mask``.
+
+    Attributes:
+        predictor: the masked-language-model head, None unless it was requested.
+    """
+
+    predictor: torch.nn.Module | None = None
+
+    @property
+    def dim(self) -> int:
+        """Length of a token vector."""
+        return int(self.model.config.hidden_size)
+
+    def hidden(self, tokens: TokenBatch) -> torch.Tensor:
+        """The last hidden states: (n_texts, longest, dim) float32; those of padding mean nothing."""
+        placed = tokens.to(self.device)
+        with self._autocast():
+            found = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state
+        return found.float()
+
+    def word_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits over the vocabulary, by the masked-language-model head: (n_texts, longest, n_words) float32."""
+        assert self.predictor is not None
+        with self._autocast():
+            found: torch.Tensor = self.predictor(hidden)
+        return found.float()
+
+    def _named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        yield from super()._named_parameters()
         if self.predictor is not None:
             for name, value in self.predictor.named_parameters():
                 yield f"{_PREDICTOR}{name}", value
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        state = super()._state()
+        if self.predictor is not None:
+            tied = _TIED if self._has_tied_words() else _TIED[1:]
+            head = self.predictor.state_dict().items()
+            state |= {f"{_PREDICTOR}{name}": value for name, value in head if name not in tied}
+        return state
+
+    def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        own = {name: values for name, values in weights.items() if not name.startswith(_PREDICTOR)}
+        super()._load(own)
+        if self.predictor is not None:
+            head = {name.removeprefix(_PREDICTOR): weights[name] for name in weights.keys() - own.keys()}
+            self.predictor.load_state_dict(head, strict=False)
 
     def _has_tied_words(self) -> bool:
         """Whether the head predicts words by the vectors that the network reads them with."""
         assert self.predictor is not None
         words = self.model.get_submodule("embeddings.word_embeddings").get_parameter("weight")
         return self.predictor.get_submodule("decoder").get_parameter("weight") is words
-
-    def _precision(self) -> AbstractContextManager[object]:
-        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
 
 def load_network(
@@ -162,22 +187,10 @@ def load_network(
     """
     from transformers import AutoModel, AutoModelForMaskedLM
 
-    if precision not in _PRECISIONS:
-        raise InvalidSetting("unknown precision", expected=" or ".join(_PRECISIONS), actual=repr(precision))
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise InvalidSetting("the checkpoint lacks a file", path=folder, expected=name)
+    _check_request(folder, precision)
     if mlm:
         _check_predictor(folder)
-    with _silent():
-        model = (AutoModelForMaskedLM if mlm else AutoModel).from_pretrained(
-            str(folder),
-            attn_implementation="eager",
-            dtype=torch.float32,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            local_files_only=True,
-        )
+    model = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, folder, precision, dropout)
     predictor = model.get_submodule("cls.predictions").to(device) if mlm else None
     if mlm:
         model = model.base_model
@@ -186,6 +199,45 @@ def load_network(
     network = EncoderNetwork(model.to(device), folder, precision, predictor)
     network.freeze(frozen)
     return network
+
+
+class _AutoModel(Protocol):
+    @classmethod
+    def from_pretrained(cls, path: str, /, **settings: object) -> torch.nn.Module: ...
+
+
+def load_pretrained(
+    kind: type[_AutoModel], folder: Path, precision: Precision, dropout: float, **config: object
+) -> torch.nn.Module:
+    """Load a model of transformers in float32, without messages; see `load_network`.
+
+    Args:
+        kind: one of the library's ``Auto`` classes.
+        folder: of the checkpoint.
+        precision: is checked.
+        dropout: probability.
+        config: values that replace those of config.json.
+    """
+    _check_request(folder, precision)
+    with _silent():
+        model: torch.nn.Module = kind.from_pretrained(
+            str(folder),
+            attn_implementation="eager",
+            dtype=torch.float32,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            local_files_only=True,
+            **config,
+        )
+    return model
+
+
+def _check_request(folder: Path, precision: Precision) -> None:
+    if precision not in _PRECISIONS:
+        raise InvalidSetting("unknown precision", expected=" or ".join(_PRECISIONS), actual=repr(precision))
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise InvalidSetting("the checkpoint lacks a file", path=folder, expected=name)
 
 
 def _check_predictor(folder: Path) -> None:

@@ -54,7 +54,8 @@ class ObjectiveSettings:
     """The ``[objective]`` table.
 
     Attributes:
-        name: ``passages``, ``single_vector``, ``first_m``, ``pseudo_queries`` or ``aggretriever``.
+        name: ``passages``, ``single_vector``, ``first_m``, ``pseudo_queries`` or ``aggretriever`` of encoders;
+            ``cross_encoder`` of rerankers, which have no other setting.
         pooling: of queries, ``mean`` or ``cls``.
         normalize: whether vectors get L2 norm 1.
         scale: inverse temperature of the losses.

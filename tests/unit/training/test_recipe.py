@@ -37,7 +37,7 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert recipe.text == RECIPE
 
 
-@pytest.mark.parametrize(("name", "checkpoint"), [("default", "model"), ("codes", "final")])
+@pytest.mark.parametrize(("name", "checkpoint"), [("default", "model"), ("codes", "final"), ("reranker", "model")])
 def test_a_shipped_recipe_is_valid(
     repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, checkpoint: str
 ) -> None:
@@ -50,7 +50,9 @@ def test_a_shipped_recipe_is_valid(
     recipe = read_recipe(repository / "training" / "recipes" / f"{name}.toml")
     assert recipe.model.checkpoint.name == checkpoint
     assert (recipe.compression is not None) == (name == "codes")
-    make_objective(recipe.objective, recipe.teachers)
+    assert recipe.is_reranker == (name == "reranker")
+    if not recipe.is_reranker:
+        make_objective(recipe.objective, recipe.teachers)
     squad = recipe.data[0]
     assert squad.exclude_titles == ("Egypt", "London", "Melbourne")
     assert not {"cranfield", "ohsumed"} & {word for each in recipe.data for word in str(each.path).split("/")}

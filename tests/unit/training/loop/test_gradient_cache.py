@@ -144,7 +144,7 @@ def test_every_objective_learns_a_batch(tmp_path: Path, objective: str) -> None:
     network.model.train()
     chosen = make_objective(ObjectiveSettings(name=objective, scale=5.0))
     cache = GradientCache(network, chosen, 100, seed=1)
-    optimizer = make_optimizer(network, chosen, OptimizerSettings(learning_rate=2e-3))
+    optimizer = make_optimizer(network, chosen.parameters(), OptimizerSettings(learning_rate=2e-3))
     losses = []
     for step in range(30):
         optimizer.zero_grad()
