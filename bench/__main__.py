@@ -87,6 +87,7 @@ COMMANDS = {
         "trained encoders and the bundled one",
         ("ir_measures", "torch", "transformers"),
     ),
+    "rerankers": Command("training.rerankers", "hits before and after a reranker read them", ("ir_measures",)),
     "mean_share": Command(
         "training.mean_share",
         "the share of the mean over a document's vectors in scores by codes alone",
