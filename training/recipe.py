@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from quarry.formats.bundle.folder import MAX_WINDOW
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import CompressionSettings
 from quarry.training.data.negatives import NegativeSettings
@@ -17,6 +18,8 @@ from quarry.training.toml_tables import TableReader
 
 __all__ = ["ModelSettings", "OutputSettings", "Recipe", "ValidationSettings", "read_recipe"]
 
+_LEAST_WINDOW = 3  # a token and two special tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
@@ -27,9 +30,10 @@ class ModelSettings:
         frozen: parameters whose names start with one of these stay unchanged.
         precision: ``fp32`` or ``bf16``.
         device: ``cpu``, ``cuda``, ``cuda:1``.
-        dropout: probability.
-        query_tokens: most tokens of a query in training, special tokens included.
-        document_tokens: most tokens of a document in training.
+        dropout: probability, below 1.
+        query_tokens: most tokens of a query in training; an encoder's special tokens are among them, those of a
+            reranker's pairs are not.
+        document_tokens: most tokens of a document in training, likewise.
         window: most tokens that the exported encoder, or reranker, reads at once.
         query_prefix: before queries.
         document_prefix: before documents.
@@ -46,6 +50,14 @@ class ModelSettings:
     query_prefix: str = ""
     document_prefix: str = ""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise InvalidSetting("dropout is out of range", expected="0 or more, below 1", actual=self.dropout)
+        if not _LEAST_WINDOW <= self.window <= MAX_WINDOW:
+            raise InvalidSetting(
+                "window is out of range", expected=f"{_LEAST_WINDOW} to {MAX_WINDOW}", actual=self.window
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationSettings:
@@ -60,6 +72,14 @@ class ValidationSettings:
     source: str
     n_documents: int = 500
     n_queries: int = 300
+
+    def __post_init__(self) -> None:
+        if min(self.n_documents, self.n_queries) < 1:
+            raise InvalidSetting(
+                "n_documents or n_queries is out of range",
+                expected="1 or more",
+                actual=min(self.n_documents, self.n_queries),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

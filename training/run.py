@@ -27,7 +27,7 @@ from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hi
 from quarry.training.loop.trainer import Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
-from quarry.training.model.cross_encoder import load_cross_encoder
+from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.pairs import PairBatcher
 from quarry.training.model.tokens import TextBatcher
@@ -123,10 +123,12 @@ def _reranker_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path
         dropout=model.dropout,
         seed=loop.seed,
     )
+    pairs = PairBatcher(network.tokenizer_path, model.query_tokens, model.document_tokens)
+    check_lengths(network, pairs, model.window)
     data = _validation(recipe, out)
     return RerankerLearner(
         network,
-        PairBatcher(network.tokenizer_path, model.query_tokens, model.document_tokens),
+        pairs,
         model.window,
         model_card(recipe, _sizes(stores)),
         loop.n_negatives,

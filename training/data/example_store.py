@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +26,7 @@ _ABOUT = "about.json"
 # Short questions and popular paragraphs occur in several collections by coincidence: so many are tolerated.
 _COINCIDENCES = 1e-3  # of the examples
 _LEAST_COINCIDENCES = 3
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # BERT's tokenizers leave it out
 
 
 class ExampleWriter:
@@ -77,7 +79,7 @@ class ExampleWriter:
         Raises:
             InvalidDocument: the text is blank.
         """
-        if not text.strip():
+        if _is_blank(text):
             raise InvalidDocument(f"{place}: the passage is blank", expected="a text")
         digest = _digest(text)
         number = self._number_of.get(digest)
@@ -99,7 +101,7 @@ class ExampleWriter:
         Raises:
             InvalidDocument: the query is blank, it has no relevant document, or one is in both lists.
         """
-        if not query.strip():
+        if _is_blank(query):
             raise InvalidDocument(f"{place}: the query is blank", expected="a text")
         self._n_seen += 1
         if self._refusal.is_kept_for_evaluation(query):
@@ -314,6 +316,11 @@ class _RaggedReader:
 
     def firsts(self) -> Numbers:
         return self._values[self._ends[:-1]]
+
+
+def _is_blank(text: str) -> bool:
+    """Whether a text has nothing but spaces, control characters and marks, of which tokenizers make no token."""
+    return not any(unicodedata.category(each)[0] in "LNPS" and each != _REPLACEMENT for each in text)
 
 
 def _digest(text: str) -> bytes:

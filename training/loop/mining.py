@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.formats.errors import CorruptFile
 from quarry.training.data.batches import BatchSource
+from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.negatives import NegativeSettings, mine_negatives
 from quarry.training.loop.encoder_learner import Student
 from quarry.training.model.torch_encoder import TorchEncoder
@@ -66,5 +69,29 @@ class Miner:
                 partial = path.with_suffix(".partial.npy")
                 np.save(partial, mine_negatives(source.store, encoder, self._settings, self._seed + number))
                 partial.rename(path)
-            source.use_negatives(np.load(path))
+            source.use_negatives(_load(path, source.store, self._settings.count))
         self._round = number
+
+
+def _load(path: Path, store: ExampleStore, count: int) -> npt.NDArray[np.int64]:
+    """The negatives of a round; see `mine_negatives`.
+
+    Raises:
+        CorruptFile: they cannot be read, or are not those of the store.
+    """
+    try:
+        found: npt.NDArray[np.int64] = np.load(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise CorruptFile(
+            f"the negatives cannot be read: {error}", path=path, expected="a whole file, or none: it is made again"
+        ) from error
+    shape = store.n_examples, count
+    fits = found.shape == shape and found.dtype == np.int64
+    if not fits or found.min() < -1 or found.max() >= store.n_documents:
+        raise CorruptFile(
+            "the negatives are not those of the source",
+            path=path,
+            expected=f"{shape} int64 numbers of {store.n_documents} documents",
+            actual=f"{found.shape} {found.dtype}",
+        )
+    return found

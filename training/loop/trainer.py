@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tqdm import tqdm
 
@@ -153,6 +154,8 @@ class Trainer:
         state = self._checkpoints.load(folder)
         try:
             self._load(folder, state)
+        except (OSError, SafetensorError) as error:
+            raise CorruptFile(f"the weights of the checkpoint cannot be read: {error}", path=folder) from error
         except (RuntimeError, ValueError, KeyError) as error:
             raise CorruptFile(f"the checkpoint is not of this model: {error}", path=folder) from error
         return step

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
+from safetensors import SafetensorError
 
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.tokens import TokenBatch
 
-__all__ = ["EncoderNetwork", "Network", "Precision", "load_network", "load_pretrained"]
+__all__ = ["EncoderNetwork", "Network", "Precision", "check_request", "load_network", "load_pretrained", "move"]
 
 Precision = str
 """``fp32``, or ``bf16``: matrix products in bfloat16 by autocast, weights and sums in float32."""
@@ -22,6 +23,7 @@ Precision = str
 _PRECISIONS = ("fp32", "bf16")
 _PREDICTOR = "cls.predictions."  # in the names of its weights
 _TIED = ("decoder.weight", "decoder.bias")
+_NEW_LAYERS = ("pooler.", "classifier.")  # which a checkpoint may lack
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,28 +184,31 @@ def load_network(
         mlm: whether to load the masked-language-model head, too.
 
     Raises:
-        InvalidSetting: a file is missing, the precision is unknown, no parameter begins with one of `frozen`, or
-            there is no masked-language-model head of BERT's kind.
+        InvalidSetting: a file is missing, precision or device is unknown, no parameter begins with one of
+            `frozen`, or there is no masked-language-model head of BERT's kind.
+        CorruptFile: weights or configuration cannot be read, or contradict each other.
     """
     from transformers import AutoModel, AutoModelForMaskedLM
 
-    _check_request(folder, precision)
+    check_request(folder, precision)
     if mlm:
         _check_predictor(folder)
     model = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, folder, precision, dropout)
-    predictor = model.get_submodule("cls.predictions").to(device) if mlm else None
+    predictor = move(model.get_submodule("cls.predictions"), device) if mlm else None
     if mlm:
         model = model.base_model
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it follows the last hidden states, and is random when a checkpoint has none
-    network = EncoderNetwork(model.to(device), folder, precision, predictor)
+    network = EncoderNetwork(move(model, device), folder, precision, predictor)
     network.freeze(frozen)
     return network
 
 
 class _AutoModel(Protocol):
     @classmethod
-    def from_pretrained(cls, path: str, /, **settings: object) -> torch.nn.Module: ...
+    def from_pretrained(
+        cls, path: str, /, **settings: object
+    ) -> tuple[torch.nn.Module, Mapping[str, Collection[object]]]: ...
 
 
 def load_pretrained(
@@ -217,22 +222,65 @@ def load_pretrained(
         precision: is checked.
         dropout: probability.
         config: values that replace those of config.json.
+
+    Raises:
+        InvalidSetting: a file is missing, or the precision is unknown.
+        CorruptFile: weights or configuration cannot be read, or contradict each other.
     """
-    _check_request(folder, precision)
-    with _silent():
-        model: torch.nn.Module = kind.from_pretrained(
-            str(folder),
-            attn_implementation="eager",
-            dtype=torch.float32,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            local_files_only=True,
-            **config,
-        )
+    check_request(folder, precision)
+    try:
+        with _silent():
+            model, report = kind.from_pretrained(
+                str(folder),
+                attn_implementation="eager",
+                dtype=torch.float32,
+                hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **config,
+            )
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise CorruptFile(f"the checkpoint cannot be loaded: {error}", path=folder) from error
+    _check_loaded(folder, report)
     return model
 
 
-def _check_request(folder: Path, precision: Precision) -> None:
+def _check_loaded(folder: Path, report: Mapping[str, Collection[object]]) -> None:
+    """Refuse a checkpoint of whose weights some were left random, but for `_NEW_LAYERS`."""
+    unfit = sorted(map(str, report["mismatched_keys"]))
+    if unfit:
+        raise CorruptFile(
+            "the shape of a weight contradicts config.json, or the model has more than one label",
+            path=folder / "model.safetensors",
+            actual=unfit[0],
+        )
+    lost = sorted(name for name in map(str, report["missing_keys"]) if not any(new in name for new in _NEW_LAYERS))
+    if lost:
+        raise CorruptFile("the checkpoint lacks a weight", path=folder / "model.safetensors", expected=lost[0])
+
+
+def move(model: torch.nn.Module, device: str) -> torch.nn.Module:
+    """Move a model to a device.
+
+    Raises:
+        InvalidSetting: there is no such device.
+    """
+    try:
+        return model.to(device)
+    except (AssertionError, RuntimeError) as error:
+        raise InvalidSetting(
+            f"the device cannot be used: {error}", expected="cpu, cuda, cuda:1", actual=repr(device)
+        ) from error
+
+
+def check_request(folder: Path, precision: Precision) -> None:
+    """Check what a checkpoint is loaded from.
+
+    Raises:
+        InvalidSetting: a file is missing, or the precision is unknown.
+    """
     if precision not in _PRECISIONS:
         raise InvalidSetting("unknown precision", expected=" or ".join(_PRECISIONS), actual=repr(precision))
     for name in ("config.json", "model.safetensors", "tokenizer.json"):

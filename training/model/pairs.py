@@ -37,6 +37,9 @@ class PairBatch:
 class PairBatcher:
     """Tokenizes pairs and pads them; of either text the first tokens are read.
 
+    Attributes:
+        frame: the special tokens of a pair.
+
     Args:
         tokenizer_path: a tokenizer.json.
         query_tokens: most tokens of a query, without special tokens.
@@ -51,8 +54,13 @@ class PairBatcher:
         if min(query_tokens, text_tokens) < 1:
             raise InvalidSetting("pairs have no room for tokens", expected="1 at least of each text")
         self._tokenizer = TextTokenizer(tokenizer_path)
-        self._frame: PairFrame = find_pair_frame(self._tokenizer, tokenizer_path)
+        self.frame: PairFrame = find_pair_frame(self._tokenizer, tokenizer_path)
         self._query_tokens, self._text_tokens = query_tokens, text_tokens
+
+    @property
+    def max_tokens(self) -> int:
+        """Length of the longest pair, special tokens included."""
+        return self.frame.n_tokens + self._query_tokens + self._text_tokens
 
     def batch(self, pairs: Sequence[tuple[str, str]]) -> PairBatch:
         """Tokenize pairs and pad them to the longest.
@@ -64,7 +72,7 @@ class PairBatcher:
         if not pairs:
             raise InvalidSetting("a batch has no pairs", expected="one at least")
         queries = {query: self._ids(query, self._query_tokens) for query, _ in pairs}
-        rows = [self._frame.around(queries[query], self._ids(text, self._text_tokens)) for query, text in pairs]
+        rows = [self.frame.around(queries[query], self._ids(text, self._text_tokens)) for query, text in pairs]
         shape = (len(rows), max(len(ids) for ids, _ in rows))
         batch = PairBatch(*(torch.zeros(shape, dtype=torch.long) for _ in range(3)))
         for row, (ids, types) in enumerate(rows):

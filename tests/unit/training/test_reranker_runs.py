@@ -1,10 +1,12 @@
 """Runs that train a reranker: from a recipe to a bundle that reorders hits."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.models.tiny_checkpoint import edit_json
 from support.training.killed_run import run_and_kill
 from support.training.tiny_run import write_recipe
 
@@ -17,7 +19,7 @@ from safetensors.numpy import load_file
 from quarry import engine
 from quarry.engine.search.reranker import open_reranker
 from quarry.exporters.export import export_reranker
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.loop.history import History
 from quarry.training.recipe import read_recipe
@@ -32,7 +34,7 @@ frozen = ["embeddings.word_embeddings."]
 precision = "fp32"
 dropout = 0.1
 query_tokens = 16
-document_tokens = 24
+document_tokens = 20
 window = 48
 
 [objective]
@@ -162,3 +164,49 @@ def test_what_belongs_to_encoders_is_refused(tmp_path: Path, change: tuple[str, 
     path.write_text(RECIPE.replace(*change, 1), "utf-8")
     with pytest.raises(InvalidSetting, match=message):
         read_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("document_tokens = 20", "document_tokens = 24"), "special tokens of at most 40 in all; found 43"),
+        (("window = 48", "window = 6"), "no room for text beside query and special tokens; expected 7"),
+        (("window = 48", "window = 2"), "window is out of range"),
+        (("dropout = 0.1", "dropout = 1.5"), "dropout is out of range"),
+        (("dropout = 0.1", 'device = "abacus"'), "device cannot be used"),
+        (('source = "articles"', 'source = "articles"\nn_queries = 0'), "n_queries is out of range"),
+    ],
+)
+def test_settings_that_would_fail_later_are_refused_before_the_first_step(
+    recipe: Path, tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    path = write_recipe(tmp_path / "recipe", RECIPE.replace(*change, 1))
+    with pytest.raises(InvalidSetting, match=message):
+        train(path, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "negatives"])
+def test_damaged_files_of_a_run_are_reported_when_it_resumes(
+    finished: Path, recipe: Path, tmp_path: Path, name: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished.parent, run)
+    if name == "negatives":
+        shutil.rmtree(run / "checkpoints")
+        path = run / "negatives" / "round-0000" / "articles.npy"
+    else:
+        path = run / "checkpoints" / "step-00000006" / name
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(CorruptFile, match=path.parent.name):
+        train(recipe, run)
+    if name == "negatives":
+        np.save(path, np.zeros((3, 4), np.int64))
+        with pytest.raises(CorruptFile, match="not those of the source"):
+            train(recipe, run)
+
+
+def test_a_checkpoint_that_counts_its_labels_can_be_exported(recipe: Path, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "recipe", RECIPE)
+    edit_json(path.parent / "checkpoint" / "config.json", num_labels=2)
+    assert export_reranker(train(path, tmp_path / "run"), tmp_path / "bundle", "fp32").settings.window == 40

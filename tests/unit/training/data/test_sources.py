@@ -74,6 +74,8 @@ def test_compressed_pairs_are_those_of_the_plain_file(tmp_path: Path, ending: st
         ('{"q": 3, "d": "a"}', "line 2: query is no text"),
         ('{"q": " ", "d": "a"}', "line 2: the query is blank"),
         ('{"q": "a", "d": "\\n"}', "line 2: the passage is blank"),
+        ('{"q": "\\u200b\\ufffd", "d": "a"}', "line 2: the query is blank"),
+        ('{"q": "a", "d": ["b", "\\u0301\\u0000"]}', "line 2: the passage is blank"),
         ('{"q": "a", "d": "b", "negative": "b"}', "line 2: the query has no usable relevant passage"),
         ("[1]", "line 2: not a JSON object"),
         ("{", "line 2: not JSON"),
