@@ -71,10 +71,10 @@ class NegativeSettings:
 def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSettings, seed: int) -> Numbers:
     """Search an index of the store's documents for every query and keep hits that are not relevant.
 
-    False negatives are left out: known relevant documents, the first `skip` hits, and hits whose score is at least
-    `margin` times that of the query's best relevant document (positive-aware mining). A relevant document that is
-    not among the hits scores below all of them, so then no hit is compared with it and all pass. Quotation marks
-    and asterisks of queries are punctuation in every mode.
+    False negatives are left out: known relevant documents, also those of other examples with the same query; the
+    first `skip` hits; and hits whose score is at least `margin` times that of the query's best relevant document
+    (positive-aware mining). A relevant document that is not among the hits scores below all of them, so then no
+    hit is compared with it and all pass. Quotation marks and asterisks of queries are punctuation in every mode.
 
     Args:
         store: documents and queries.
@@ -85,6 +85,7 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
     Returns:
         (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.
     """
+    relevant = _relevant(store)
     mined = np.full((store.n_examples, settings.count), -1, np.int64)
     with tempfile.TemporaryDirectory() as temporary:
         index = Path(temporary) / "index"
@@ -96,14 +97,23 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
                 queries = [store.query(example) for example in examples]
                 answers = opened.search(queries, settings.depth, mode=settings.mode, operators=False)
                 for example, hits in zip(examples, answers, strict=True):
-                    found = np.fromiter(_passing(hits, store.positives(example).tolist(), settings), np.int64)
+                    found = np.fromiter(_passing(hits, relevant[example], settings), np.int64)
                     rng = np.random.default_rng([seed, example])
                     kept = rng.permutation(found)[: settings.count]
                     mined[example, : len(kept)] = np.sort(kept)
     return mined
 
 
-def _passing(hits: list[Hit], positives: list[int], settings: NegativeSettings) -> Iterator[int]:
+def _relevant(store: ExampleStore) -> list[set[int]]:
+    """For each example the documents that are relevant to its query, in whichever example."""
+    by_query: dict[str, set[int]] = {}
+    examples = [by_query.setdefault(store.query(number), set()) for number in range(store.n_examples)]
+    for number, own in enumerate(examples):
+        own.update(store.positives(number).tolist())
+    return examples
+
+
+def _passing(hits: list[Hit], positives: set[int], settings: NegativeSettings) -> Iterator[int]:
     """The numbers of the hits that are taken for not relevant."""
     relevant = [hit.score for hit in hits if int(hit.id) in positives]
     limit = settings.margin * max(relevant) if relevant else np.inf

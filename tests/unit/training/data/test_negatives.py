@@ -46,6 +46,19 @@ def test_quotation_marks_in_a_query_do_not_keep_negatives_away(tmp_path: Path) -
     assert sorted(mined[0].tolist()) == [-1, -1, numbers[1], numbers[2]]
 
 
+def test_what_is_relevant_to_a_query_is_no_negative_of_another_example_with_it(tmp_path: Path) -> None:
+    with ExampleWriter(tmp_path / "store", Refusal.of_nothing()) as writer:
+        numbers = [
+            writer.document(text, "", "here") for text in ("red house", "red tree", "red river", "blue tree")
+        ]
+        for number in numbers[:2]:
+            writer.example("red", [number], [], "here")
+        store = writer.finish({})
+    settings = NegativeSettings(mode="lexical", depth=4, count=4, margin=10.0)
+    mined = mine_negatives(store, WordEncoder(), settings, seed=0)
+    assert [set(row) - {-1} for row in mined.tolist()] == [{numbers[2]}, {numbers[2]}]
+
+
 def test_the_same_seed_gives_the_same_negatives(store: ExampleStore) -> None:
     settings = NegativeSettings(depth=8, count=3, margin=1.0)
     first, again = (mine_negatives(store, WordEncoder(), settings, seed=4) for _ in range(2))
