@@ -103,10 +103,10 @@ class Trainer:
                 bar.set_postfix(self._step(step))
                 done = step + 1
                 is_last = done == self.settings.steps
-                if is_last or done % self.settings.checkpoint_every == 0:
-                    self._save(done)
                 if is_last or (self.settings.validate_every and done % self.settings.validate_every == 0):
                     self._validate(done)
+                if is_last or done % self.settings.checkpoint_every == 0:
+                    self._save(done)
 
     def _step(self, step: int) -> dict[str, str]:
         started = time.perf_counter()

@@ -23,7 +23,7 @@ Precision = str
 _PRECISIONS = ("fp32", "bf16")
 _PREDICTOR = "cls.predictions."  # in the names of its weights
 _TIED = ("decoder.weight", "decoder.bias")
-_NEW_LAYERS = ("pooler.", "classifier.")  # which a checkpoint may lack
+_NEW_LAYERS = ("pooler.", "classifier.", f"{_PREDICTOR}decoder.")  # that a checkpoint may lack, or has elsewhere
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from quarry.exporters.export import export_reranker
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.loop.history import History
+from quarry.training.loop.reranker_learner import RerankerLearner
 from quarry.training.recipe import read_recipe
 from quarry.training.run import train
 
@@ -117,6 +118,28 @@ def test_a_killed_run_ends_with_the_same_weights(finished: Path, recipe: Path, t
     weights = load_file(finished / "model.safetensors")
     assert again.keys() == weights.keys()
     assert all(np.array_equal(values, again[name]) for name, values in weights.items())
+
+
+def test_a_run_that_is_killed_in_a_validation_does_it_again(
+    finished: Path, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate = RerankerLearner.validate
+
+    def stop(self: RerankerLearner, step: int) -> float | None:
+        if step == 6:
+            raise KeyboardInterrupt
+        return validate(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RerankerLearner, "validate", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run")
+    whole, resumed = (
+        [{name: value for name, value in each.items() if name != "seconds"} for each in History(path).records()]
+        for path in (finished.parent / "history.jsonl", tmp_path / "run" / "history.jsonl")
+    )
+    assert resumed == whole
 
 
 def test_the_checkpoint_becomes_a_reranker_of_an_engine(finished: Path, tmp_path: Path) -> None:
