@@ -197,6 +197,14 @@ def _files(recipe: Recipe, use: Use, sizes: dict[str, int]) -> EncoderFiles:
 
 def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, TextBatcher]:
     model, path = recipe.model, network.tokenizer_path
+    longest = max(model.query_tokens, model.document_tokens)
+    if network.max_tokens is not None and longest > network.max_tokens:
+        raise InvalidSetting(
+            "texts are longer than the checkpoint reads",
+            path=network.folder,
+            expected=f"query_tokens and document_tokens of at most {network.max_tokens}",
+            actual=longest,
+        )
     return (
         TextBatcher(path, model.query_prefix, model.query_tokens),
         TextBatcher(path, model.document_prefix, model.document_tokens),

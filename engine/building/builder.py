@@ -128,7 +128,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
             The number is fixed: to change it, build the index again with `overwrite`.
         workers: number of processes that encode documents, each on one thread; None: this process alone. They are
             started by "spawn", so a script has to call `build` under ``if __name__ == "__main__":``. `threads` are
-            then used to join what they write; the index is the same.
+            then used to join what they write. The index is the same if no id occurs twice.
         like: folder of an index with the same encoder. The new one gets its representation and settings, which
             then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
             compared and `Engine.add_indexes` can join them. The number of shards is not copied.

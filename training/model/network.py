@@ -23,6 +23,7 @@ Precision = str
 _PRECISIONS = ("fp32", "bf16")
 _PREDICTOR = "cls.predictions."  # in the names of its weights
 _TIED = ("decoder.weight", "decoder.bias")
+_OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # begin behind the padding token's id
 _NEW_LAYERS = ("pooler.", "classifier.", f"{_PREDICTOR}decoder.")  # that a checkpoint may lack, or has elsewhere
 
 
@@ -119,6 +120,15 @@ class EncoderNetwork(Network):
     def dim(self) -> int:
         """Length of a token vector."""
         return int(self.model.config.hidden_size)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Most tokens that the network has positions for; None if they are not limited."""
+        config = self.model.config
+        positions: int | None = getattr(config, "max_position_embeddings", None)
+        if positions is None or config.model_type not in _OFFSET_POSITIONS:
+            return positions
+        return positions - int(config.pad_token_id) - 1
 
     def hidden(self, tokens: TokenBatch) -> torch.Tensor:
         """The last hidden states: (n_texts, longest, dim) float32; those of padding mean nothing."""

@@ -118,6 +118,14 @@ def test_a_finished_run_can_be_requested_again(finished: Path, recipe: Path) -> 
     assert losses(finished)[: len(before)] == before
 
 
+def test_texts_that_are_longer_than_the_network_reads_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "long", RECIPE.replace("document_tokens = 32", "document_tokens = 4096"))
+    with pytest.raises(
+        InvalidSetting, match=r"longer than the checkpoint reads.*expected .* at most \d+; found 4096"
+    ):
+        train(path, tmp_path / "run")
+
+
 def test_a_folder_of_another_recipe_or_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
     other = write_recipe(
         tmp_path / "other", RECIPE.replace("seed = 0", "seed = 5").replace("steps = 6", "steps = 7")
