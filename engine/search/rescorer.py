@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from quarry.engine.scoring.aggregation import aggregate
@@ -105,9 +107,10 @@ class Rescorer:
         """Return the scores of the centroids of each document: (n_centroids,) float32."""
         scorer = self._vectors.scorer(query)
         found: list[Float32Array] = []
-        for low in range(0, len(docs), _BATCH_DOCS):
-            rows, bounds = self._table.rows_of(docs[low : low + _BATCH_DOCS])
-            found += np.split(scorer(rows), bounds[1:-1])
+        for first in range(0, len(docs), _BATCH_DOCS):
+            rows, bounds = self._table.rows_of(docs[first : first + _BATCH_DOCS])
+            scores = scorer(rows)
+            found += [scores[low:high] for low, high in pairwise(bounds.tolist())]
         return found
 
 
