@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from functools import cache, partial
 from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder
@@ -22,7 +20,7 @@ from quarry.training.data.sources import SourceSettings, open_held_out_store, op
 from quarry.training.loop.encoder_learner import EncoderLearner, Student
 from quarry.training.loop.history import plot_curves
 from quarry.training.loop.learner import Learner
-from quarry.training.loop.mining import Miner, student_encoder
+from quarry.training.loop.mining import Miner
 from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hits
 from quarry.training.loop.trainer import Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
@@ -65,14 +63,16 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     """
     recipe = read_recipe(recipe_path)
     _claim(out, recipe)
+    first_stage = _first_stage(recipe)
     stores = _stores(recipe, out)
     learner: Learner
+    encoder: Encoder | Student
     if recipe.is_reranker:
-        learner = _reranker_learner(recipe, stores, out)
-        encoder = _first_stage(recipe)
+        assert first_stage is not None
+        learner, encoder = _reranker_learner(recipe, stores, out, first_stage), first_stage
     else:
         learner = _encoder_learner(recipe, stores, out)
-        encoder = _current_encoder(recipe, learner.student)
+        encoder = learner.student if first_stage is None else first_stage
     mixture = _mixture(recipe, stores)
     trainer = Trainer(out, learner, mixture, recipe.training, recipe.optimizer)
     if recipe.negatives is not None:
@@ -113,7 +113,15 @@ def _encoder_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path)
     )
 
 
-def _reranker_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> RerankerLearner:
+def _first_stage(recipe: Recipe) -> Encoder | None:
+    """Open the encoder whose hits become negatives; None: it is the one in training, or none is needed."""
+    path = None if recipe.negatives is None else recipe.negatives.encoder
+    return open_encoder(path) if recipe.is_reranker or path is not None else None
+
+
+def _reranker_learner(
+    recipe: Recipe, stores: dict[str, ExampleStore], out: Path, first_stage: Encoder
+) -> RerankerLearner:
     model, loop = recipe.model, recipe.training
     network = load_cross_encoder(
         model.checkpoint,
@@ -129,26 +137,13 @@ def _reranker_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path
     return RerankerLearner(
         network,
         pairs,
-        model.window,
-        model_card(recipe, _sizes(stores)),
-        loop.n_negatives,
-        loop.chunk_size,
-        loop.seed,
-        None if data is None else find_first_hits(data, _first_stage(recipe)("validation")),
+        window=model.window,
+        card=model_card(recipe, _sizes(stores)),
+        n_negatives=loop.n_negatives,
+        chunk_size=loop.chunk_size,
+        seed=loop.seed,
+        held_out=None if data is None else find_first_hits(data, first_stage),
     )
-
-
-def _first_stage(recipe: Recipe) -> Callable[[str], Encoder]:
-    """The encoder whose hits a reranker is trained with: opened once, when it is first asked for."""
-    path = recipe.negatives.encoder if recipe.negatives is not None else None
-    opened = cache(lambda: open_encoder(path))
-    return lambda _: opened()
-
-
-def _current_encoder(recipe: Recipe, student: Student) -> Callable[[str], Encoder]:
-    if recipe.negatives is not None and recipe.negatives.encoder is not None:
-        return _first_stage(recipe)
-    return partial(student_encoder, student)
 
 
 def _sizes(stores: dict[str, ExampleStore]) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from quarry.engine.search.hits.hits import Hit
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 
-__all__ = ["NegativeSettings", "mine_negatives"]
+__all__ = ["NegativeSettings", "mine_negatives", "open_temporary_index"]
 
 _MODES = ("dense", "lexical", "hybrid")
 _QUERIES_AT_ONCE = 256
@@ -87,21 +88,33 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
     """
     relevant = _relevant(store)
     mined = np.full((store.n_examples, settings.count), -1, np.int64)
+    texts = ((str(number), store.document(number)) for number in range(store.n_documents))
+    with open_temporary_index(texts, encoder) as engine:
+        for low in range(0, store.n_examples, _QUERIES_AT_ONCE):
+            examples = range(low, min(low + _QUERIES_AT_ONCE, store.n_examples))
+            queries = [store.query(example) for example in examples]
+            answers = engine.search(queries, settings.depth, mode=settings.mode, operators=False)
+            for example, hits in zip(examples, answers, strict=True):
+                found = np.fromiter(_passing(hits, relevant[example], settings), np.int64)
+                rng = np.random.default_rng([seed, example])
+                kept = rng.permutation(found)[: settings.count]
+                mined[example, : len(kept)] = np.sort(kept)
+    return mined
+
+
+@contextmanager
+def open_temporary_index(texts: Iterable[tuple[str, str]], encoder: Encoder) -> Iterator[Engine]:
+    """Build an index for the searches of a block, and delete it afterwards.
+
+    Args:
+        texts: id and text of each document.
+        encoder: makes the vectors of documents and queries.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         index = Path(temporary) / "index"
-        texts = ({"id": str(number), "text": store.document(number)} for number in range(store.n_documents))
-        build(texts, index, encoder=encoder, progress=False)
-        with Engine.open(index, encoder=encoder) as opened:
-            for low in range(0, store.n_examples, _QUERIES_AT_ONCE):
-                examples = range(low, min(low + _QUERIES_AT_ONCE, store.n_examples))
-                queries = [store.query(example) for example in examples]
-                answers = opened.search(queries, settings.depth, mode=settings.mode, operators=False)
-                for example, hits in zip(examples, answers, strict=True):
-                    found = np.fromiter(_passing(hits, relevant[example], settings), np.int64)
-                    rng = np.random.default_rng([seed, example])
-                    kept = rng.permutation(found)[: settings.count]
-                    mined[example, : len(kept)] = np.sort(kept)
-    return mined
+        build(({"id": name, "text": text} for name, text in texts), index, encoder=encoder, progress=False)
+        with Engine.open(index, encoder=encoder) as engine:
+            yield engine
 
 
 def _relevant(store: ExampleStore) -> list[set[int]]:

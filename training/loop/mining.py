@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,10 @@ from quarry.training.data.negatives import NegativeSettings, mine_negatives
 from quarry.training.loop.encoder_learner import Student
 from quarry.training.model.torch_encoder import TorchEncoder
 
-__all__ = ["Miner", "student_encoder"]
+__all__ = ["Miner"]
 
 
-def student_encoder(student: Student, name: str) -> Encoder:
+def _student_encoder(student: Student, name: str) -> Encoder:
     """The network under training as an encoder, which the index of a round is built with.
 
     Args:
@@ -38,7 +37,7 @@ class Miner:
     Args:
         settings: how to mine.
         sources: whose negatives.
-        encoder: makes the encoder of a round's index, given the round's name.
+        encoder: makes the vectors of indexes and queries; a student, as it is when a round begins.
         seed: of every draw.
         folder: of the negatives of each round.
     """
@@ -47,7 +46,7 @@ class Miner:
         self,
         settings: NegativeSettings,
         sources: list[BatchSource],
-        encoder: Callable[[str], Encoder],
+        encoder: Encoder | Student,
         seed: int,
         folder: Path,
     ) -> None:
@@ -62,7 +61,9 @@ class Miner:
             return
         folder = self._folder / f"round-{number:04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        encoder = self._encoder(f"round {number}")
+        encoder = self._encoder
+        if isinstance(encoder, Student):
+            encoder = _student_encoder(encoder, f"round {number}")
         for source in self._sources:
             path = folder / f"{source.name}.npy"
             if not path.is_file():

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from quarry.engine.building.builder import build
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.engine import Engine
 from quarry.training.data.batches import Batch
+from quarry.training.data.negatives import open_temporary_index
 from quarry.training.loop.gradient_cache import draw_seed
 from quarry.training.loop.validation import ValidationSet, ndcg_10
 from quarry.training.model.checkpoint_files import WEIGHTS_NAME
@@ -47,12 +45,8 @@ def find_first_hits(data: ValidationSet, encoder: Encoder) -> FirstHits:
         data: what to search.
         encoder: makes the vectors.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        index = Path(temporary) / "index"
-        texts = ({"id": name, "text": text} for name, text in data.documents.items())
-        build(texts, index, encoder=encoder, progress=False)
-        with Engine.open(index, encoder=encoder) as opened:
-            found = opened.search(list(data.queries.values()), _N_HITS, operators=False)
+    with open_temporary_index(data.documents.items(), encoder) as engine:
+        found = engine.search(list(data.queries.values()), _N_HITS, operators=False)
     return FirstHits(
         data, {query: [hit.id for hit in hits] for query, hits in zip(data.queries, found, strict=True)}
     )

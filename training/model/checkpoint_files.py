@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.network import EncoderNetwork, Network
 
-__all__ = ["COPIED_NAMES", "WEIGHTS_NAME", "EncoderFiles", "interpolate_weights", "write_checkpoint"]
+__all__ = ["WEIGHTS_NAME", "EncoderFiles", "interpolate_weights", "write_checkpoint", "write_network"]
 
 WEIGHTS_NAME = "model.safetensors"
-COPIED_NAMES = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", "NOTICE")
+_COPIED_NAMES = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", "NOTICE")
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,24 @@ def write_checkpoint(
         folder: to make.
         save_parts: writes what follows the network into the folder, and returns more members of quarry.json.
     """
-    folder.mkdir(parents=True)
-    for name in COPIED_NAMES:
-        if (network.folder / name).is_file():
-            shutil.copyfile(network.folder / name, folder / name)
+    write_network(network, folder, files.card)
     settings = files.settings() | dict(save_parts(folder))
     (folder / "quarry.json").write_text(json.dumps(settings, indent=1), "utf-8")
-    (folder / "README.md").write_text(files.card, "utf-8")
+
+
+def write_network(network: Network, folder: Path, card: str) -> None:
+    """Write weights in float32, and the tokenizer and configuration of the checkpoint, into a new folder.
+
+    Args:
+        network: the weights.
+        folder: to make.
+        card: README.md.
+    """
+    folder.mkdir(parents=True)
+    for name in _COPIED_NAMES:
+        if (network.folder / name).is_file():
+            shutil.copyfile(network.folder / name, folder / name)
+    (folder / "README.md").write_text(card, "utf-8")
     save_file(network.weights(), folder / WEIGHTS_NAME, {"format": "pt"})
 
 

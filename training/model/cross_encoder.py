@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
-from quarry.training.model.checkpoint_files import COPIED_NAMES, WEIGHTS_NAME
+from quarry.training.model.checkpoint_files import write_network
 from quarry.training.model.network import Network, Precision, check_request, load_pretrained, move
 from quarry.training.model.pairs import PairBatch, PairBatcher
 
@@ -74,7 +72,7 @@ def load_cross_encoder(
     _read_settings(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = load_pretrained(AutoModelForSequenceClassification, folder, precision, dropout, num_labels=1)
+        model = load_pretrained(AutoModelForSequenceClassification, folder, dropout, num_labels=1)
     network = CrossEncoder(move(model, device), folder, precision)
     names = [name for name, _ in model.named_parameters()]
     inner = {each for each in frozen if any(name.startswith(_BACKBONE + each) for name in names)}
@@ -129,19 +127,14 @@ def write_cross_encoder(network: CrossEncoder, folder: Path, window: int, card: 
         window: most tokens of a pair that the exported reranker reads at once.
         card: README.md.
     """
-    folder.mkdir(parents=True)
-    for name in COPIED_NAMES:
-        if (network.folder / name).is_file():
-            shutil.copyfile(network.folder / name, folder / name)
     config, tokenizer = _read_settings(network.folder)
     config |= {"architectures": [type(network.model).__name__], "id2label": {"0": "LABEL_0"}}
     config |= {"label2id": {"LABEL_0": 0}}
     config.pop("num_labels", None)
     tokenizer |= {"model_max_length": window}
+    write_network(network, folder, card)
     for name, content in ((_CONFIG_NAME, config), (_TOKENIZER_CONFIG_NAME, tokenizer)):
         (folder / name).write_text(json.dumps(content, indent=1), "utf-8")
-    (folder / "README.md").write_text(card, "utf-8")
-    save_file(network.weights(), folder / WEIGHTS_NAME, {"format": "pt"})
 
 
 def _read_settings(folder: Path) -> tuple[dict[str, object], dict[str, object]]:

@@ -203,7 +203,7 @@ def load_network(
     check_request(folder, precision)
     if mlm:
         _check_predictor(folder)
-    model = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, folder, precision, dropout)
+    model = load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, folder, dropout)
     predictor = move(model.get_submodule("cls.predictions"), device) if mlm else None
     if mlm:
         model = model.base_model
@@ -221,23 +221,18 @@ class _AutoModel(Protocol):
     ) -> tuple[torch.nn.Module, Mapping[str, Collection[object]]]: ...
 
 
-def load_pretrained(
-    kind: type[_AutoModel], folder: Path, precision: Precision, dropout: float, **config: object
-) -> torch.nn.Module:
+def load_pretrained(kind: type[_AutoModel], folder: Path, dropout: float, **config: object) -> torch.nn.Module:
     """Load a model of transformers in float32, without messages; see `load_network`.
 
     Args:
         kind: one of the library's ``Auto`` classes.
-        folder: of the checkpoint.
-        precision: is checked.
+        folder: of the checkpoint, with the files that `check_request` looks for.
         dropout: probability.
         config: values that replace those of config.json.
 
     Raises:
-        InvalidSetting: a file is missing, or the precision is unknown.
         CorruptFile: weights or configuration cannot be read, or contradict each other.
     """
-    check_request(folder, precision)
     try:
         with _silent():
             model, report = kind.from_pretrained(

@@ -126,6 +126,13 @@ def test_texts_that_are_longer_than_the_network_reads_are_refused_before_the_fir
         train(path, tmp_path / "run")
 
 
+def test_a_missing_encoder_of_negatives_is_found_before_data_is_read(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "missing", RECIPE.replace("\nevery = 4", '\nencoder = "nowhere"'))
+    with pytest.raises(InvalidSetting, match="nowhere: there is no encoder bundle"):
+        train(path, tmp_path / "run")
+    assert not (tmp_path / "run" / "data").exists()
+
+
 def test_a_folder_of_another_recipe_or_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
     other = write_recipe(
         tmp_path / "other", RECIPE.replace("seed = 0", "seed = 5").replace("steps = 6", "steps = 7")
