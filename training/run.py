@@ -62,8 +62,8 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
         CorruptFile: prepared data or a checkpoint is damaged.
     """
     recipe = read_recipe(recipe_path)
-    _claim(out, recipe)
     first_stage = _first_stage(recipe)
+    _claim(out, recipe)
     stores = _stores(recipe, out)
     learner: Learner
     encoder: Encoder | Student
@@ -84,14 +84,16 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
 
 
 def _claim(out: Path, recipe: Recipe) -> None:
-    """Make the folder of a run, or check that it is this recipe's."""
+    """Make the folder of a run, or check that it is this recipe's; a run that did not begin is replaced."""
     path = out / "recipe.toml"
-    if path.is_file():
-        if path.read_text("utf-8") != recipe.text:
-            raise InvalidSetting("the folder holds the run of another recipe", path=path)
+    if path.is_file() and path.read_text("utf-8") == recipe.text:
         return
-    if out.exists() and any(out.iterdir()):
-        raise InvalidSetting("the folder is not empty and holds no run", path=out)
+    if out.is_dir() and any(each != path for each in out.iterdir()):
+        is_run = path.is_file()
+        raise InvalidSetting(
+            "the folder holds the run of another recipe" if is_run else "the folder is not empty and holds no run",
+            path=path if is_run else out,
+        )
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(recipe.text, "utf-8")
 

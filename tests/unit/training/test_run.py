@@ -130,7 +130,15 @@ def test_a_missing_encoder_of_negatives_is_found_before_data_is_read(tmp_path: P
     path = write_recipe(tmp_path / "missing", RECIPE.replace("\nevery = 4", '\nencoder = "nowhere"'))
     with pytest.raises(InvalidSetting, match="nowhere: there is no encoder bundle"):
         train(path, tmp_path / "run")
-    assert not (tmp_path / "run" / "data").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_whose_data_is_missing_is_corrected_in_the_same_folder(tmp_path: Path) -> None:
+    wrong = write_recipe(tmp_path / "wrong", RECIPE.replace('"collection"', '"collections"'))
+    with pytest.raises(InvalidSetting, match="collections: the source .articles. is not there"):
+        train(wrong, tmp_path / "run")
+    right = write_recipe(tmp_path / "right", RECIPE.replace("steps = 6", "steps = 1"))
+    assert (train(right, tmp_path / "run") / "model.safetensors").is_file()
 
 
 def test_a_folder_of_another_recipe_or_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
