@@ -48,7 +48,7 @@ class CompressedObjective(ABC):
         """Pool queries; see `Objective.represent_queries`."""
         return self.ranking.represent_queries(hidden, tokens)
 
-    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """The rows before they are coded; see `Objective.represent_documents`."""
         return self.ranking.represent_documents(hidden, tokens, step)
 

@@ -109,5 +109,5 @@ def document_rows(
     with torch.no_grad():
         for low in range(0, len(numbers), _TEXTS_AT_ONCE):
             tokens = batcher.batch([store.document(number) for number in numbers[low : low + _TEXTS_AT_ONCE]])
-            parts.append(objective.represent_documents(network.hidden(tokens), tokens, 0))
+            parts.append(objective.represent_documents(network.hidden(tokens), tokens, None))
     return DocumentRows.concatenate(parts)

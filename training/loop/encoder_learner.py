@@ -98,13 +98,13 @@ class EncoderLearner:
         documents = student.documents.batch(batch.documents) if student.objective.encodes_documents else None
         return self._cache.backward(queries, documents, self._targets(batch, step), step)
 
-    def validate(self, step: int) -> float | None:
+    def validate(self) -> float | None:
         """Search the held-out documents; see `Learner.validate`."""
         if self._validation is None:
             return None
         student = self.student
         encoders = (student.network, student.document_network or student.network)
-        return validate(self._validation, encoders, student.objective, student.queries, student.documents, step)
+        return validate(self._validation, encoders, student.objective, student.queries, student.documents)
 
     def write(self, folder: Path) -> None:
         """Write the student's checkpoint; see `Learner.write`."""

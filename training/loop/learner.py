@@ -35,7 +35,7 @@ class Learner(Protocol):
         """
         ...
 
-    def validate(self, step: int) -> float | None:
+    def validate(self) -> float | None:
         """nDCG@10 of the network as it is on held-out queries; None without any."""
         ...
 

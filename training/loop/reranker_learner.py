@@ -119,9 +119,8 @@ class RerankerLearner:
         negatives = list(dict.fromkeys([*own, *others]))[: self.n_negatives]
         return [int(batch.targets[row]), *negatives]
 
-    def validate(self, step: int) -> float | None:
+    def validate(self) -> float | None:
         """Rerank the first hits of the held-out queries; see `Learner.validate`."""
-        del step
         if self.held_out is None:
             return None
         data, was_training = self.held_out.data, self.network.model.training

@@ -134,7 +134,7 @@ class Trainer:
         return {"loss": f"{sum(terms.values()):.3f}"}
 
     def _validate(self, step: int) -> None:
-        found = self.learner.validate(step)
+        found = self.learner.validate()
         if found is None:
             return
         # The record belongs to the step before, with which it is dropped or kept when the run resumes.

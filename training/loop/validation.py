@@ -64,7 +64,6 @@ def validate(
     objective: Objective,
     queries: TextBatcher,
     documents: TextBatcher,
-    step: int,
 ) -> float:
     """Search exactly by the objective's vectors and scores and return nDCG@10.
 
@@ -74,9 +73,8 @@ def validate(
         objective: makes vectors and scores.
         queries: tokenizes queries.
         documents: tokenizes documents, which are cut as in training.
-        step: passed to the objective.
     """
-    return ndcg_10(data.qrels, search(data, encoders, objective, queries, documents, step))
+    return ndcg_10(data.qrels, search(data, encoders, objective, queries, documents))
 
 
 def search(
@@ -85,7 +83,6 @@ def search(
     objective: Objective,
     queries: TextBatcher,
     documents: TextBatcher,
-    step: int = 0,
 ) -> dict[str, dict[str, float]]:
     """The first ten documents of every query and their scores; see `validate`."""
     network, document_network = encoders
@@ -96,7 +93,7 @@ def search(
         parts = []
         for texts in _parts(list(data.documents.values())):
             tokens = documents.batch(texts)
-            parts.append(objective.represent_documents(document_network.hidden(tokens), tokens, step))
+            parts.append(objective.represent_documents(document_network.hidden(tokens), tokens, None))
         run = _search(data, network, objective, queries, DocumentRows.concatenate(parts))
     network.model.train(was_training)
     return run

@@ -98,7 +98,7 @@ class Aggretriever(RankingObjective):
         """Make the vectors of queries; see `Objective.represent_queries`."""
         return normalize_rows(self._vectors(hidden, tokens), self.settings.normalize)
 
-    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """One row for each document; see `RankingObjective.document_rows`."""
         del step
         return DocumentRows(self._vectors(hidden, tokens), (1,) * len(tokens))

@@ -43,7 +43,7 @@ class FirstVectors(RankingObjective):
         """The number of vectors, unless it is 1."""
         return {} if self._n_vectors == 1 else {"n_vectors": self._n_vectors}
 
-    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """[CLS] and the first m - 1 tokens; see `RankingObjective.document_rows`."""
         del step
         rows = []

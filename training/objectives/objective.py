@@ -78,8 +78,11 @@ class Objective(Protocol):
         """The vectors of queries: (n_texts, dim) from (n_texts, longest, n_hidden) last hidden states."""
         ...
 
-    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
-        """The rows of documents from their last hidden states; settings may change with the step."""
+    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
+        """The rows of documents from their last hidden states.
+
+        Settings may change with the step; without a step they are those that a checkpoint states.
+        """
         ...
 
     def scores(self, queries: torch.Tensor, documents: DocumentRows) -> torch.Tensor:

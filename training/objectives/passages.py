@@ -48,14 +48,16 @@ class Passages(RankingObjective):
 
     @property
     def representation_settings(self) -> dict[str, int]:
-        """The median of the lengths that were trained."""
-        return {"tokens_per_piece": sorted(self._lengths)[(len(self._lengths) - 1) // 2]}
+        """The median of the lengths that are trained."""
+        return {"tokens_per_piece": self.tokens_per_piece(None)}
 
-    def tokens_per_piece(self, step: int) -> int:
-        """The length of passages at a step."""
+    def tokens_per_piece(self, step: int | None) -> int:
+        """The length of passages at a step; None: the median."""
+        if step is None:
+            return sorted(self._lengths)[(len(self._lengths) - 1) // 2]
         return int(np.random.default_rng([self._seed, step]).choice(self._lengths))
 
-    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """Passages, then the whole; see `RankingObjective.document_rows`."""
         length = self.tokens_per_piece(step)
         sizes: list[np.ndarray] = []

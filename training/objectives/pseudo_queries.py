@@ -47,7 +47,7 @@ class PseudoQueries(RankingObjective):
         """The number of centroids."""
         return {"n_centroids": self._n_centroids}
 
-    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """The centroids of each document; see `RankingObjective.document_rows`."""
         del step
         values = select_text_tokens(hidden, tokens)

@@ -88,7 +88,7 @@ class RankingObjective(ABC):
         return {}
 
     @abstractmethod
-    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """The rows of documents before normalization."""
 
     def represent_queries(self, hidden: torch.Tensor, tokens: TokenBatch) -> torch.Tensor:
@@ -96,7 +96,7 @@ class RankingObjective(ABC):
         pooled = pool(hidden, tokens.mask.to(hidden.device), self.settings.pooling)
         return normalize_rows(pooled, self.settings.normalize)
 
-    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def represent_documents(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """Make the rows of documents; see `Objective.represent_documents`."""
         rows = self.document_rows(hidden, tokens, step)
         return DocumentRows(normalize_rows(rows.values, self.settings.normalize), rows.counts)

@@ -20,7 +20,7 @@ class SingleVector(RankingObjective):
         """``mean`` or ``cls``."""
         return self.settings.pooling
 
-    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int) -> DocumentRows:
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
         """One row for each document; see `RankingObjective.document_rows`."""
         del step
         values = pool(hidden, tokens.mask.to(hidden.device), self.settings.pooling)

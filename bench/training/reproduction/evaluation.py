@@ -63,7 +63,7 @@ class Evaluation:
         rows: list[torch.Tensor | None] = [None] * len(texts)
         with torch.no_grad():
             for numbers, tokens, hidden in _encoded(network, batcher, texts):
-                found = objective.represent_documents(hidden, tokens, 0)
+                found = objective.represent_documents(hidden, tokens, None)
                 for number, own in zip(numbers, found.values.split(list(found.counts)), strict=True):
                     rows[number] = own
         whole = [own for own in rows if own is not None]

@@ -128,14 +128,14 @@ def test_texts_that_are_longer_than_the_network_reads_are_refused_before_the_fir
 
 def test_a_missing_encoder_of_negatives_is_found_before_data_is_read(tmp_path: Path) -> None:
     path = write_recipe(tmp_path / "missing", RECIPE.replace("\nevery = 4", '\nencoder = "nowhere"'))
-    with pytest.raises(InvalidSetting, match="nowhere: there is no encoder bundle"):
+    with pytest.raises(InvalidSetting, match=r"nowhere: there is no encoder bundle"):
         train(path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_recipe_whose_data_is_missing_is_corrected_in_the_same_folder(tmp_path: Path) -> None:
     wrong = write_recipe(tmp_path / "wrong", RECIPE.replace('"collection"', '"collections"'))
-    with pytest.raises(InvalidSetting, match="collections: the source .articles. is not there"):
+    with pytest.raises(InvalidSetting, match=r"collections: the source .articles. is not there"):
         train(wrong, tmp_path / "run")
     right = write_recipe(tmp_path / "right", RECIPE.replace("steps = 6", "steps = 1"))
     assert (train(right, tmp_path / "run") / "model.safetensors").is_file()

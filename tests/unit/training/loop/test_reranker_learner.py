@@ -99,7 +99,7 @@ def test_validation_ranks_the_first_hits_by_score(network: CrossEncoder) -> None
     texts = {str(number): text for number, text in enumerate(DOCUMENTS)}
     for name in hits:
         data = ValidationSet(texts, {"q": QUERIES[0]}, {"q": {name: 1}})
-        found = learner(network, 4, FirstHits(data, {"q": hits})).validate(0)
+        found = learner(network, 4, FirstHits(data, {"q": hits})).validate()
         assert found is not None
         assert (found == 1.0) == (name == best)
 

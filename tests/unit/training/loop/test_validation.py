@@ -39,7 +39,7 @@ def test_validation_is_a_search_of_an_index_of_the_same_vectors(store: ExampleSt
     batcher = TextBatcher(network.tokenizer_path, "", 40)
     data = make_validation_set(store, 1000, 1000)
     assert len(data.documents) == 24
-    found = validate(data, (network, network), Passages(RankingSettings(), (4,)), batcher, batcher, 0)
+    found = validate(data, (network, network), Passages(RankingSettings(), (2, 4, 32)), batcher, batcher)
     assert network.model.training
     network.model.eval()
     encoder = TorchEncoder(network, EncoderFiles("mean", True, None, "pieces", 40, "", "", ""), "0")
