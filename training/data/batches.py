@@ -106,14 +106,14 @@ class BatchSource:
         return order
 
     def _batch_of(self, examples: Numbers, rng: np.random.Generator) -> Batch:
-        positives = [self.store.positives(example) for example in examples.tolist()]
-        chosen = [int(rng.choice(each)) for each in positives]
+        chosen = [int(rng.choice(self.store.positives(example))) for example in examples.tolist()]
         columns = {document: column for column, document in enumerate(dict.fromkeys(chosen))}
         negatives = [self._negatives(example, rng) for example in examples.tolist()]
         for document in (document for own in negatives for document in own):
             columns.setdefault(document, len(columns))
         relevant = np.zeros((len(examples), len(columns)), np.bool_)
-        for row, each in enumerate(positives):
+        known = [self.store.relevant(example) for example in examples.tolist()]
+        for row, each in enumerate(known):
             relevant[row, [columns[number] for number in each.tolist() if number in columns]] = True
         return Batch(
             source=self.name,
@@ -122,7 +122,7 @@ class BatchSource:
             numbers=np.array(list(columns), np.int64),
             targets=np.array([columns[document] for document in chosen], np.int64),
             relevant=relevant,
-            positives=tuple(positives),
+            positives=tuple(known),
             negatives=tuple(np.array([columns[document] for document in own], np.int64) for own in negatives),
         )
 
@@ -131,6 +131,6 @@ class BatchSource:
         own = self.store.negatives(example)
         mined = np.empty(0, np.int64) if self._mined is None else self._mined[example]
         pool = np.unique(np.concatenate([own, mined[mined >= 0]]))
-        pool = pool[~np.isin(pool, self.store.positives(example))]
+        pool = pool[~np.isin(pool, self.store.relevant(example))]
         count = min(self._n_negatives, len(pool))
         return sorted(rng.choice(pool, count, replace=False).tolist()) if count else []

@@ -7,6 +7,7 @@ import os
 import shutil
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -224,8 +225,12 @@ class ExampleStore:
         return self._queries[number]
 
     def positives(self, example: int) -> Numbers:
-        """The numbers of the documents that are relevant to an example's query, at least one."""
+        """The numbers of the relevant documents that came with an example, at least one."""
         return self._positives[example]
+
+    def relevant(self, example: int) -> Numbers:
+        """The numbers of all documents relevant to an example's query: those of other examples with it, too."""
+        return self._relevant_to_repeated.get(example, self._positives[example])
 
     def negatives(self, example: int) -> Numbers:
         """The numbers of the documents that came with the example as not relevant."""
@@ -234,6 +239,18 @@ class ExampleStore:
     def example_groups(self) -> Numbers:
         """(n_examples,) int64, the group of each example's first relevant document."""
         return self.groups[self._positives.firsts()]
+
+    @cached_property
+    def _relevant_to_repeated(self) -> dict[int, Numbers]:
+        """The relevant documents of each example whose query other examples have as well."""
+        examples_of: dict[bytes, list[int]] = {}
+        for example in range(self.n_examples):
+            examples_of.setdefault(_digest(self.query(example)), []).append(example)
+        repeated = [examples for examples in examples_of.values() if len(examples) > 1]
+        together = (
+            np.unique(np.concatenate([self._positives[each] for each in examples])) for examples in repeated
+        )
+        return {example: found for examples, found in zip(repeated, together, strict=True) for example in examples}
 
     def replace_groups(self, groups: Numbers) -> None:
         """Store other groups, for example clusters, instead of the present ones; atomic."""

@@ -86,7 +86,6 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
     Returns:
         (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.
     """
-    relevant = _relevant(store)
     mined = np.full((store.n_examples, settings.count), -1, np.int64)
     texts = ((str(number), store.document(number)) for number in range(store.n_documents))
     with open_temporary_index(texts, encoder) as engine:
@@ -95,7 +94,7 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
             queries = [store.query(example) for example in examples]
             answers = engine.search(queries, settings.depth, mode=settings.mode, operators=False)
             for example, hits in zip(examples, answers, strict=True):
-                found = np.fromiter(_passing(hits, relevant[example], settings), np.int64)
+                found = np.fromiter(_passing(hits, set(store.relevant(example).tolist()), settings), np.int64)
                 rng = np.random.default_rng([seed, example])
                 kept = rng.permutation(found)[: settings.count]
                 mined[example, : len(kept)] = np.sort(kept)
@@ -117,19 +116,11 @@ def open_temporary_index(texts: Iterable[tuple[str, str]], encoder: Encoder) -> 
             yield engine
 
 
-def _relevant(store: ExampleStore) -> list[set[int]]:
-    """For each example the documents that are relevant to its query, in whichever example."""
-    by_query: dict[str, set[int]] = {}
-    examples = [by_query.setdefault(store.query(number), set()) for number in range(store.n_examples)]
-    for number, own in enumerate(examples):
-        own.update(store.positives(number).tolist())
-    return examples
-
-
 def _passing(hits: list[Hit], positives: set[int], settings: NegativeSettings) -> Iterator[int]:
     """The numbers of the hits that are taken for not relevant."""
     relevant = [hit.score for hit in hits if int(hit.id) in positives]
-    limit = settings.margin * max(relevant) if relevant else np.inf
+    best = max(relevant, default=np.inf)
+    limit = best * (settings.margin if best >= 0 else 2 - settings.margin)  # as far from a negative score
     for rank, hit in enumerate(hits):
         if rank >= settings.skip and int(hit.id) not in positives and hit.score < limit:
             yield int(hit.id)

@@ -44,7 +44,7 @@ def make_validation_set(store: ExampleStore, n_documents: int, n_queries: int) -
     """
     kept = min(n_documents, store.n_documents)
     documents = {str(number): store.document(number) for number in range(kept)}
-    relevant = {str(each): store.positives(each).tolist() for each in range(store.n_examples)}
+    relevant = {str(each): store.relevant(each).tolist() for each in range(store.n_examples)}
     about = {query: found for query, found in relevant.items() if max(found) < kept}
     if not about:
         raise InvalidSetting("no query is about the documents to validate with", path=store.folder)

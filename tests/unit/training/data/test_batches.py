@@ -152,3 +152,19 @@ def test_clusters_are_those_of_the_directions() -> None:
     assert np.array_equal(np.sort(cluster_vectors(torch.eye(3), 9, seed=0)), np.arange(3))
     with pytest.raises(InvalidSetting):
         cluster_vectors(torch.eye(3), 0, seed=0)
+
+
+def test_documents_of_other_examples_with_the_same_query_are_no_negatives(tmp_path: Path) -> None:
+    with ExampleWriter(tmp_path / "store", Refusal.of_nothing()) as writer:
+        first, second, third = (writer.document(text, "", "test") for text in ("one", "two", "three"))
+        writer.example("which", [first], [], "test")
+        writer.example("which", [second], [first, third], "test")
+        writer.example("what", [third], [first], "test")
+        store = writer.finish({})
+    assert [store.relevant(each).tolist() for each in range(3)] == [[0, 1], [0, 1], [2]]
+    batch = BatchSource("s", store, batch_size=3, group_size=1, n_negatives=2, seed=0).batch(0)
+    for row, query in enumerate(batch.queries):
+        known = {"which": {0, 1}, "what": {2}}[query]
+        assert set(batch.numbers[batch.relevant[row]].tolist()) == known & set(batch.numbers.tolist())
+        assert set(batch.positives[row].tolist()) == known
+        assert not known & set(batch.numbers[batch.negatives[row]].tolist())
