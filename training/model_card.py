@@ -16,8 +16,9 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
         recipe: of the run.
         n_examples: of each source by name.
     """
+    total = sum(each.weight for each in recipe.data)
     rows = [
-        f"| {each.name} | {n_examples[each.name]:,} | {each.weight:g} | {each.licence} | {each.origin} |"
+        f"| {each.name} | {n_examples[each.name]:,} | {each.weight / total:.3g} | {each.licence} | {each.origin} |"
         for each in recipe.data
     ]
     teachers = ", ".join(each.name for each in recipe.teachers) or "none"

@@ -10,11 +10,11 @@ from quarry.formats.bundle.folder import MAX_WINDOW
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import CompressionSettings
 from quarry.training.data.negatives import NegativeSettings
-from quarry.training.data.sources import SourceSettings
+from quarry.training.data.sources import HELD_OUT, SourceSettings
 from quarry.training.loop.optimizer import OptimizerSettings
 from quarry.training.loop.trainer import LoopSettings
 from quarry.training.objectives.registry import ObjectiveSettings, TeacherSettings
-from quarry.training.toml_tables import TableReader
+from quarry.training.toml_tables import TableReader, add_place
 
 __all__ = ["ModelSettings", "OutputSettings", "Recipe", "ValidationSettings", "read_recipe"]
 
@@ -134,6 +134,24 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.is_reranker:
             self._check_reranker()
+        names = {each.name for each in self.data}
+        if self.validation is not None and self.validation.source not in names:
+            raise InvalidSetting(
+                "the source to validate with is not there",
+                expected=", ".join(sorted(names)),
+                actual=self.validation.source,
+            )
+        if self.validation is not None and f"{self.validation.source}{HELD_OUT}" in names:
+            raise InvalidSetting(
+                "the name of a source is that of the held-out part of another",
+                actual=f"{self.validation.source}{HELD_OUT}",
+            )
+        if self.compression is not None and self.output.original_share:
+            raise InvalidSetting(
+                "codes belong to the trained weights alone", expected="original_share = 0 with [compression]"
+            )
+        if self.negatives is not None and not self.training.n_negatives and not self.has_fixed_documents:
+            raise InvalidSetting("no hard negatives are taken", expected="training.n_negatives from 1", actual=0)
         if not self.has_fixed_documents:
             return
         if self.negatives is not None:
@@ -224,4 +242,7 @@ def read_recipe(path: Path) -> Recipe:
             raise InvalidSetting(f"two of [[{name}]] have one name", path=path, actual=names)
     if not found["data"]:
         raise InvalidSetting("the recipe has no data", path=path, expected="[[data]]")
-    return Recipe(text=text, **found)  # type: ignore[arg-type]
+    try:
+        return Recipe(text=text, **found)  # type: ignore[arg-type]
+    except InvalidSetting as error:
+        raise add_place(error, path) from error

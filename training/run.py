@@ -16,7 +16,7 @@ from quarry.training.data.clusters import cluster_vectors, document_vectors
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
-from quarry.training.data.sources import SourceSettings, open_held_out_store, open_source_store
+from quarry.training.data.sources import HELD_OUT, open_held_out_store, open_source_store
 from quarry.training.loop.encoder_learner import EncoderLearner, Student
 from quarry.training.loop.history import plot_curves
 from quarry.training.loop.learner import Learner
@@ -40,6 +40,8 @@ from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
 
+_OF_STEPS = ("history.jsonl", "checkpoints", "final")
+_PREPARED = ("data", "start", "codes", "negatives")
 _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
@@ -73,29 +75,33 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     else:
         learner = _encoder_learner(recipe, stores, out)
         encoder = learner.student if first_stage is None else first_stage
+    if recipe.output.original_share:  # what cannot be mixed is refused now, not after the last step
+        interpolate_weights(learner.network, recipe.model.checkpoint, recipe.output.original_share)
     mixture = _mixture(recipe, stores)
     trainer = Trainer(out, learner, mixture, recipe.training, recipe.optimizer)
     if recipe.negatives is not None:
         miner = Miner(recipe.negatives, mixture.sources, encoder, recipe.training.seed, out / "negatives")
         trainer.before_step = miner.before_step
     trainer.run(show_progress=show_progress)
+    final = _write_final(recipe, learner, out / "final")
     plot_curves(trainer.history, out / "curves.png")
-    return _write_final(recipe, learner, out / "final")
+    return final
 
 
 def _claim(out: Path, recipe: Recipe) -> None:
     """Make the folder of a run, or check that it is this recipe's; a run that did not begin is replaced."""
     path = out / "recipe.toml"
-    if path.is_file() and path.read_text("utf-8") == recipe.text:
-        return
-    if out.is_dir() and any(each != path for each in out.iterdir()):
-        is_run = path.is_file()
-        raise InvalidSetting(
-            "the folder holds the run of another recipe" if is_run else "the folder is not empty and holds no run",
-            path=path if is_run else out,
-        )
+    if path.is_file():
+        if path.read_bytes() == recipe.text.encode():
+            return
+        if any((out / name).exists() for name in _OF_STEPS):
+            raise InvalidSetting("the folder holds the run of another recipe", path=path)
+        for name in _PREPARED:
+            shutil.rmtree(out / name, ignore_errors=True)
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidSetting("the folder is not empty and holds no run", path=out)
     out.mkdir(parents=True, exist_ok=True)
-    path.write_text(recipe.text, "utf-8")
+    path.write_bytes(recipe.text.encode())
 
 
 def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
@@ -194,12 +200,12 @@ def _files(recipe: Recipe, use: Use, sizes: dict[str, int]) -> EncoderFiles:
 
 def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, TextBatcher]:
     model, path = recipe.model, network.tokenizer_path
-    longest = max(model.query_tokens, model.document_tokens)
+    longest = max(model.query_tokens, model.document_tokens, model.window)
     if network.max_tokens is not None and longest > network.max_tokens:
         raise InvalidSetting(
             "texts are longer than the checkpoint reads",
             path=network.folder,
-            expected=f"query_tokens and document_tokens of at most {network.max_tokens}",
+            expected=f"query_tokens, document_tokens and window of at most {network.max_tokens}",
             actual=longest,
         )
     return (
@@ -254,14 +260,8 @@ def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
     settings = recipe.validation
     if settings is None:
         return None
-    source: SourceSettings | None = next((each for each in recipe.data if each.name == settings.source), None)
-    if source is None:
-        raise InvalidSetting(
-            "the source to validate with is not there",
-            expected=", ".join(each.name for each in recipe.data),
-            actual=settings.source,
-        )
-    store = open_held_out_store(source, out / "data" / f"{source.name}-held-out")
+    source = next(each for each in recipe.data if each.name == settings.source)
+    store = open_held_out_store(source, out / "data" / f"{source.name}{HELD_OUT}")
     return make_validation_set(store, settings.n_documents, settings.n_queries)
 
 

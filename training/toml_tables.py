@@ -12,7 +12,7 @@ from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["TableReader", "resolve_path"]
+__all__ = ["TableReader", "add_place", "resolve_path"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class TableReader:
             where: its name in the file, for messages.
 
         Raises:
-            InvalidSetting: an unknown or missing member, or one of another type.
+            InvalidSetting: an unknown or missing member, one of another type, or a value that the class refuses.
         """
         if not isinstance(table, dict):
             raise InvalidSetting(f"[{where}] is no table", path=self._path, actual=type(table).__name__)
@@ -57,7 +57,11 @@ class TableReader:
         ]
         if missing:
             raise InvalidSetting(f"[{where}] lacks a member", path=self._path, expected=missing[0])
-        return kind(**{name: self._value(hints[name], value, f"{where}.{name}") for name, value in table.items()})
+        values = {name: self._value(hints[name], value, f"{where}.{name}") for name, value in table.items()}
+        try:
+            return kind(**values)
+        except InvalidSetting as error:
+            raise add_place(error, self._path, where) from error
 
     def _value(self, hint: object, value: object, where: str) -> object:
         if get_origin(hint) in (Union, types.UnionType):
@@ -79,6 +83,12 @@ class TableReader:
 
     def _wrong(self, where: str, expected: str, actual: object) -> InvalidSetting:
         return InvalidSetting(f"{where} has another type", path=self._path, expected=expected, actual=repr(actual))
+
+
+def add_place(error: InvalidSetting, path: Path, table: str = "") -> InvalidSetting:
+    """The error of a setting with the file, and the table, that it stands in."""
+    where = f"[{table}]: " if table else ""
+    return InvalidSetting(f"{where}{error.message}", path=path, expected=error.expected, actual=error.actual)
 
 
 def resolve_path(value: str, recipe: Path, environment: Mapping[str, str] = os.environ) -> Path:

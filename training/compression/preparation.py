@@ -141,6 +141,14 @@ class Preparation:
                 expected=f"{wanted[0]} sub-quantizers of {wanted[1]} codewords",
                 actual=found.encode_codebook.shape[:2],
             )
+        n_sub, _, n_within = found.encode_codebook.shape
+        if self.settings.dim not in (0, n_sub * n_within):
+            raise InvalidSetting(
+                "the quantizer to start from rotates to vectors of another length",
+                path=self.documents.folder,
+                expected=f"dim of {n_sub * n_within}, or 0",
+                actual=self.settings.dim,
+            )
         return ProductQuantizer.from_arrays(found, self.documents.device)
 
     def _trained(self) -> ProductQuantizer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,7 +25,8 @@ class BeirPart:
         folder: of the collection.
         excluded_titles: documents with one of these titles are left out.
         held_out: articles (documents of one title) kept for validation: those whose titles have the smallest
-            digests, so that they are the same in every order of the file.
+            digests among all titles of the collection, so that they are the same in every order of the file and
+            for every `id_prefix`.
         is_held_out: take the held-out articles instead of all others.
         id_prefix: take only documents whose id begins so.
         limit: maximum number of documents, the first ones; None: all.
@@ -113,14 +114,18 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
 def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
     """Write the judged queries of a split, with the judged documents that `part` takes.
 
-    Documents scored above 0 are relevant, others negatives. A query without a relevant document among those
-    taken is left out. Memory: the ids.
+    Documents scored above 0 are relevant, others negatives. Left out are queries without a relevant document among
+    those taken and, of the part that is trained on, queries with a relevant document in the held-out articles.
+    Memory: the ids.
 
     Raises:
         InvalidSetting, InvalidDocument: see `iterate_beir_entries`, `read_qrels` and `ExampleWriter`.
     """
     qrels = read_qrels(part.folder / "qrels" / f"{split}.tsv")
     judged = {document for scores in qrels.values() for document in scores}
+    held_out: set[str] = set()
+    if part.held_out and not part.is_held_out:
+        held_out = {entry["_id"] for entry in replace(part, is_held_out=True, limit=None).entries()}
     number_of: dict[str, int | None] = {}
     for entry in part.entries():
         if entry["_id"] in judged:
@@ -132,7 +137,8 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
         positives = [number_of[document] for document, score in taken.items() if score > 0]
         others = [number_of[document] for document, score in taken.items() if score <= 0]
         negatives = [number for number in others if number not in positives]  # the same text may have two ids
-        if positives:
+        is_held_out = any(score > 0 and document in held_out for document, score in scores.items())
+        if positives and not is_held_out:
             writer.example(entry["text"], positives, negatives, f"{part.folder.name} {entry['_id']}")
 
 

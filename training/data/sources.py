@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,9 +16,14 @@ from quarry.training.data.example_store import ExampleStore, ExampleWriter
 from quarry.training.data.pairs import read_pairs
 from quarry.training.data.refusal import Refusal
 
-__all__ = ["SourceSettings", "open_held_out_store", "open_source_store"]
+__all__ = ["HELD_OUT", "SourceSettings", "open_held_out_store", "open_source_store"]
+
+HELD_OUT = "-held-out"
+"""Follows the name of a source in that of its part for validation."""
 
 _KINDS = ("beir", "pairs", "titles")
+_OF_COLLECTIONS = ("exclude_titles", "held_out", "id_prefix", "limit")
+_NAME = re.compile(r"\w[\w.-]*")  # of a folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +66,27 @@ class SourceSettings:
             raise InvalidSetting(
                 f"unknown kind of the source {self.name!r}", expected=" or ".join(_KINDS), actual=repr(self.kind)
             )
-        if not self.weight > 0 or self.cluster_size < 0 or self.held_out < 0:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidSetting(
+                "the name of a source is not valid",
+                expected="letters, digits, hyphens, points, the first no point or hyphen",
+                actual=repr(self.name),
+            )
+        is_limited = self.limit is None or self.limit > 0
+        in_range = 0 < self.weight < math.inf and self.cluster_size >= 0 and self.held_out >= 0 and is_limited
+        if not in_range:
             raise InvalidSetting(
                 f"a number of the source {self.name!r} is out of range",
-                expected="weight above 0, cluster_size and held_out 0 or more",
+                expected="weight above 0 and finite, cluster_size and held_out 0 or more, limit 1 or more",
             )
+        if self.kind == "pairs":
+            foreign = [name for name in _OF_COLLECTIONS if getattr(self, name)]
+            if foreign:
+                raise InvalidSetting(
+                    f"the source {self.name!r} has a setting of collections",
+                    expected="kind beir or titles",
+                    actual=foreign[0],
+                )
 
 
 def open_source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> ExampleStore:

@@ -78,7 +78,7 @@ class GradientCache:
         """Send the gradients of vectors through the graph of each chunk in turn."""
         first = 0
         for values in chunks:
-            if gradients is not None:
+            if gradients is not None and values.requires_grad:  # not if the network is frozen
                 values.backward(gradients[first : first + len(values)])
             first += len(values)
 

@@ -35,7 +35,7 @@ class LoopSettings:
         n_negatives: hard negatives of each query.
         seed: of every random choice.
         checkpoint_every: steps between checkpoints.
-        validate_every: steps between validations; 0: none.
+        validate_every: steps between validations; 0: only before the first step and after the last.
     """
 
     steps: int

@@ -117,7 +117,8 @@ def interpolate_weights(network: Network, original: Path, share: float) -> dict[
     """
     if not 0 <= share <= 1:
         raise InvalidSetting("the share of the original weights is out of range", expected="0 to 1", actual=share)
-    before = {_plain(name): values for name, values in load_file(original / WEIGHTS_NAME).items()}
+    prefix = f"{getattr(network.model, 'base_model_prefix', 'bert')}."
+    before = {_plain(name, prefix): values for name, values in load_file(original / WEIGHTS_NAME).items()}
     mixed = {}
     for name, values in network.weights().items():
         if name not in before or before[name].shape != values.shape:
@@ -126,9 +127,9 @@ def interpolate_weights(network: Network, original: Path, share: float) -> dict[
     return mixed
 
 
-def _plain(name: str) -> str:
+def _plain(name: str, prefix: str) -> str:
     return (
-        name.removeprefix("bert.")
+        name.removeprefix(prefix)
         .replace("LayerNorm.gamma", "LayerNorm.weight")
         .replace("LayerNorm.beta", "LayerNorm.bias")
     )

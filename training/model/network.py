@@ -24,6 +24,10 @@ _PRECISIONS = ("fp32", "bf16")
 _PREDICTOR = "cls.predictions."  # in the names of its weights
 _TIED = ("decoder.weight", "decoder.bias")
 _OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # begin behind the padding token's id
+_DROPOUTS = (  # names of the probabilities, by kind of network
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    *("dropout", "attention_dropout", "seq_classif_dropout"),
+)
 _NEW_LAYERS = ("pooler.", "classifier.", f"{_PREDICTOR}decoder.")  # that a checkpoint may lack, or has elsewhere
 
 
@@ -233,18 +237,22 @@ def load_pretrained(kind: type[_AutoModel], folder: Path, dropout: float, **conf
     Raises:
         CorruptFile: weights or configuration cannot be read, or contradict each other.
     """
+    from transformers import AutoConfig
+
     try:
         with _silent():
+            settings = AutoConfig.from_pretrained(str(folder), local_files_only=True, **config)
+            for name in _DROPOUTS:
+                if hasattr(settings, name):
+                    setattr(settings, name, dropout)
             model, report = kind.from_pretrained(
                 str(folder),
+                config=settings,
                 attn_implementation="eager",
                 dtype=torch.float32,
-                hidden_dropout_prob=dropout,
-                attention_probs_dropout_prob=dropout,
                 local_files_only=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
-                **config,
             )
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CorruptFile(f"the checkpoint cannot be loaded: {error}", path=folder) from error
@@ -296,8 +304,12 @@ def check_request(folder: Path, precision: Precision) -> None:
 def _check_predictor(folder: Path) -> None:
     from safetensors import safe_open
 
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        names = set(file.keys())
+    path = folder / "model.safetensors"
+    try:
+        with safe_open(path, "pt") as file:
+            names = set(file.keys())
+    except SafetensorError as error:
+        raise CorruptFile(f"the weights cannot be read: {error}", path=path) from error
     if f"{_PREDICTOR}bias" not in names:
         raise InvalidSetting(
             "the checkpoint has no masked-language-model head of BERT's kind",

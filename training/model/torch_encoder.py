@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,15 @@ class TorchEncoder:
     def trained_representation(self) -> str | None:
         """Name of the representation it is trained for."""
         return self._files.representation
+
+    @property
+    def representation_settings(self) -> Mapping[str, int]:
+        """Settings of that representation."""
+        return self._files.representation_settings
+
+    @property
+    def quantizer(self) -> None:
+        """None: an index of it has a quantizer of its own."""
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document; see `quarry.engine.encoding.encoder.Encoder.windows`."""

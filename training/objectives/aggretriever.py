@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.tokens import TokenBatch
 from quarry.training.objectives.losses import contrastive_loss
 from quarry.training.objectives.objective import StepTargets, Use
@@ -87,7 +88,11 @@ class Aggretriever(RankingObjective):
         self._layers = _new_layers(settings, n_hidden, seed, device)
         path = None if checkpoint is None else checkpoint / _HEAD_NAME
         if path is not None and path.is_file():
-            self._take_over(load_file(path), path)
+            try:
+                weights = load_file(path)
+            except SafetensorError as error:
+                raise CorruptFile(f"the weights cannot be read: {error}", path=path) from error
+            self._take_over(weights, path)
 
     @property
     def representation(self) -> str:

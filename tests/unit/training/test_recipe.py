@@ -78,6 +78,17 @@ def test_a_shipped_recipe_is_valid(
         (("[output]", "[output"), "cannot be read"),
         (('encoders = ["checkpoint"]', ""), "the teacher 'original' is empty"),
         (("[[teachers]]", "[teachers]"), "teachers is no list of tables"),
+        (('name = "pairs"', 'name = "../pairs"'), r"recipe\.toml: \[data\]: the name of a source is not valid"),
+        (
+            ("cluster_size = 3", "held_out = 3"),
+            "a setting of collections; .* found held_out",
+        ),
+        (("held_out = 2", "held_out = 2\nlimit = -3"), "limit 1 or more"),
+        (("weight = 0.5\ncluster", "weight = inf\ncluster"), "weight above 0 and finite"),
+        (("n_negatives = 1\n", ""), r"recipe\.toml: no hard negatives are taken; expected training\.n_negatives"),
+        (('name = "pairs"', 'name = "articles-held-out"'), "held-out part of another"),
+        (('source = "articles"', 'source = "letters"'), r"recipe\.toml: the source to validate with is not there"),
+        (("[output]", '[compression]\nmethod = "dpq"\ncode_bytes = 4\n\n[output]'), "codes belong to the trained"),
     ],
 )
 def test_bad_recipes_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:

@@ -59,7 +59,7 @@ def test_a_run_leaves_checkpoints_history_curves_and_a_card(finished: Path, reci
     assert (finished / "curves.png").read_bytes()[:4] == b"\x89PNG"
     card = (finished / "final" / "README.md").read_text("utf-8")
     assert card.startswith("---\nlicense: mit\n---\n# tiny\n")
-    assert "| articles | 32 | 1 | unknown | unknown |" in card
+    assert "| articles | 32 | 0.667 | unknown | unknown |" in card
     settings = json.loads((finished / "final" / "quarry.json").read_text("utf-8"))
     assert settings["representation"] == "pieces"
     frozen, before = (
@@ -133,9 +133,18 @@ def test_a_missing_encoder_of_negatives_is_found_before_data_is_read(tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-def test_a_recipe_whose_data_is_missing_is_corrected_in_the_same_folder(tmp_path: Path) -> None:
-    wrong = write_recipe(tmp_path / "wrong", RECIPE.replace('"collection"', '"collections"'))
-    with pytest.raises(InvalidSetting, match=r"collections: the source .articles. is not there"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"collection"', '"collections"'), r"collections: the source .articles. is not there"),
+        (('["embeddings."]', '["nothing."]'), "no parameter to freeze"),
+    ],
+)
+def test_a_recipe_is_corrected_in_the_folder_of_a_run_that_did_not_begin(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    wrong = write_recipe(tmp_path / "wrong", RECIPE.replace(*change))
+    with pytest.raises(InvalidSetting, match=message):
         train(wrong, tmp_path / "run")
     right = write_recipe(tmp_path / "right", RECIPE.replace("steps = 6", "steps = 1"))
     assert (train(right, tmp_path / "run") / "model.safetensors").is_file()

@@ -66,14 +66,24 @@ def test_the_same_seed_gives_the_same_negatives(store: ExampleStore) -> None:
     assert not np.array_equal(first, mine_negatives(store, WordEncoder(), settings, seed=5))
 
 
-def test_hits_that_score_nearly_as_the_relevant_document_are_left_out(tmp_path: Path) -> None:
+class Below(WordEncoder):
+    """Makes queries that all documents have negative scores with, in the same order."""
+
+    def encode_query(self, text: str) -> np.ndarray:
+        return super().encode_query(text) - 1
+
+
+@pytest.mark.parametrize("encoder", [WordEncoder(), Below()])
+def test_hits_that_score_nearly_as_the_relevant_document_are_left_out(
+    tmp_path: Path, encoder: WordEncoder
+) -> None:
     with ExampleWriter(tmp_path / "store", Refusal.of_nothing()) as writer:
         texts = ["red house", "house red", "red tree", "blue river"]
         numbers = [writer.document(text, "", "here") for text in texts]
         writer.example("red house", [numbers[0]], [], "here")
         store = writer.finish({})
-    everything = mine_negatives(store, WordEncoder(), NegativeSettings(depth=4, count=4, margin=1.0), seed=0)
-    filtered = mine_negatives(store, WordEncoder(), NegativeSettings(depth=4, count=4, margin=0.95), seed=0)
+    everything = mine_negatives(store, encoder, NegativeSettings(depth=4, count=4, margin=1.0), seed=0)
+    filtered = mine_negatives(store, encoder, NegativeSettings(depth=4, count=4, margin=0.95), seed=0)
     # The same words in another order score like the relevant document, so they are no negative.
     assert numbers[1] not in filtered[0]
     assert numbers[2] in filtered[0]

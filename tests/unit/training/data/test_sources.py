@@ -130,6 +130,23 @@ def test_held_out_articles_are_in_the_other_store_only(tmp_path: Path) -> None:
     assert not titles(trained) & titles(kept)
 
 
+def test_queries_on_held_out_articles_are_not_trained_on(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path / "squad")
+    settings = SourceSettings(name="s", kind="beir", path=folder, held_out=2)
+    before = open_source_store(settings, tmp_path / "before", NOTHING)
+    held_out = draw_held_out_titles(folder, 2)
+    documents = [json.loads(line) for line in (folder / "corpus.jsonl").read_text("utf-8").splitlines()]
+    kept = next(each["_id"] for each in documents if each["title"] in held_out)
+    trained = {each["_id"] for each in documents if each["title"] not in held_out}
+    judgments = folder / "qrels" / "train.tsv"
+    rows = [line.split("\t") for line in judgments.read_text("utf-8").splitlines()[1:]]
+    query = next(query for query, document, _ in rows if document in trained)
+    with judgments.open("a") as file:
+        file.write(f"{query}\t{kept}\t1\n")
+    after = open_source_store(settings, tmp_path / "after", NOTHING)
+    assert after.n_examples == before.n_examples - 1
+
+
 def test_held_out_articles_do_not_depend_on_the_order_of_the_file(tmp_path: Path) -> None:
     folder = write_collection(tmp_path / "squad")
     before = draw_held_out_titles(folder, 3)

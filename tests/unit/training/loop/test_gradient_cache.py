@@ -17,6 +17,7 @@ from quarry.training.objectives.pseudo_queries import PseudoQueries  # noqa: E40
 from quarry.training.objectives.ranking import RankingSettings  # noqa: E402
 from quarry.training.objectives.registry import ObjectiveSettings, make_objective  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows  # noqa: E402
+from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -151,3 +152,21 @@ def test_every_objective_learns_a_batch(tmp_path: Path, objective: str) -> None:
         losses.append(sum(cache.backward(*texts(network), step_targets(), step).values()))
         optimizer.step()
     assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize("chunk_size", [2, 100])
+def test_a_frozen_network_is_left_as_it_is(tmp_path: Path, chunk_size: int) -> None:
+    network = load_network(tiny_encoder(tmp_path / "checkpoint"), frozen=("embeddings.", "encoder."))
+    factor = torch.nn.Parameter(torch.ones(()))
+
+    class Scaled(SingleVector):
+        """Trains the scale of its scores alone."""
+
+        def scores(self, queries: torch.Tensor, documents: DocumentRows) -> torch.Tensor:
+            return factor * super().scores(queries, documents)
+
+    GradientCache(network, Scaled(RankingSettings()), chunk_size, seed=1).backward(
+        *texts(network), step_targets(), 0
+    )
+    assert factor.grad is not None
+    assert all(value.grad is None for value in network.model.parameters())

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.models.torch_checkpoint import TorchNetwork
 from support.training.tiny_run import tiny_encoder
 
 torch = pytest.importorskip("torch", reason="networks need torch")
@@ -13,10 +14,12 @@ pytest.importorskip("transformers", reason="training needs transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from quarry.formats.errors import InvalidSetting  # noqa: E402
+from quarry.engine.encoding.encoder import trained_settings  # noqa: E402
+from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402
+from quarry.training.model.torch_encoder import TorchEncoder  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 FILES = EncoderFiles("mean", True, 2.0, "kmeans", 32, "q: ", "d: ", "# Tiny\n", {"k": 3})
@@ -105,3 +108,29 @@ def test_weights_that_cannot_be_mixed_are_named(checkpoint: Path, tmp_path: Path
     save_file({key: values for key, values in weights.items() if key != name}, other / "model.safetensors")
     with pytest.raises(InvalidSetting, match="lacks a weight"):
         interpolate_weights(network, other, 0.5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "electra"])
+def test_networks_of_other_kinds_are_mixed_with_the_weights_that_they_were_saved_with(
+    tmp_path: Path, kind: str
+) -> None:
+    folder = tmp_path / kind
+    TorchNetwork(folder, kind)  # with the prefix of a model that predicts words
+    network = load_network(folder, dropout=0.25)
+    rates = {each.p for each in network.model.modules() if isinstance(each, torch.nn.Dropout)}
+    assert rates == {0.25}
+    mixed = interpolate_weights(network, folder, 0.5)
+    assert len(mixed) > 10
+    for name, values in network.weights().items():
+        torch.testing.assert_close(mixed[name], values)
+
+
+def test_damaged_weights_are_named(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CorruptFile, match=r"model\.safetensors: the weights cannot be read"):
+        load_network(checkpoint, mlm=True)
+
+
+def test_an_index_of_a_network_in_training_has_the_settings_that_are_trained(checkpoint: Path) -> None:
+    assert trained_settings(TorchEncoder(load_network(checkpoint), FILES, "0")) == {"k": 3}
