@@ -162,6 +162,7 @@ def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Stud
     network = _network(recipe)
     document_network = _network(recipe) if recipe.has_fixed_documents else None
     queries, documents = _batchers(recipe, network)
+    _check_positions(network, "window", recipe.model.window)
     objective: Objective
     objective = ranking = make_objective(recipe.objective, recipe.teachers, recipe.training.seed, network)
     if recipe.compression is not None:
@@ -200,18 +201,21 @@ def _files(recipe: Recipe, use: Use, sizes: dict[str, int]) -> EncoderFiles:
 
 def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, TextBatcher]:
     model, path = recipe.model, network.tokenizer_path
-    longest = max(model.query_tokens, model.document_tokens, model.window)
-    if network.max_tokens is not None and longest > network.max_tokens:
-        raise InvalidSetting(
-            "texts are longer than the checkpoint reads",
-            path=network.folder,
-            expected=f"query_tokens, document_tokens and window of at most {network.max_tokens}",
-            actual=longest,
-        )
+    _check_positions(network, "query_tokens and document_tokens", max(model.query_tokens, model.document_tokens))
     return (
         TextBatcher(path, model.query_prefix, model.query_tokens),
         TextBatcher(path, model.document_prefix, model.document_tokens),
     )
+
+
+def _check_positions(network: EncoderNetwork, names: str, longest: int) -> None:
+    if network.max_tokens is not None and longest > network.max_tokens:
+        raise InvalidSetting(
+            "texts are longer than the checkpoint reads",
+            path=network.folder,
+            expected=f"{names} of at most {network.max_tokens}",
+            actual=longest,
+        )
 
 
 def _group(recipe: Recipe, stores: dict[str, ExampleStore], student: Student) -> None:
