@@ -23,7 +23,7 @@ HELD_OUT = "-held-out"
 
 _KINDS = ("beir", "pairs", "titles")
 _OF_COLLECTIONS = ("exclude_titles", "held_out", "id_prefix", "limit")
-_NAME = re.compile(r"\w[\w.-]*")  # of a folder
+_NAME = re.compile(r"[^./\\\s][^/\\\n]*")  # of a folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class SourceSettings:
         if not _NAME.fullmatch(self.name):
             raise InvalidSetting(
                 "the name of a source is not valid",
-                expected="letters, digits, hyphens, points, the first no point or hyphen",
+                expected="the name of a folder, without a point or space at its beginning",
                 actual=repr(self.name),
             )
         is_limited = self.limit is None or self.limit > 0
