@@ -134,18 +134,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.is_reranker:
             self._check_reranker()
-        names = {each.name for each in self.data}
-        if self.validation is not None and self.validation.source not in names:
-            raise InvalidSetting(
-                "the source to validate with is not there",
-                expected=", ".join(sorted(names)),
-                actual=self.validation.source,
-            )
-        if self.validation is not None and f"{self.validation.source}{HELD_OUT}" in names:
-            raise InvalidSetting(
-                "the name of a source is that of the held-out part of another",
-                actual=f"{self.validation.source}{HELD_OUT}",
-            )
+        if self.validation is not None:
+            self._check_validation(self.validation.source)
         if self.compression is not None and self.output.original_share:
             raise InvalidSetting(
                 "codes belong to the trained weights alone", expected="original_share = 0 with [compression]"
@@ -161,6 +151,22 @@ class Recipe:
                 "jpq codes documents once, so passages have one length",
                 expected="one number in tokens_per_piece",
                 actual=self.objective.tokens_per_piece,
+            )
+
+    def _check_validation(self, name: str) -> None:
+        sources = {each.name: each for each in self.data}
+        if name not in sources:
+            raise InvalidSetting(
+                "[validation]: the source is not there", expected=", ".join(sorted(sources)), actual=name
+            )
+        if sources[name].kind != "beir" or not sources[name].held_out:
+            raise InvalidSetting(
+                f"[validation]: the source {name!r} cannot validate", expected="kind beir with held_out above 0"
+            )
+        if f"{name}{HELD_OUT}" in sources:
+            raise InvalidSetting(
+                "[[data]]: the name of a source is that of the held-out part of another",
+                actual=f"{name}{HELD_OUT}",
             )
 
     @property

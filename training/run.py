@@ -40,8 +40,6 @@ from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
 
-_OF_STEPS = ("history.jsonl", "checkpoints", "final")
-_PREPARED = ("data", "start", "codes", "negatives")
 _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
@@ -89,19 +87,17 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
 
 
 def _claim(out: Path, recipe: Recipe) -> None:
-    """Make the folder of a run, or check that it is this recipe's; a run that did not begin is replaced."""
+    """Make the folder of a run, or check that it is this recipe's; a recipe alone is replaced."""
     path = out / "recipe.toml"
     if path.is_file():
-        if path.read_bytes() == recipe.text.encode():
+        if path.read_text("utf-8", errors="replace") == recipe.text:
             return
-        if any((out / name).exists() for name in _OF_STEPS):
+        if any(each != path for each in out.iterdir()):
             raise InvalidSetting("the folder holds the run of another recipe", path=path)
-        for name in _PREPARED:
-            shutil.rmtree(out / name, ignore_errors=True)
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidSetting("the folder is not empty and holds no run", path=out)
     out.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(recipe.text.encode())
+    path.write_text(recipe.text, "utf-8")
 
 
 def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:

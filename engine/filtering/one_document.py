@@ -13,7 +13,6 @@ from quarry.engine.filtering.filter import (
     HasPhrase,
     Negation,
 )
-from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.formats.metadata.values import Scalar, iterate_values, to_scalar
 
 __all__ = ["DocumentValues"]
@@ -44,7 +43,7 @@ class DocumentValues:
         return condition.holds(self._values.get(condition.path, ()))
 
     def add_kinds(self, kinds: Kinds) -> None:
-        """Add the kinds of its values to those of each path, except for ids and titles, whose kind is known."""
+        """Add the kinds of its values to those of each path."""
         for path, found in kinds.items():
-            if path in self._values and path not in OWN_FIELDS:
+            if path in self._values:
                 kinds[path] = found | {value.kind for value in self._values[path]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -115,7 +115,7 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
     """Write the judged queries of a split, with the judged documents that `part` takes.
 
     Documents scored above 0 are relevant, others negatives. Left out are queries without a relevant document among
-    those taken and, of the part that is trained on, queries with a relevant document in the held-out articles.
+    those taken and, of the part that is trained on, queries that are also asked about the held-out articles.
     Memory: the ids.
 
     Raises:
@@ -123,9 +123,7 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
     """
     qrels = read_qrels(part.folder / "qrels" / f"{split}.tsv")
     judged = {document for scores in qrels.values() for document in scores}
-    held_out: set[str] = set()
-    if part.held_out and not part.is_held_out:
-        held_out = {entry["_id"] for entry in replace(part, is_held_out=True, limit=None).entries()}
+    held_out = _held_out_queries(part, qrels)
     number_of: dict[str, int | None] = {}
     for entry in part.entries():
         if entry["_id"] in judged:
@@ -137,9 +135,21 @@ def read_beir(part: BeirPart, split: str, writer: ExampleWriter) -> None:
         positives = [number_of[document] for document, score in taken.items() if score > 0]
         others = [number_of[document] for document, score in taken.items() if score <= 0]
         negatives = [number for number in others if number not in positives]  # the same text may have two ids
-        is_held_out = any(score > 0 and document in held_out for document, score in scores.items())
-        if positives and not is_held_out:
+        if positives and entry["text"] not in held_out:
             writer.example(entry["text"], positives, negatives, f"{part.folder.name} {entry['_id']}")
+
+
+def _held_out_queries(part: BeirPart, qrels: Mapping[str, Mapping[str, int]]) -> set[str]:
+    """The texts of the queries with a relevant document in the held-out articles; none of the held-out part."""
+    if not part.held_out or part.is_held_out:
+        return set()
+    held_out = replace(part, is_held_out=True, limit=None, id_prefix="")
+    documents = {entry["_id"] for entry in held_out.entries()}
+    return {
+        entry["text"]
+        for entry in iterate_beir_entries(part.folder, "queries")
+        if any(score > 0 and document in documents for document, score in qrels.get(entry["_id"], {}).items())
+    }
 
 
 def read_titles(part: BeirPart, writer: ExampleWriter) -> None:

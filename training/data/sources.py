@@ -23,7 +23,7 @@ HELD_OUT = "-held-out"
 
 _KINDS = ("beir", "pairs", "titles")
 _OF_COLLECTIONS = ("exclude_titles", "held_out", "id_prefix", "limit")
-_NAME = re.compile(r"[^./\\\s][^/\\\n]*")  # of a folder
+_NAME = re.compile(r"[^./\\\s][^/\\\x00-\x1f]{0,63}(?<!\.partial)")  # of a folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class SourceSettings:
         if not _NAME.fullmatch(self.name):
             raise InvalidSetting(
                 "the name of a source is not valid",
-                expected="the name of a folder, without a point or space at its beginning",
+                expected="64 characters of a folder's name at most, no point or space first, not .partial last",
                 actual=repr(self.name),
             )
         is_limited = self.limit is None or self.limit > 0
@@ -81,6 +81,7 @@ class SourceSettings:
             )
         if self.kind == "pairs":
             foreign = [name for name in _OF_COLLECTIONS if getattr(self, name)]
+            foreign += ["split"] if self.split != "train" else []
             if foreign:
                 raise InvalidSetting(
                     f"the source {self.name!r} has a setting of collections",

@@ -257,6 +257,9 @@ def load_pretrained(kind: type[_AutoModel], folder: Path, dropout: float, **conf
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CorruptFile(f"the checkpoint cannot be loaded: {error}", path=folder) from error
     _check_loaded(folder, report)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = dropout
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +44,9 @@ class TeacherSettings:
     def __post_init__(self) -> None:
         if not self.encoders and not self.rerankers:
             raise InvalidSetting(f"the teacher {self.name!r} is empty", expected="encoders or rerankers")
-        if not (self.weight > 0 and self.scale > 0):
+        if not (0 < self.weight < math.inf and 0 < self.scale < math.inf):
             raise InvalidSetting(
-                f"weight or scale of the teacher {self.name!r} is out of range", expected="above 0"
+                f"weight or scale of the teacher {self.name!r} is out of range", expected="above 0, finite"
             )
 
 

@@ -87,7 +87,9 @@ def test_a_shipped_recipe_is_valid(
         (("weight = 0.5\ncluster", "weight = inf\ncluster"), "weight above 0 and finite"),
         (("n_negatives = 1\n", ""), r"recipe\.toml: no hard negatives are taken; expected training\.n_negatives"),
         (('name = "pairs"', 'name = "articles-held-out"'), "held-out part of another"),
-        (('source = "articles"', 'source = "letters"'), r"recipe\.toml: the source to validate with is not there"),
+        (('source = "articles"', 'source = "letters"'), r"recipe\.toml: \[validation\]: the source is not there"),
+        (("held_out = 2", "held_out = 0"), r"\[validation\]: the source .articles. cannot validate"),
+        (("cluster_size = 3", 'split = "test"'), "a setting of collections; .* found split"),
         (("[output]", '[compression]\nmethod = "dpq"\ncode_bytes = 4\n\n[output]'), "codes belong to the trained"),
     ],
 )

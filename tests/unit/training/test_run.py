@@ -136,21 +136,26 @@ def test_a_missing_encoder_of_negatives_is_found_before_data_is_read(tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (('"collection"', '"collections"'), r"collections: the source .articles. is not there"),
-        (('["embeddings."]', '["nothing."]'), "no parameter to freeze"),
-    ],
-)
-def test_a_recipe_is_corrected_in_the_folder_of_a_run_that_did_not_begin(
-    tmp_path: Path, change: tuple[str, str], message: str
-) -> None:
-    wrong = write_recipe(tmp_path / "wrong", RECIPE.replace(*change))
-    with pytest.raises(InvalidSetting, match=message):
+def test_a_recipe_whose_data_is_missing_is_corrected_in_the_same_folder(tmp_path: Path) -> None:
+    wrong = write_recipe(tmp_path / "wrong", RECIPE.replace('"collection"', '"collections"'))
+    with pytest.raises(InvalidSetting, match=r"collections: the source .articles. is not there"):
         train(wrong, tmp_path / "run")
     right = write_recipe(tmp_path / "right", RECIPE.replace("steps = 6", "steps = 1"))
     assert (train(right, tmp_path / "run") / "model.safetensors").is_file()
+
+
+def test_a_recipe_in_its_own_folder_never_loses_the_data_beside_it(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path / "project", RECIPE.replace("steps = 6", "steps = 1"))
+    folder = recipe.parent
+    (folder / "data").mkdir()
+    (folder / "data" / "mine.txt").write_text("mine", "utf-8")
+    (folder / "second.toml").write_text(recipe.read_text("utf-8") + "# second\n", "utf-8")
+    with pytest.raises(InvalidSetting, match="the run of another recipe"):
+        train(folder / "second.toml", folder)
+    recipe.write_bytes(recipe.read_bytes().replace(b"\n", b"\r\n"))
+    train(recipe, folder)
+    assert (folder / "data" / "mine.txt").read_text("utf-8") == "mine"
+    assert (folder / "final" / "model.safetensors").is_file()
 
 
 def test_a_folder_of_another_recipe_or_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.indexes.changes import SMALL_MERGED_OFTEN
 from support.indexes.metadata_oracle import clashes, fields_of, filters, metadata, passes, titles
@@ -140,6 +140,7 @@ changes = st.lists(
 
 @settings(deadline=None, max_examples=20)
 @given(changes, st.sampled_from([None, 2]))
+@example([("add", "b", "", {"id": 0}), ("filter", {"id": 0})], None)
 def test_any_order_of_changes(tmp_path_factory, steps, shards):
     path = tmp_path_factory.mktemp("steps") / "index"
     engine.build([], path, encoder=ENCODER, shards=shards, thresholds=SMALL_MERGED_OFTEN)

@@ -145,6 +145,13 @@ def test_queries_on_held_out_articles_are_not_trained_on(tmp_path: Path) -> None
         file.write(f"{query}\t{kept}\t1\n")
     after = open_source_store(settings, tmp_path / "after", NOTHING)
     assert after.n_examples == before.n_examples - 1
+    texts = {after.query(number) for number in range(after.n_examples)}
+    with (folder / "queries.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "again", "text": min(texts)}) + "\n")
+    with judgments.open("a") as file:
+        file.write(f"again\t{kept}\t1\n")
+    by_text = open_source_store(settings, tmp_path / "by-text", NOTHING)
+    assert {by_text.query(number) for number in range(by_text.n_examples)} == texts - {min(texts)}
 
 
 def test_held_out_articles_do_not_depend_on_the_order_of_the_file(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_weights_that_cannot_be_mixed_are_named(checkpoint: Path, tmp_path: Path
         interpolate_weights(network, other, 0.5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "electra"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"])
 def test_networks_of_other_kinds_are_mixed_with_the_weights_that_they_were_saved_with(
     tmp_path: Path, kind: str
 ) -> None:
