@@ -34,7 +34,7 @@ class ModelSettings:
         query_tokens: most tokens of a query in training; an encoder's special tokens are among them, those of a
             reranker's pairs are not.
         document_tokens: most tokens of a document in training, likewise.
-        window: most tokens that the exported encoder, or reranker, reads at once.
+        window: most tokens that the exported encoder, or reranker, reads at once; fewer if it has fewer positions.
         query_prefix: before queries.
         document_prefix: before documents.
     """

@@ -158,14 +158,14 @@ def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Stud
     network = _network(recipe)
     document_network = _network(recipe) if recipe.has_fixed_documents else None
     queries, documents = _batchers(recipe, network)
-    _check_positions(network, "window", recipe.model.window)
     objective: Objective
     objective = ranking = make_objective(recipe.objective, recipe.teachers, recipe.training.seed, network)
     if recipe.compression is not None:
         encoder, seed = document_network or network, recipe.training.seed
         preparation = Preparation(recipe.compression, ranking, encoder, documents, stores, out, seed)
         objective = preparation.objective()
-    files = _files(recipe, objective.use(), _sizes(stores))
+    window = recipe.model.window if network.max_tokens is None else min(recipe.model.window, network.max_tokens)
+    files = _files(recipe, objective.use(), window, _sizes(stores))
     return Student(network, objective, queries, documents, files, document_network)
 
 
@@ -181,13 +181,13 @@ def _network(recipe: Recipe) -> EncoderNetwork:
     )
 
 
-def _files(recipe: Recipe, use: Use, sizes: dict[str, int]) -> EncoderFiles:
+def _files(recipe: Recipe, use: Use, window: int, sizes: dict[str, int]) -> EncoderFiles:
     return EncoderFiles(
         use.pooling,
         use.normalize,
         use.beta,
         use.representation,
-        recipe.model.window,
+        window,
         recipe.model.query_prefix,
         recipe.model.document_prefix,
         model_card(recipe, sizes),
@@ -197,21 +197,18 @@ def _files(recipe: Recipe, use: Use, sizes: dict[str, int]) -> EncoderFiles:
 
 def _batchers(recipe: Recipe, network: EncoderNetwork) -> tuple[TextBatcher, TextBatcher]:
     model, path = recipe.model, network.tokenizer_path
-    _check_positions(network, "query_tokens and document_tokens", max(model.query_tokens, model.document_tokens))
-    return (
-        TextBatcher(path, model.query_prefix, model.query_tokens),
-        TextBatcher(path, model.document_prefix, model.document_tokens),
-    )
-
-
-def _check_positions(network: EncoderNetwork, names: str, longest: int) -> None:
+    longest = max(model.query_tokens, model.document_tokens)
     if network.max_tokens is not None and longest > network.max_tokens:
         raise InvalidSetting(
             "texts are longer than the checkpoint reads",
             path=network.folder,
-            expected=f"{names} of at most {network.max_tokens}",
+            expected=f"query_tokens and document_tokens of at most {network.max_tokens}",
             actual=longest,
         )
+    return (
+        TextBatcher(path, model.query_prefix, model.query_tokens),
+        TextBatcher(path, model.document_prefix, model.document_tokens),
+    )
 
 
 def _group(recipe: Recipe, stores: dict[str, ExampleStore], student: Student) -> None:

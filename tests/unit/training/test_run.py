@@ -118,11 +118,15 @@ def test_a_finished_run_can_be_requested_again(finished: Path, recipe: Path) -> 
     assert losses(finished)[: len(before)] == before
 
 
-@pytest.mark.parametrize("name", ["document_tokens", "window"])
-def test_texts_that_are_longer_than_the_network_reads_are_refused_before_the_first_step(
-    tmp_path: Path, name: str
-) -> None:
-    path = write_recipe(tmp_path / "long", RECIPE.replace(f"{name} = 32", f"{name} = 4096"))
+def test_a_window_is_no_longer_than_the_network_reads(tmp_path: Path) -> None:
+    text = RECIPE.replace("window = 32", "window = 256").replace("steps = 6", "steps = 1")
+    final = train(write_recipe(tmp_path / "wide", text), tmp_path / "run")
+    positions = json.loads((final / "config.json").read_text("utf-8"))["max_position_embeddings"]
+    assert json.loads((final / "quarry.json").read_text("utf-8"))["window"] == positions < 256
+
+
+def test_texts_that_are_longer_than_the_network_reads_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "long", RECIPE.replace("document_tokens = 32", "document_tokens = 4096"))
     with pytest.raises(
         InvalidSetting, match=r"longer than the checkpoint reads.*expected .* at most \d+; found 4096"
     ):
