@@ -159,7 +159,7 @@ class Recipe:
             raise InvalidSetting(
                 "[validation]: the source is not there", expected=", ".join(sorted(sources)), actual=name
             )
-        if sources[name].kind != "beir" or not sources[name].held_out:
+        if not sources[name].can_validate:
             raise InvalidSetting(
                 f"[validation]: the source {name!r} cannot validate", expected="kind beir with held_out above 0"
             )

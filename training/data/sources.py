@@ -89,6 +89,11 @@ class SourceSettings:
                     actual=foreign[0],
                 )
 
+    @property
+    def can_validate(self) -> bool:
+        """Whether it keeps judged queries and their articles for validation."""
+        return self.kind == "beir" and self.held_out > 0
+
 
 def open_source_store(settings: SourceSettings, folder: Path, refusal: Refusal) -> ExampleStore:
     """Read a source into a folder, or open the store that was written there before.
@@ -119,7 +124,7 @@ def open_held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
     Raises:
         InvalidSetting: the source has no held-out articles; otherwise as `open_source_store`.
     """
-    if settings.kind != "beir" or not settings.held_out:
+    if not settings.can_validate:
         raise InvalidSetting(
             f"the source {settings.name!r} cannot validate", expected="kind beir with held_out above 0"
         )

@@ -79,10 +79,7 @@ def test_a_shipped_recipe_is_valid(
         (('encoders = ["checkpoint"]', ""), "the teacher 'original' is empty"),
         (("[[teachers]]", "[teachers]"), "teachers is no list of tables"),
         (('name = "pairs"', 'name = "../pairs"'), r"recipe\.toml: \[data\]: the name of a source is not valid"),
-        (
-            ("cluster_size = 3", "held_out = 3"),
-            "a setting of collections; .* found held_out",
-        ),
+        (("cluster_size = 3", "held_out = 3"), "a setting of collections; .* found held_out"),
         (("held_out = 2", "held_out = 2\nlimit = -3"), "limit 1 or more"),
         (("weight = 0.5\ncluster", "weight = inf\ncluster"), "weight above 0 and finite"),
         (("n_negatives = 1\n", ""), r"recipe\.toml: no hard negatives are taken; expected training\.n_negatives"),
