@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from quarry.engine.documents.document import full_text
 from quarry.formats.errors import InvalidDocument
 from quarry.training.data.example_store import ExampleWriter
 from quarry.training.data.json_lines import json_lines
 
-__all__ = ["read_pairs"]
+__all__ = ["read_pair_titles", "read_pairs"]
 
 _NAMES = {
     "query": ("query", "q"),
@@ -31,19 +32,53 @@ def read_pairs(path: Path, writer: ExampleWriter) -> None:
         InvalidDocument: a line is malformed, or a text is blank.
     """
     for place, value in json_lines(path):
-        title = "".join(_texts(value, "title", place, path)[:1])
-        positives, negatives = (_texts(value, name, place, path) for name in ("positive", "negative"))
-        queries = _texts(value, "query", place, path)
-        if len(queries) != 1 or not positives:
-            raise InvalidDocument(
-                f"{place}: not a pair",
-                path=path,
-                expected="one query and a positive",
-                actual=", ".join(sorted(value)) or "no member",
+        pair = _pair(value, place, path)
+        relevant = [writer.document(full_text(pair.title, text), pair.title, place) for text in pair.positives]
+        others = [writer.document(text, "", place) for text in pair.negatives]
+        writer.example(pair.query, relevant, others, place)
+
+
+def read_pair_titles(path: Path, excluded: Collection[str], writer: ExampleWriter) -> None:
+    """Write the titles in a file of pairs as queries for the positives, without a title.
+
+    All positives of one title are relevant to it; pairs without a title, or with one of those excluded, are left
+    out. The queries of the pairs are not used.
+
+    Raises:
+        InvalidDocument: a line is malformed, or a text is blank.
+    """
+    documents: dict[str, list[int | None]] = {}
+    first_places: dict[str, str] = {}
+    for place, value in json_lines(path):
+        pair = _pair(value, place, path)
+        if pair.title.strip() and pair.title not in excluded:
+            first_places.setdefault(pair.title, place)
+            documents.setdefault(pair.title, []).extend(
+                writer.document(text, "", place) for text in pair.positives
             )
-        relevant = [writer.document(full_text(title, text), title, place) for text in positives]
-        others = [writer.document(text, "", place) for text in negatives]
-        writer.example(queries[0], relevant, others, place)
+    for title, place in first_places.items():
+        writer.example(title, documents[title], [], place)
+
+
+class _Pair(NamedTuple):
+    query: str
+    positives: list[str]
+    negatives: list[str]
+    title: str
+
+
+def _pair(value: Mapping[str, object], place: str, path: Path) -> _Pair:
+    title = "".join(_texts(value, "title", place, path)[:1])
+    positives, negatives = (_texts(value, name, place, path) for name in ("positive", "negative"))
+    queries = _texts(value, "query", place, path)
+    if len(queries) != 1 or not positives:
+        raise InvalidDocument(
+            f"{place}: not a pair",
+            path=path,
+            expected="one query and a positive",
+            actual=", ".join(sorted(value)) or "no member",
+        )
+    return _Pair(queries[0], positives, negatives, title)
 
 
 def _texts(value: Mapping[str, object], name: str, place: str, path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.beir import BeirPart, read_beir, read_titles
 from quarry.training.data.example_store import ExampleStore, ExampleWriter
-from quarry.training.data.pairs import read_pairs
+from quarry.training.data.pairs import read_pair_titles, read_pairs
 from quarry.training.data.refusal import Refusal
 
 __all__ = ["HELD_OUT", "SourceSettings", "open_held_out_store", "open_source_store"]
@@ -21,8 +21,12 @@ __all__ = ["HELD_OUT", "SourceSettings", "open_held_out_store", "open_source_sto
 HELD_OUT = "-held-out"
 """Follows the name of a source in that of its part for validation."""
 
-_KINDS = ("beir", "pairs", "titles")
-_OF_COLLECTIONS = ("exclude_titles", "held_out", "id_prefix", "limit")
+_KINDS = ("beir", "pair-titles", "pairs", "titles")
+_FOREIGN_TO = {
+    "pairs": ("exclude_titles", "held_out", "id_prefix", "limit"),
+    "pair-titles": ("held_out", "id_prefix", "limit"),
+}
+"""The settings of collections that a kind does not have."""
 _NAME = re.compile(r"[^./\\\s][^/\\\x00-\x1f]{0,63}(?<!\.partial)")  # of a folder
 
 
@@ -33,11 +37,12 @@ class SourceSettings:
     Attributes:
         name: of the source.
         kind: ``beir``: the judged queries of a collection; ``titles``: the titles of a collection's documents as
-            queries, each for all documents that have it; ``pairs``: JSON Lines of pairs or triples.
+            queries, each for all documents that have it; ``pairs``: JSON Lines of pairs or triples;
+            ``pair-titles``: the titles in such a file as queries, each for all positives that have it.
         path: a collection's folder, or a file.
         weight: its share of the steps, above 0.
         split: whose judgments, of ``beir``.
-        exclude_titles: articles to leave out, of collections.
+        exclude_titles: articles to leave out, of collections and ``pair-titles``.
         held_out: articles kept for validation, of ``beir``.
         id_prefix: take only documents whose id begins so, of collections.
         limit: maximum number of documents of a collection.
@@ -79,12 +84,12 @@ class SourceSettings:
                 f"a number of the source {self.name!r} is out of range",
                 expected="weight above 0 and finite, cluster_size and held_out 0 or more, limit 1 or more",
             )
-        if self.kind == "pairs":
-            foreign = [name for name in _OF_COLLECTIONS if getattr(self, name)]
+        if self.kind in _FOREIGN_TO:
+            foreign = [name for name in _FOREIGN_TO[self.kind] if getattr(self, name)]
             foreign += ["split"] if self.split != "train" else []
             if foreign:
                 raise InvalidSetting(
-                    f"the source {self.name!r} has a setting of collections",
+                    f"the source {self.name!r} of the kind {self.kind} has a setting of collections",
                     expected="kind beir or titles",
                     actual=foreign[0],
                 )
@@ -114,6 +119,7 @@ def open_source_store(settings: SourceSettings, folder: Path, refusal: Refusal) 
         "beir": lambda writer: read_beir(part, settings.split, writer),
         "titles": lambda writer: read_titles(part, writer),
         "pairs": lambda writer: read_pairs(settings.path, writer),
+        "pair-titles": lambda writer: read_pair_titles(settings.path, settings.exclude_titles, writer),
     }
     return _store(settings, folder, refusal, readers[settings.kind])
 

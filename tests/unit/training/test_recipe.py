@@ -87,6 +87,7 @@ def test_a_shipped_recipe_is_valid(
         (('source = "articles"', 'source = "letters"'), r"recipe\.toml: \[validation\]: the source is not there"),
         (("held_out = 2", "held_out = 0"), r"\[validation\]: the source .articles. cannot validate"),
         (("cluster_size = 3", 'split = "test"'), "a setting of collections; .* found split"),
+        (('kind = "pairs"', 'kind = "pair-titles"\nlimit = 3'), "pair-titles has a setting of coll.* found limit"),
         (("[output]", '[compression]\nmethod = "dpq"\ncode_bytes = 4\n\n[output]'), "codes belong to the trained"),
     ],
 )

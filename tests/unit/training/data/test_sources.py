@@ -186,6 +186,30 @@ def test_all_documents_of_a_title_are_relevant_to_it(tmp_path: Path) -> None:
     assert max(map(len, found.values())) > 1
 
 
+def test_titles_of_pairs_are_queries_for_their_positives(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "pairs.jsonl",
+        {"q": "who", "d": "a text", "t": "A title"},
+        {"q": "what", "d": "no article"},
+        {"query": "which", "positive": ["one", "two"], "negative": "a lure", "title": "Another"},
+        {"query": "where", "positive": "left out", "title": "Egypt"},
+        {"query": "when", "positive": "second text", "title": "A title"},
+    )
+    settings = SourceSettings(name="s", kind="pair-titles", path=path, exclude_titles=("Egypt",))
+    store = open_source_store(settings, tmp_path / "store", NOTHING)
+    assert examples(store) == [("A title", ["a text", "second text"], []), ("Another", ["one", "two"], [])]
+    assert store.n_documents == 4
+
+
+def test_titles_of_pairs_that_are_evaluation_texts_are_left_out(tmp_path: Path) -> None:
+    lines = [{"q": f"q {n}", "d": f"text {n}", "t": f"Title {n}"} for n in range(3)]
+    known = {"q": "who", "d": "its text", "t": "A title that is known"}
+    path = write_lines(tmp_path / "pairs.jsonl", known, *lines)
+    settings = SourceSettings(name="s", kind="pair-titles", path=path)
+    store = open_source_store(settings, tmp_path / "store", refusal_of(tmp_path, "a title that is known"))
+    assert [query for query, _, _ in examples(store)] == ["Title 0", "Title 1", "Title 2"]
+
+
 def test_a_store_is_opened_again_and_changed_data_is_noticed(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "pairs.jsonl")
     first = examples(open_source_store(pairs_settings(path), tmp_path / "store", NOTHING))
