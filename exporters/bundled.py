@@ -23,7 +23,7 @@ __all__ = ["WEIGHTS_SHA256", "make_bundled"]
 
 WEIGHTS_SHA256 = {
     "all-MiniLM-L6-v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "quarry-minilm-l6": "f5f6bbdbc65f46ea987e6820a92d43ec4ca640e15357b653b95f8571524b078d",
+    "quarry-minilm-l6": "933602246d2f6cdf40315256d45517e283f32c4da705dc255200f9e378600356",
 }
 """SHA-256 of model.safetensors by the name of the encoder."""
 

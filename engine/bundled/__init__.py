@@ -17,7 +17,7 @@ DEFAULT_NAME = "quarry-minilm-l6"
 
 BUNDLED = {
     "all-MiniLM-L6-v2": "a5d4b94e229bbcc70d2387a095aa1302",
-    "quarry-minilm-l6": "5c8e24682186b4c75c73ec5a076c2c9e",
+    "quarry-minilm-l6": "87abf80d9c16518f2a5fb73d9db6315a",
 }
 """Name and identity of each encoder."""
 
