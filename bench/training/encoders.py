@@ -68,8 +68,9 @@ def measure(
     """Every way to search, the seed and the quality.
 
     ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` is a
-    dense search of an index with codes of 24 bytes and nothing else of the vectors. ``one vector`` is an
-    exact search by each document's last row, which for passages is the mean of all its tokens.
+    dense search of an index with codes of 24 bytes and nothing else of the vectors, ``hybrid codes 24`` a hybrid
+    one, with the first seed. ``one vector`` is an exact search by each document's last row, which for passages is
+    the mean of all its tokens.
 
     Args:
         collection: to search.
@@ -98,8 +99,31 @@ def measure(
                     seed,
                     measure_hits(collection, opened.search_vectors(queries, _N_HITS)),
                 )
+        for code_bytes in code_sizes:
+            quality = _hybrid_codes(collection, snapshot, encoder, Path(folder), code_bytes, seeds[0])
+            yield f"hybrid codes {code_bytes}", seeds[0], quality
         yield "one vector", seeds[0], _one_vector(collection, snapshot, queries)
         snapshot.close()
+
+
+def _hybrid_codes(
+    collection: Collection, snapshot: Snapshot, encoder: Encoder, folder: Path, code_bytes: int, seed: int
+) -> Quality:
+    """The hybrid search of an index of codes alone, built from texts and their stored vectors."""
+    (segment,) = snapshot.segments
+    table, vectors = segment.reader.centroids, StoredVectors(segment)
+    documents = (
+        {
+            "id": segment.reader.ids[doc],
+            "text": collection.documents[segment.reader.ids[doc]],
+            "vectors": vectors.vectors(table.rows_of(np.array([doc]))[0]),
+        }
+        for doc in range(segment.record.n_docs)
+    )
+    index = folder / f"hybrid-codes-{code_bytes}"
+    build(documents, index, encoder=encoder, centroids="none", code_bytes=code_bytes, seed=seed, progress=False)
+    with Engine.open(index, encoder=encoder) as opened:
+        return measure_hits(collection, opened.search(list(collection.queries.values()), _N_HITS))
 
 
 def _one_vector(collection: Collection, snapshot: Snapshot, queries: np.ndarray) -> Quality:

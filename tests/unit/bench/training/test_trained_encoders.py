@@ -18,7 +18,7 @@ from quarry.engine.bundled import DEFAULT_NAME
 from quarry.engine.encoding.opening import open_encoder
 from quarry.training.data.beir import draw_held_out_titles
 
-SEARCHES = ["dense", "hybrid", "codes 24", "codes 8", "one vector"]
+SEARCHES = ["dense", "hybrid", "codes 24", "codes 8", "hybrid codes 24", "hybrid codes 8", "one vector"]
 
 
 @pytest.fixture
