@@ -16,6 +16,7 @@ from quarry.engine.indexer.commits.failures import clear_frames
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
+from quarry.engine.process.exit_gate import finishes_before_exit, in_progress
 from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
@@ -76,9 +77,13 @@ class MergeScheduler:
         self._merger.fix_settings(settings)
 
     def start(self) -> None:
-        """Merge in the background what the policy selects now; call it after each commit."""
+        """Merge in the background what the policy selects now; call it after each commit.
+
+        Nothing is begun while the interpreter exits: no new thread is waited for then, and a merge could end in
+        the middle of a call into a native library.
+        """
         with self._lock:
-            if self._stop.is_set() or not self._committer.state.can_commit:
+            if in_progress.is_closed or self._stop.is_set() or not self._committer.state.can_commit:
                 return
             if self._n_to_skip:
                 self._n_to_skip -= 1
@@ -154,6 +159,7 @@ class MergeScheduler:
             report(n_done, n_total)
         self._pause = self._n_to_skip = 0
 
+    @finishes_before_exit
     def _work(self) -> None:
         """Run the thread."""
         try:

@@ -40,6 +40,11 @@ class ExitGate:
         self._depths: dict[int, int] = {}  # of threads with calls in progress, by their identifiers
         self._closed_by: int | None = None  # the thread on which the interpreter exits
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the interpreter is exiting."""
+        return self._closed_by is not None
+
     def __enter__(self) -> None:
         thread = threading.get_ident()
         depth = self._depths.get(thread, 0)

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from support.faults.torture import figure
+from support.indexes.changes import SMALL_MERGED_OFTEN, open_index
 from support.processes import run_python
 
 from quarry.engine import Engine
@@ -77,6 +78,30 @@ def use():  # after what was registered later: after the gate is closed
 """
     done = ended(WORK["several texts"], tmp_path / "index", first)
     assert (done.returncode, done.stdout, done.stderr) == (0, "5 1 2 41\n", "")
+
+
+def test_a_commit_of_an_exiting_program_begins_no_merge(tmp_path):
+    """No thread is begun that the interpreter, which is exiting, does not wait for."""
+    script = f"""
+import atexit, threading
+
+@atexit.register
+def use():  # after the gate is closed
+    index.add(documents(NEW))
+    index.delete(DELETED)
+    print(index.commit() > 1, [each.name for each in threading.enumerate()], flush=True)
+
+from pathlib import Path
+from support.indexes.changes import DELETED, NEW, SMALL_MERGED_OFTEN, documents, open_index, prepare
+
+path = Path({str(tmp_path / "index")!r})
+prepare("commit", path)
+index = open_index(path, writable=True, thresholds=SMALL_MERGED_OFTEN)
+"""
+    done = run_python("-W", "ignore::DeprecationWarning", "-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True ['MainThread']\n", "")
+    with open_index(tmp_path / "index", writable=True, thresholds=SMALL_MERGED_OFTEN) as index:
+        index.verify()
 
 
 def run(script: str) -> tuple[int, str, str]:
