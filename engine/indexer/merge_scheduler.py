@@ -16,7 +16,7 @@ from quarry.engine.indexer.commits.failures import clear_frames
 from quarry.engine.indexer.merge_policy import MergePolicy, SegmentSize
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
-from quarry.engine.process.exit_gate import finishes_before_exit, in_progress
+from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
@@ -93,7 +93,7 @@ class MergeScheduler:
                 self._start_thread()
 
     def _start_thread(self) -> None:
-        self._thread = threading.Thread(target=self._work, name="quarry-merge")
+        self._thread = threading.Thread(target=self._run_thread, name="quarry-merge")
         try:
             self._thread.start()
         except RuntimeError as error:  # no thread can be started; the commit is done nevertheless
@@ -159,9 +159,19 @@ class MergeScheduler:
             report(n_done, n_total)
         self._pause = self._n_to_skip = 0
 
-    @finishes_before_exit
+    def _run_thread(self) -> None:
+        """Merge, unless the interpreter began to exit since the thread was started."""
+        if in_progress.begin():
+            try:
+                self._work()
+            finally:
+                in_progress.end()
+        else:
+            with self._lock:
+                self._thread = None
+
     def _work(self) -> None:
-        """Run the thread."""
+        """Merge until no more is wanted."""
         try:
             while self._claim():
                 self._run_all()

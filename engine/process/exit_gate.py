@@ -46,14 +46,27 @@ class ExitGate:
         return self._closed_by is not None
 
     def __enter__(self) -> None:
+        if not self.begin():
+            _wait_for_ever()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def begin(self) -> bool:
+        """Begin a call that `end` ends, unless the gate is closed to this thread; whether it has begun.
+
+        For threads that others may wait for: they have to end where a call would wait until the process does.
+        """
         thread = threading.get_ident()
         depth = self._depths.get(thread, 0)
         self._depths[thread] = depth + 1
         if depth == 0 and self._closed_by is not None and self._closed_by != thread:
             del self._depths[thread]
-            _wait_for_ever()
+            return False
+        return True
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """End the call that this thread began last."""
         thread = threading.get_ident()
         depth = self._depths.get(thread, 0)
         if depth > 1:

@@ -158,6 +158,25 @@ print(log, flush=True)
     assert run(script) == (0, "['within', 'on the thread that exits']\n", "")
 
 
+def test_a_thread_that_others_wait_for_ends_at_a_closed_gate():
+    script = """
+answers = []
+
+def ask():
+    answers.append(gate.begin())
+    if answers[-1]:
+        gate.end()
+
+for _ in range(2):
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asking.join()
+    gate.close()
+print(answers, gate.begin(), gate.is_closed)
+"""
+    assert run(script) == (0, "[True, False] True True\n", "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_waits_for_no_thread_of_its_parent():
     script = """
