@@ -160,12 +160,6 @@ def read_titles(part: BeirPart, writer: ExampleWriter) -> None:
     Raises:
         InvalidSetting, InvalidDocument: see `iterate_beir_entries` and `ExampleWriter`.
     """
-    documents: dict[str, list[int | None]] = {}
-    first_places: dict[str, str] = {}
-    for entry in part.entries():
-        if entry["title"].strip():
-            place = f"{part.folder.name} {entry['_id']}"
-            first_places.setdefault(entry["title"], place)
-            documents.setdefault(entry["title"], []).append(writer.document(entry["text"], "", place))
-    for title, place in first_places.items():
-        writer.example(title, documents[title], [], place)
+    writer.titles(
+        (entry["title"], entry["text"], f"{part.folder.name} {entry['_id']}") for entry in part.entries()
+    )

@@ -117,6 +117,24 @@ class ExampleWriter:
             place,
         )
 
+    def titles(self, passages: Iterable[tuple[str, str, str]]) -> None:
+        """Add titles as queries for texts without a title; all texts of one title are relevant to it.
+
+        Args:
+            passages: title, text and place of each; those without a title are left out.
+
+        Raises:
+            InvalidDocument: a text is blank.
+        """
+        documents: dict[str, list[int | None]] = {}
+        first_places: dict[str, str] = {}
+        for title, text, place in passages:
+            if title.strip():
+                first_places.setdefault(title, place)
+                documents.setdefault(title, []).append(self.document(text, "", place))
+        for title, place in first_places.items():
+            self.example(title, documents[title], [], place)
+
     def _add(self, positives: list[int], negatives: list[int], query: str, place: str) -> None:
         both = set(positives) & set(negatives)
         if not positives or both:

@@ -47,17 +47,10 @@ def read_pair_titles(path: Path, excluded: Collection[str], writer: ExampleWrite
     Raises:
         InvalidDocument: a line is malformed, or a text is blank.
     """
-    documents: dict[str, list[int | None]] = {}
-    first_places: dict[str, str] = {}
-    for place, value in json_lines(path):
-        pair = _pair(value, place, path)
-        if pair.title.strip() and pair.title not in excluded:
-            first_places.setdefault(pair.title, place)
-            documents.setdefault(pair.title, []).extend(
-                writer.document(text, "", place) for text in pair.positives
-            )
-    for title, place in first_places.items():
-        writer.example(title, documents[title], [], place)
+    pairs = ((place, _pair(value, place, path)) for place, value in json_lines(path))
+    writer.titles(
+        (pair.title, text, place) for place, pair in pairs if pair.title not in excluded for text in pair.positives
+    )
 
 
 class _Pair(NamedTuple):
