@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from socket import socket
 from types import FrameType
 
+from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
 from quarry.formats.errors import WorkerFailed
 from quarry.server.http.figures import FiguresFolder
 
@@ -95,14 +95,12 @@ class _Processes:
     def start(self, number: int, n_attempts: int = 1) -> None:
         """Start a process."""
         context = multiprocessing.get_context("spawn")
-        resource_tracker.ensure_running()  # which would let signals through again if it was started with a process
         own, other = context.Pipe()
         figures = FiguresFolder(self._folder, number, self._started)
         process = context.Process(
             target=_run, args=(self._serve, self._opened, figures, other), name=f"quarry-serve-{number}"
         )
-        with _interrupts_blocked():
-            process.start()
+        start_uninterrupted(process)
         other.close()
         self._running[number] = _Process(process, own, n_attempts)
 
@@ -156,8 +154,7 @@ def _run(serve: Serve, opened: socket, figures: FiguresFolder, connection: Conne
     """Serve in this process until the other end of the connection is closed."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C is for the process that stops all of them
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _set_interrupts("SIG_UNBLOCK")
+    ignore_interrupts()
 
     def started() -> None:
         with contextlib.suppress(OSError):
@@ -173,21 +170,6 @@ def _stop_with(connection: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         connection.recv_bytes()
     signal.raise_signal(signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Let processes that are started meanwhile begin with SIGINT blocked."""
-    _set_interrupts("SIG_BLOCK")
-    try:
-        yield
-    finally:
-        _set_interrupts("SIG_UNBLOCK")
-
-
-def _set_interrupts(how: str) -> None:
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(getattr(signal, how), [signal.SIGINT])
 
 
 @contextlib.contextmanager

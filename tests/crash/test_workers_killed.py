@@ -110,3 +110,27 @@ def test_no_process_is_left(tmp_path, name):
         assert output.rstrip().endswith("KeyboardInterrupt") or "The build was not completed" in output
         assert output.count("KeyboardInterrupt") == 1  # the other processes print nothing
     check(tmp_path, 20)
+
+
+_INTERRUPTED_STARTS = """
+import os, signal, sys
+from support.indexes.sharded import ENCODER, random_documents
+from quarry import engine
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if __name__ != "__main__":
+    os.kill(os.getpid(), signal.SIGINT)
+
+if __name__ == "__main__":
+    engine.build(random_documents(20), sys.argv[1], encoder=ENCODER, workers=2)
+"""
+
+
+def test_interrupt_while_processes_import_the_program(tmp_path):
+    """Ctrl-C that reaches a process before its own first line does not end it."""
+    script = tmp_path / "script.py"
+    script.write_text(_INTERRUPTED_STARTS)
+    command = [sys.executable, script, tmp_path / "idx"]
+    done = subprocess.run(command, env=environment(), capture_output=True, timeout=200, check=False)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    check(tmp_path, 20)

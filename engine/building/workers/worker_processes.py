@@ -15,6 +15,7 @@ from typing import Self
 from quarry.engine.building.workers.batch_writer import BatchWriter
 from quarry.engine.building.workers.batches import DocumentBatch
 from quarry.engine.building.workers.job import BuildJob, WrittenBatch
+from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
 from quarry.formats.errors import WorkerFailed
 
 __all__ = ["MAX_ATTEMPTS", "WorkerProcesses"]
@@ -134,7 +135,7 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, job), name="quarry-worker", daemon=True)
         try:
-            self._process.start()
+            start_uninterrupted(self._process)
         except BaseException:  # such as an interrupt, after which it may run nevertheless
             if self._process.pid is not None:
                 self._process.kill()
@@ -190,7 +191,7 @@ def _describe_exit(code: int | None) -> str:
 
 def _work(connection: Connection, job: BuildJob) -> None:
     """Write batches until there are no more; the main function of a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     writer: BatchWriter | None = None
     connection.send(_READY)
