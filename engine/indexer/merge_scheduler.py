@@ -191,6 +191,8 @@ class MergeScheduler:
             except (MergeFailed, FormatError):
                 if self._is_current(task):
                     raise
+            if _may_delay_exit():  # for ever, if daemon threads commit as fast as this one merges
+                return
 
     def _is_current(self, task: _Task) -> bool:
         """Whether its sources still exist: a commit may delete the last document of one, and so its file."""
@@ -282,6 +284,11 @@ class MergeScheduler:
 
     def _task(self, segments: Sequence[OpenSegment], quantizer: str) -> _Task:
         return _Task(tuple(segments), self._committer.quantizer_for_merge(quantizer))
+
+
+def _may_delay_exit() -> bool:
+    """Whether the interpreter waits for this thread now: it is no daemon thread, and the main thread has ended."""
+    return not (threading.current_thread().daemon or threading.main_thread().is_alive())
 
 
 def _require_centroids(segments: Iterable[OpenSegment]) -> None:

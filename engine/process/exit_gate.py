@@ -6,7 +6,7 @@ process ("terminate called without an active exception"). ONNX Runtime does so, 
 pybind11, and `numpy.unique` since NumPy 2.4.
 
 Calls that may get there are marked with `in_progress` or `finishes_before_exit`. When the interpreter exits, those
-of other threads that have begun are waited for, and a thread that begins another one waits until the process ends.
+of other threads that have begun are waited for, and a daemon thread that begins another one ends.
 """
 
 from __future__ import annotations
@@ -42,21 +42,25 @@ class ExitGate:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the interpreter is exiting."""
+        """Whether the interpreter is exiting, and waits for no other thread than those with calls in progress."""
         return self._closed_by is not None
 
     def __enter__(self) -> None:
+        """Begin a call, or end the thread if it is a daemon thread and the gate is closed to it.
+
+        Raises:
+            SystemExit: which a thread ends by, without a message, and releases the locks that it holds.
+        """
         if not self.begin():
-            _wait_for_ever()
+            if threading.current_thread().daemon:
+                raise SystemExit
+            self._depths[threading.get_ident()] = 1  # started by an exit handler, which waits for it
 
     def __exit__(self, *_: object) -> None:
         self.end()
 
     def begin(self) -> bool:
-        """Begin a call that `end` ends, unless the gate is closed to this thread; whether it has begun.
-
-        For threads that others may wait for: they have to end where a call would wait until the process does.
-        """
+        """Begin a call that `end` ends, unless the gate is closed to this thread; whether it has begun."""
         thread = threading.get_ident()
         depth = self._depths.get(thread, 0)
         self._depths[thread] = depth + 1
@@ -86,7 +90,8 @@ class ExitGate:
             time.sleep(_PAUSE_S)
 
     def after_fork(self) -> None:
-        """Forget the threads that a forked child does not have."""
+        """Forget the threads that a forked child does not have, and the exit of its parent."""
+        self._closed_by = None
         thread = threading.get_ident()
         self._depths = {thread: self._depths[thread]} if thread in self._depths else {}
 
@@ -104,12 +109,6 @@ def finishes_before_exit(call: F) -> F:
             return call(*args, **keywords)
 
     return cast(F, counted)
-
-
-def _wait_for_ever() -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
 
 
 atexit.register(in_progress.close)

@@ -20,9 +20,10 @@ def start_uninterrupted(process: SpawnProcess) -> None:
     if not _HAS_MASKS:
         process.start()
         return
-    resource_tracker.ensure_running()  # which would unblock SIGINT if it was started with the process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
+        resource_tracker.ensure_running()  # unblocks SIGINT if it starts the tracker, as `start` would
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

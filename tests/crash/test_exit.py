@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from support.faults.torture import figure
@@ -134,7 +135,7 @@ print("closed", flush=True)
     assert run(script) == (0, "closed\n", "")
 
 
-def test_calls_within_a_call_are_made_and_later_ones_wait():
+def test_calls_within_a_call_are_made_and_later_ones_end_the_thread():
     script = """
 log = []
 
@@ -146,6 +147,7 @@ def calls():
             log.append("within")
     with gate:
         log.append("later")
+    log.append("after it")
 
 threading.Thread(target=calls, daemon=True).start()
 began.wait()
@@ -194,5 +196,98 @@ go_on.set()
 thread.join()
 gate.close(longest_s=1000)
 print(os.waitstatus_to_exitcode(status))
+"""
+    assert run(script) == (0, "7\n", "")
+
+
+_HANDLER_FIRST = """
+import atexit, sys, threading, time
+
+@atexit.register
+def use():  # after the gate is closed
+    {handler}
+
+from pathlib import Path
+import numpy as np
+from quarry.engine import Engine
+from quarry.engine.thresholds import MergeLimits, Thresholds
+
+limits = Thresholds(merging=MergeLimits(width=2))
+index = Engine.open({path!r}, writable=True, create=True, dim=4, thresholds=limits)
+lock, count = threading.Lock(), 0
+
+def add():
+    global count
+    count += 1
+    index.add([{{"id": str(count), "vectors": np.ones((1, 4), np.float32)}}])
+    return index.commit()
+"""
+
+
+def use_at_exit(path, handler: str, script: str) -> tuple[int, str, str]:
+    """Run a script that ends while daemon threads work, with an exit handler registered before Quarry's."""
+    first = _HANDLER_FIRST.format(path=str(path), handler=handler)
+    done = run_python("-W", "ignore::DeprecationWarning", "-c", first + script, timeout_s=60)
+    with Engine.open(path) as index:
+        assert index.verify().n_documents == len(index) > 0
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_an_exit_handler_gets_a_lock_that_a_daemon_thread_held(tmp_path):
+    script = """
+def work():
+    while True:
+        with lock:
+            add()
+
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+"""
+    handler = "lock.acquire(); print('locked', flush=True)"
+    assert use_at_exit(tmp_path / "index", handler, script) == (0, "locked\n", "")
+
+
+def test_an_exit_handler_waits_for_a_thread_that_commits(tmp_path):
+    handler = "each = threading.Thread(target=lambda: print(add() > 1, flush=True)); each.start(); each.join()"
+    if sys.version_info >= (3, 12):  # which starts no threads any more then
+        handler = "print(add() > 1, flush=True)"
+    assert use_at_exit(tmp_path / "index", handler, "add()\n") == (0, "True\n", "")
+
+
+def test_exit_while_daemon_threads_commit_and_segments_are_merged(tmp_path):
+    script = """
+def work():
+    while True:
+        with lock:
+            add()
+
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+end = time.monotonic() + 0.3
+while time.monotonic() < end:
+    with lock:
+        add()
+"""
+    assert use_at_exit(tmp_path / "index", "pass", script) == (0, "", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_that_is_forked_while_the_interpreter_exits_can_call():
+    script = """
+os.register_at_fork(after_in_child=gate.after_fork)
+
+def fork():
+    began.wait()
+    child = os.fork()
+    if not child:
+        with gate:
+            os._exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+thread = threading.Thread(target=fork)
+thread.start()
+gate.close()
+began.set()
+thread.join()
 """
     assert run(script) == (0, "7\n", "")

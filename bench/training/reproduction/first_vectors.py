@@ -69,8 +69,7 @@ class FirstVectorsOfDocuments(Experiment):
 
     def settings(self) -> dict[str, object]:
         """See `Experiment.settings`."""
-        trained_on = {"trained_on": self.args.trained_on} if self.args.trained_on > 1 else {}
-        return {"scale": _SCALE, **trained_on}
+        return {"scale": _SCALE, "trained_on": self.args.trained_on}
 
     def cases(self) -> Sequence[Case]:
         """See `Experiment.cases`."""

@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+from support.processes import run_python
 
 from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
 
@@ -41,3 +42,19 @@ def test_mask_of_this_thread_is_as_before(blocked):
         assert (signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())) == bool(blocked)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_mask_of_this_thread_is_as_before_when_the_tracker_is_started():
+    """The tracker of resources is started with the first process, and unblocks the signal."""
+    script = """
+import multiprocessing, signal
+from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    process = multiprocessing.get_context("spawn").Process(target=ignore_interrupts)
+    start_uninterrupted(process)
+    process.join(60)
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+    assert run_python("-c", script).stdout == "True\n"
