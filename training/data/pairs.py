@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from quarry.engine.documents.document import full_text
-from quarry.formats.errors import InvalidDocument
+from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.training.data.example_store import ExampleWriter
 from quarry.training.data.json_lines import json_lines
 
@@ -45,12 +45,35 @@ def read_pair_titles(path: Path, excluded: Collection[str], writer: ExampleWrite
     out. The queries of the pairs are not used.
 
     Raises:
-        InvalidDocument: a line is malformed, or a text is blank.
+        InvalidDocument: a line is malformed, a text is blank, or no line has a title that is not excluded.
+        InvalidSetting: no line has one of the excluded titles, which may be misspelled.
     """
-    pairs = ((place, _pair(value, place, path)) for place, value in json_lines(path))
-    writer.titles(
-        (pair.title, text, place) for place, pair in pairs if pair.title not in excluded for text in pair.positives
-    )
+    found: set[str] = set()
+    writer.titles(_passages_by_title(path, excluded, found))
+    missing = sorted(set(excluded) - found)
+    if missing:
+        raise InvalidSetting(
+            "exclude_titles has a title that no pair has",
+            path=path,
+            expected="titles as they are in the file",
+            actual=", ".join(map(repr, missing)),
+        )
+    if found <= set(excluded):
+        raise InvalidDocument(
+            "no pair has a title", path=path, expected="a member title (or t) that is not in exclude_titles"
+        )
+
+
+def _passages_by_title(path: Path, excluded: Collection[str], found: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield title, text and place of the positives whose title is not excluded, and note all titles."""
+    for place, value in json_lines(path):
+        pair = _pair(value, place, path)
+        title = pair.title.strip()
+        if title:
+            found.add(title)
+        if title and title not in excluded:
+            for text in pair.positives:
+                yield title, text, place
 
 
 class _Pair(NamedTuple):
@@ -61,7 +84,10 @@ class _Pair(NamedTuple):
 
 
 def _pair(value: Mapping[str, object], place: str, path: Path) -> _Pair:
-    title = "".join(_texts(value, "title", place, path)[:1])
+    titles = _texts(value, "title", place, path)
+    if len(titles) > 1:
+        raise InvalidDocument(f"{place}: several titles", path=path, expected="one at most", actual=len(titles))
+    title = "".join(titles)
     positives, negatives = (_texts(value, name, place, path) for name in ("positive", "negative"))
     queries = _texts(value, "query", place, path)
     if len(queries) != 1 or not positives:
@@ -80,5 +106,10 @@ def _texts(value: Mapping[str, object], name: str, place: str, path: Path) -> li
         return []
     texts = found if isinstance(found, list) else [found]
     if not all(isinstance(text, str) for text in texts):
-        raise InvalidDocument(f"{place}: {name} is no text", path=path, expected="a string or a list of strings")
+        raise InvalidDocument(
+            f"{place}: {name} is no text",
+            path=path,
+            expected="a string or a list of strings",
+            actual=repr(found)[:80],
+        )
     return [str(text) for text in texts]

@@ -90,7 +90,9 @@ class SourceSettings:
             if foreign:
                 raise InvalidSetting(
                     f"the source {self.name!r} of the kind {self.kind} has a setting of collections",
-                    expected="kind beir or titles",
+                    expected=" or ".join(
+                        kind for kind in _KINDS if foreign[0] not in _FOREIGN_TO.get(kind, ("split",))
+                    ),
                     actual=foreign[0],
                 )
 

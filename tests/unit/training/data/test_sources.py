@@ -201,6 +201,39 @@ def test_titles_of_pairs_are_queries_for_their_positives(tmp_path: Path) -> None
     assert store.n_documents == 4
 
 
+@pytest.mark.parametrize(
+    ("excluded", "titles", "error", "message"),
+    [
+        (
+            ("egypt",),
+            ["Egypt", "Peru"],
+            InvalidSetting,
+            "exclude_titles has a title that no pair has.*found 'egypt'",
+        ),
+        (("Peru", "Rome "), ["Peru", "Rome"], InvalidSetting, "no pair has.*found 'Rome '"),
+        ((), ["", " "], InvalidDocument, "no pair has a title"),
+        (("Peru",), ["Peru", ""], InvalidDocument, "no pair has a title.*not in exclude_titles"),
+        ((), [["Egypt", "Peru"]], InvalidDocument, "line 1: several titles.*found 2"),
+        ((), ["Peru", 5], InvalidDocument, "line 2: title is no text.*found 5"),
+    ],
+)
+def test_wrong_titles_of_pairs(tmp_path: Path, excluded, titles, error, message) -> None:
+    lines = [{"q": f"q {n}", "d": f"text {n}", "t": title} for n, title in enumerate(titles)]
+    path = write_lines(tmp_path / "pairs.jsonl", *lines)
+    settings = SourceSettings(name="s", kind="pair-titles", path=path, exclude_titles=excluded)
+    with pytest.raises(error, match=message) as found:
+        open_source_store(settings, tmp_path / "store", NOTHING)
+    assert str(path) in str(found.value)
+
+
+def test_blanks_around_titles_of_pairs_do_not_matter(tmp_path: Path) -> None:
+    lines = [{"q": "q", "d": f"text {n}", "t": title} for n, title in enumerate(["Peru", " Peru\t", "Egypt "])]
+    path = write_lines(tmp_path / "pairs.jsonl", *lines)
+    settings = SourceSettings(name="s", kind="pair-titles", path=path, exclude_titles=("Egypt",))
+    store = open_source_store(settings, tmp_path / "store", NOTHING)
+    assert examples(store) == [("Peru", ["text 0", "text 1"], [])]
+
+
 def test_titles_of_pairs_that_are_evaluation_texts_are_left_out(tmp_path: Path) -> None:
     lines = [{"q": f"q {n}", "d": f"text {n}", "t": f"Title {n}"} for n in range(3)]
     known = {"q": "who", "d": "its text", "t": "A title that is known"}
