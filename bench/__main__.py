@@ -93,6 +93,11 @@ COMMANDS = {
         "the share of the mean over a document's vectors in scores by codes alone",
         ("ir_measures", "torch", "transformers"),
     ),
+    "proximity": Command(
+        "training.proximity",
+        "what the proximity of terms adds to hybrid search",
+        ("ir_measures", "torch", "transformers"),
+    ),
     "reproduce": Command(
         "training.reproduce",
         "claims of the papers on training, in small",

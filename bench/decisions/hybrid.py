@@ -1,29 +1,25 @@
 """Compares hybrid search with dense and lexical search, and several weights of the dense scores.
 
-``python -m bench hybrid INDEX COLLECTION`` searches an index of the collection in every mode, and fuses the
-candidates of hybrid search with several weights.
+``python -m bench hybrid INDEX COLLECTION`` searches an index of the collection in every mode, and with several
+weights and by reciprocal ranks in hybrid mode.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
 from bench.data.collections import Collection, add_collection, load_collection
-from bench.data.quality import Quality, measure_hits, measure_quality
+from bench.data.quality import Quality, measure_hits
 from bench.harness.records import add_out, append_result
-from quarry.engine import Engine, Hit
-from quarry.engine.search.retriever import fuse
+from quarry.engine import Engine
 
 __all__ = ["add_arguments", "run"]
 
-_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_WEIGHTS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
 _N_HITS = 100
-_N_CANDIDATES = 800
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,20 +47,7 @@ def _measure(index: Engine, collection: Collection) -> Iterator[tuple[str, Quali
     texts = list(collection.queries.values())
     for mode in ("dense", "lexical", "hybrid"):
         yield mode, measure_hits(collection, index.search(texts, _N_HITS, mode=mode))
-    candidates = index.search(texts, _N_CANDIDATES, candidates=_N_CANDIDATES)
     for weight in _WEIGHTS:
-        yield f"linear, dense weight {weight}", _measure_fusion(collection, candidates, "linear", weight)
-    yield "reciprocal ranks", _measure_fusion(collection, candidates, "rrf", 0.0)
-
-
-def _measure_fusion(
-    collection: Collection, candidates: Sequence[Sequence[Hit]], fusion: str, weight: float
-) -> Quality:
-    run = {}
-    for query, hits in zip(collection.queries, candidates, strict=True):
-        dense = np.array([hit.dense_score for hit in hits], np.float32)
-        lexical = np.array([hit.lexical_score for hit in hits], np.float32)
-        scores = fuse(dense, lexical, fusion, weight).tolist()
-        best = sorted(zip(scores, (hit.id for hit in hits), strict=True), reverse=True)[:_N_HITS]
-        run[query] = {doc_id: score for score, doc_id in best}
-    return measure_quality(collection.qrels, run)
+        hits = index.search(texts, _N_HITS, dense_weight=weight)
+        yield f"linear, dense weight {weight}", measure_hits(collection, hits)
+    yield "reciprocal ranks", measure_hits(collection, index.search(texts, _N_HITS, fusion="rrf"))

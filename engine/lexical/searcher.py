@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 
+import numpy as np
+
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.correction import correct_text
 from quarry.engine.lexical.prefixes import find_prefix
+from quarry.engine.lexical.proximity import Proximity
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query, parse_words
 from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.options import SearchOptions
-from quarry.formats.arrays import Int64Array
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
+from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["LexicalSearcher"]
 
 _DEFAULT = SearchOptions(operators=True)
+_MAX_LENGTH = 512
 
 
 class LexicalSearcher:
@@ -85,6 +90,33 @@ class LexicalSearcher:
         quoted = frozenset(parsed.quoted) - free
         return QueryWords(query.idf, settings.language, settings.analysis_rules, quoted, parsed.phrases)
 
+    def proximity(self, text: str, query: Bm25Query) -> Proximity:
+        """Return what scores documents by the proximity of the terms of a text.
+
+        What a mistyped term most likely stands for takes its place.
+
+        Args:
+            text: of the query.
+            query: what `query` returned for it.
+        """
+        likeliest = {mistyped: several[0].name for mistyped, several in query.expansions.items()}
+        return Proximity([likeliest.get(term, term) for term in self.terms(text)], query.idf)
+
+    def score_proximity(
+        self, proximity: Proximity, query: Bm25Query, segment: int, docs: Int64Array
+    ) -> Float32Array:
+        """Return the proximity of the terms of a query in the (n,) documents of a segment: (n,) float32.
+
+        It is NaN in documents of more than 512 terms, whose texts take longer to analyze.
+        """
+        reader = self._segments[segment].reader
+        is_short = reader.postings.lengths[docs] <= _MAX_LENGTH
+        scores = np.where(is_short, 0, np.nan).astype(np.float32)
+        has_terms = is_short & (query.score_documents(segment, docs) > 0)
+        for place, text in zip(np.flatnonzero(has_terms), _iterate_texts(reader, docs[has_terms]), strict=True):
+            scores[place] = proximity.score(self.terms(text))
+        return scores
+
     @property
     def collection(self) -> Collection:
         """The statistics that terms are weighted by."""
@@ -121,9 +153,9 @@ class LexicalSearcher:
 
 
 def _find_prefix(segment: OpenSegment, analyzer: Analyzer, prefix: str) -> Postings:
-    texts = partial(_iterate_texts, segment)
+    texts = partial(_iterate_texts, segment.reader)
     return find_prefix(prefix, segment.reader.postings, segment.deleted, texts, analyzer)
 
 
-def _iterate_texts(segment: OpenSegment, docs: Int64Array) -> Iterator[str]:
-    return (full_text(stored.title, stored.text) for stored in segment.reader.documents.read(docs))
+def _iterate_texts(reader: SegmentReader, docs: Int64Array) -> Iterator[str]:
+    return (full_text(stored.title, stored.text) for stored in reader.documents.read(docs))

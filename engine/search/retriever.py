@@ -14,16 +14,18 @@ from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import SearchOptions, uncalibrated_candidates
 from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.fusion import fuse
 from quarry.engine.search.id_order import IdOrder, best_places
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Answer", "Pool", "Retriever", "fuse", "pool_size"]
+__all__ = ["N_READ", "Answer", "Pool", "Retriever", "pool_size"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
-_RANK_OFFSET = 60
+N_READ = 15
+"""Number of candidates of each side whose texts are read for the proximity of terms."""
 
 
 class Answer(NamedTuple):
@@ -52,6 +54,7 @@ class Pool(NamedTuple):
         docs: (n,) int64, ordinals in the segments.
         dense: (n,) float32, exact dense scores.
         lexical: (n,) float32, exact BM25 scores.
+        proximity: (n,) float32, of terms, in the `N_READ` best of each side; NaN in others.
         by_vector: (n,) bool, whether it is among the best by dense score.
         by_terms: (n,) bool, whether it is among the best by BM25.
     """
@@ -60,6 +63,7 @@ class Pool(NamedTuple):
     docs: Int64Array
     dense: Float32Array
     lexical: Float32Array
+    proximity: Float32Array
     by_vector: BoolArray
     by_terms: BoolArray
 
@@ -106,7 +110,7 @@ class Retriever:
         """Yield the answer of each query, given as a text and as its vector."""
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
-            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight)
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight, pool.proximity)
             order = best_places(fused, options.n_retrieved, self._order.reader_of(pool.segments, pool.docs))
             order = order[options.n_skipped :]
             ranking = Ranking(
@@ -139,7 +143,10 @@ class Retriever:
         for vector, text, by_vector in zip(to_host_vectors(vectors), texts, rankings, strict=True):
             terms = self._lexical.query(text, options)
             by_terms = terms.top(n, allowed, keep_ties=True)
-            pool = self._pool(vector, terms, self._order.cut(by_vector, n), self._order.cut(by_terms, n))
+            sides = self._order.cut(by_vector, n), self._order.cut(by_terms, n)
+            pool = self._pool(vector, terms, *sides)
+            if options.fusion == "linear" and options.like is None:
+                self._read_proximity(pool, text, terms, sides)
             yield vector, terms, pool
 
     def rank_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> list[Ranking]:
@@ -161,6 +168,18 @@ class Retriever:
         ]
         return Pool(*(np.concatenate(column) for column in zip(_NO_CANDIDATES, *parts, strict=True)))
 
+    def _read_proximity(self, pool: Pool, text: str, terms: Bm25Query, sides: tuple[Ranking, Ranking]) -> None:
+        """Read the texts of the best candidates of both sides, and set the proximity of terms in the pool."""
+        proximity = self._lexical.proximity(text, terms)
+        if not proximity.is_defined:
+            return
+        best = [self._order.cut(ranking, N_READ) for ranking in sides]
+        for segment in range(len(self._n_docs)):
+            docs = np.union1d(*(each.docs[each.segments == segment] for each in best))
+            first = np.searchsorted(pool.segments, segment)
+            places = first + np.searchsorted(pool.docs[pool.segments == segment], docs)
+            pool.proximity[places] = self._lexical.score_proximity(proximity, terms, segment, docs)
+
     def _score_candidates(
         self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
     ) -> Pool:
@@ -177,7 +196,8 @@ class Retriever:
         if not is_known.all():
             dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
         segments = np.full(len(docs), segment, np.int64)
-        return Pool(segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms)
+        unknown = np.full(len(docs), np.nan, np.float32)
+        return Pool(segments, docs, dense, terms.score_documents(segment, docs), unknown, is_known, has_terms)
 
 
 _NO_CANDIDATES = Pool(
@@ -185,48 +205,7 @@ _NO_CANDIDATES = Pool(
     np.empty(0, np.int64),
     np.empty(0, np.float32),
     np.empty(0, np.float32),
+    np.empty(0, np.float32),
     np.empty(0, bool),
     np.empty(0, bool),
 )
-
-
-def fuse(dense: Float32Array, lexical: Float32Array, fusion: str, dense_weight: float) -> Float32Array:
-    """Combine the scores of one query's candidates.
-
-    "linear" is the interpolation of Luan et al. 2021 (section 6, "hybrid") of scores that are min-max normalized
-    over the candidates: weight x dense + (1 - weight) x lexical. "rrf" is reciprocal rank fusion (Cormack et al.
-    2009): the sum over both rankings of 1 / (60 + rank); a document without a term of the query has no rank in
-    the lexical ranking.
-
-    Args:
-        dense: (n,) float32, exact dense scores.
-        lexical: (n,) float32, exact BM25 scores, 0 for documents without a term of the query.
-        fusion: "linear" or "rrf".
-        dense_weight: weight of the dense scores in "linear", from 0 to 1.
-
-    Returns:
-        (n,) float32, larger is better; comparable within the query only.
-    """
-    if fusion == "rrf":
-        return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
-    weight = np.float32(dense_weight)
-    mixed: Float32Array = weight * _normalize_min_max(dense) + (1 - weight) * _normalize_min_max(lexical)
-    return mixed
-
-
-def _normalize_min_max(scores: Float32Array) -> Float32Array:
-    """Scale scores to 0..1; equal scores become 1 if they are positive, else 0."""
-    if not len(scores):
-        return scores
-    low, high = scores.min(), scores.max()
-    if low == high:
-        return (scores > 0).astype(np.float32)
-    normalized: Float32Array = (scores - low) / (high - low)
-    return normalized
-
-
-def _reciprocal_ranks(scores: Float32Array) -> Float32Array:
-    """Return 1 / (60 + rank), with rank 1 for the best document; equal scores share the better rank."""
-    descending = np.sort(-scores)
-    ranks = np.searchsorted(descending, -scores, side="left") + 1
-    return (1 / (_RANK_OFFSET + ranks)).astype(np.float32)

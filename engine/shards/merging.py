@@ -9,8 +9,9 @@ import numpy as np
 
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.search.fusion import fuse
 from quarry.engine.search.id_order import best_places, cut_places
-from quarry.engine.search.retriever import fuse, pool_size
+from quarry.engine.search.retriever import N_READ, pool_size
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
@@ -59,7 +60,8 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
         joined, shards = joined.take(pool), shards[pool]
         assert joined.dense is not None
         assert joined.lexical is not None
-        scores = fuse(joined.dense, joined.lexical, options.fusion, options.fusion_weight)
+        proximity = _proximity(joined)
+        scores = fuse(joined.dense, joined.lexical, options.fusion, options.fusion_weight, proximity)
         exactness = Exactness.EXACT if len(pool) == joined.n_allowed else Exactness.APPROXIMATE
     else:
         chosen = joined.dense if options.mode == "dense" else joined.lexical
@@ -81,6 +83,13 @@ def _pool(joined: ShardCandidates, n: int) -> Int64Array:
     return np.union1d(by_vector, by_terms)
 
 
+def _proximity(joined: ShardCandidates) -> Float32Array:
+    """Return the proximity of terms in the candidates whose texts one index would read; NaN in the others."""
+    assert joined.proximity is not None
+    is_read = np.isin(np.arange(len(joined.ids)), _pool(joined, N_READ))
+    return np.where(is_read, joined.proximity, np.float32(np.nan))
+
+
 def _best_of(joined: ShardCandidates, scores: Float32Array, side: BoolArray, n: int) -> Int64Array:
     places = np.flatnonzero(side)
     return places[cut_places(scores[places], n, lambda cut: joined.read_ids(places[cut]))]
@@ -90,12 +99,14 @@ def _join(found: Mapping[int, ShardCandidates]) -> ShardCandidates:
     parts = list(found.values())
     dense = [each.dense for each in parts if each.dense is not None]
     lexical = [each.lexical for each in parts if each.lexical is not None]
+    proximity = [each.proximity for each in parts if each.proximity is not None]
     return ShardCandidates(
         ids=[doc_id for each in parts for doc_id in each.ids],
         segments=np.concatenate([each.segments for each in parts]),
         docs=np.concatenate([each.docs for each in parts]),
         dense=np.concatenate(dense) if dense else None,
         lexical=np.concatenate(lexical) if lexical else None,
+        proximity=np.concatenate(proximity) if proximity else None,
         by_vector=np.concatenate([each.by_vector for each in parts]),
         by_terms=np.concatenate([each.by_terms for each in parts]),
         n_allowed=sum(each.n_allowed for each in parts),

@@ -8,7 +8,10 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.search.retriever import fuse
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.lexical.bm25 import inverse_document_frequency
+from quarry.engine.lexical.proximity import Proximity
+from quarry.engine.search.fusion import fuse
 from quarry.formats.errors import EncoderMismatch, InvalidQuery, InvalidSetting
 
 DOCS = [
@@ -58,12 +61,79 @@ def test_every_hit_of_hybrid_search_has_both_exact_scores(index):
 
 @pytest.mark.parametrize("fusion", ["linear", "rrf"])
 def test_hits_are_ranked_by_the_fused_scores(index, fusion):
-    hits = index.search("the error of a walking bird", k=5, fusion=fusion, dense_weight=0.4)
-    dense = np.array([hit.dense_score for hit in hits], np.float32)
-    lexical = np.array([hit.lexical_score for hit in hits], np.float32)
+    query = "the error of a walking bird"
+    hits = index.search(query, k=5, fusion=fusion, dense_weight=0.4)
+    assert len(hits) == len(DOCS)
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    np.testing.assert_allclose(scores, fuse(dense, lexical, fusion, 0.4), rtol=1e-6)
+    assert scores == pytest.approx(fused_slowly(query, DOCS, hits, fusion, 0.4), rel=1e-6)
+
+
+def fused_slowly(query, docs, hits, fusion, weight):
+    """Compute the fused scores of hits, which are all documents, from their texts and both of their scores."""
+    analyzer = Analyzer()
+    texts = {doc["id"]: analyzer.terms(doc.get("title", "") + "\n" + doc["text"]) for doc in docs}
+    terms = analyzer.terms(query)
+    counts = {term: sum(term in each for each in texts.values()) for term in terms}
+    idf = {term: inverse_document_frequency(len(docs), n) for term, n in counts.items() if n}
+    proximity = Proximity(terms, idf)
+    dense = np.array([hit.dense_score for hit in hits], np.float32)
+    lexical = np.array([hit.lexical_score for hit in hits], np.float32)
+    read = set()
+    for scores in (dense, lexical):
+        best = sorted((-score, hit.id) for score, hit in zip(scores, hits, strict=True) if score)[:15]
+        read.update(name for _, name in best)
+    known = [
+        proximity.score(texts[hit.id])
+        if hit.id in read and proximity.is_defined and len(texts[hit.id]) <= 512
+        else np.nan
+        for hit in hits
+    ]
+    return fuse(dense, lexical, fusion, weight, np.array(known, np.float32)).tolist()
+
+
+def random_documents(n_docs, seed, longest):
+    rng = np.random.default_rng(seed)
+    words = [f"w{number}" for number in range(60)]
+    chances = 1 / np.arange(1, 61)
+    lengths = rng.integers(1, longest, n_docs)
+    return [
+        {"id": f"{number:03}", "text": " ".join(rng.choice(words, length, p=chances / chances.sum()))}
+        for number, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("longest", [12, 60, 1500])
+def test_proximity_of_terms_in_the_best_candidates(tmp_path, encoder, longest):
+    """Of random documents, in one segment and in four, some of which are too long to be read."""
+    docs = random_documents(200, longest, longest)
+    engine.build(docs, tmp_path / "one", encoder=encoder)
+    engine.build(docs[:50], tmp_path / "many", encoder=encoder)
+    with Engine.open(tmp_path / "many", encoder=encoder, writable=True) as many:
+        for first in (50, 100, 150):
+            many.add(docs[first : first + 50])
+            many.commit()
+        with Engine.open(tmp_path / "one", encoder=encoder) as one:
+            for query in ("w3 w2 w9", "w30 w41", "w5", "w50 w50", "w1 w0 w7 w12 w55 unknown w3", "w8 w9 w8 w9"):
+                hits = one.search(query, k=200)
+                assert len(hits) == 200
+                scores = [hit.score for hit in hits]
+                assert scores == pytest.approx(fused_slowly(query, docs, hits, "linear", 0.55), abs=1e-6)
+                assert [(hit.id, hit.score) for hit in many.search(query, k=200)] == [
+                    (hit.id, hit.score) for hit in hits
+                ]
+                assert [hit.id for hit in one.search(query, k=5)] == [hit.id for hit in hits[:5]]
+
+
+def test_terms_that_follow_one_another_rank_higher(tmp_path, encoder):
+    docs = [
+        {"id": "apart", "text": "The river, after rain, flooded a town whose bank was closed. " * 2},
+        {"id": "close", "text": "After rain the town was closed. The river bank flooded a lot, whose. " * 2},
+        {"id": "other", "text": "Nothing of this."},
+    ]
+    engine.build(docs, tmp_path / "idx", encoder=encoder)
+    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
+        assert ids(index.search("river bank", k=2, dense_weight=0.1)) == ["close", "apart"]
 
 
 def test_a_document_that_only_one_side_finds_is_scored_by_the_other(tmp_path, encoder):
@@ -74,25 +144,6 @@ def test_a_document_that_only_one_side_finds_is_scored_by_the_other(tmp_path, en
         assert set(ids(hits)) == {"3", "500"}
         exact = {hit.id: hit.score for hit in index.search("word3 word500", k=600, mode="dense")}
         assert all(hit.dense_score == pytest.approx(exact[hit.id], abs=1e-6) for hit in hits)
-
-
-def test_linear_fusion_by_hand():
-    dense = np.array([0.2, 0.6, 0.4], np.float32)
-    lexical = np.array([4.0, 0.0, 1.0], np.float32)
-    np.testing.assert_allclose(fuse(dense, lexical, "linear", 0.75), [0.25, 0.75, 0.4375], rtol=1e-6)
-
-
-def test_reciprocal_rank_fusion_by_hand():
-    dense = np.array([0.2, 0.6, 0.4], np.float32)
-    lexical = np.array([4.0, 0.0, 1.0], np.float32)
-    expected = [1 / 63 + 1 / 61, 1 / 61, 1 / 62 + 1 / 62]
-    np.testing.assert_allclose(fuse(dense, lexical, "rrf", 0.5), expected, rtol=1e-6)
-
-
-def test_equal_scores_do_not_divide_by_zero():
-    same, none = np.full(3, 0.5, np.float32), np.zeros(3, np.float32)
-    np.testing.assert_array_equal(fuse(same, none, "linear", 0.7), np.full(3, 0.7, np.float32))
-    assert fuse(none[:0], none[:0], "linear", 0.7).shape == (0,)
 
 
 def test_lexical_scores_do_not_depend_on_segments(tmp_path, encoder):
