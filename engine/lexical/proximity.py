@@ -7,12 +7,13 @@ sentence, are relevant more often (D. Metzler and W. B. Croft, A Markov random f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 __all__ = ["Proximity"]
 
-_WINDOW = 30  # successive terms of a text, about two sentences; 20 and 50 were measured to be as good
+_WINDOW = 30  # successive terms of a text, about two sentences
 
 
 class Proximity:
@@ -51,7 +52,7 @@ class Proximity:
         adjacent = {
             (before, after) for (low, before), (high, after) in pairwise(found) if high == low + 1
         } & self._pairs.keys()
-        pairs = sum(weight for pair, weight in self._pairs.items() if pair in adjacent)
+        pairs = math.fsum(self._pairs[pair] for pair in adjacent)  # the same in any order
         return (pairs / self._pairs_weight + self._best_window(found) / self._terms_weight) / 2
 
     def _best_window(self, found: Sequence[tuple[int, str]]) -> float:

@@ -102,18 +102,15 @@ class LexicalSearcher:
         likeliest = {mistyped: several[0].name for mistyped, several in query.expansions.items()}
         return Proximity([likeliest.get(term, term) for term in self.terms(text)], query.idf)
 
-    def score_proximity(
-        self, proximity: Proximity, query: Bm25Query, segment: int, docs: Int64Array
-    ) -> Float32Array:
-        """Return the proximity of the terms of a query in the (n,) documents of a segment: (n,) float32.
+    def read_proximity(self, proximity: Proximity, segment: int, docs: Int64Array) -> Float32Array:
+        """Return the proximity of terms in (n,) documents of a segment: (n,) float32.
 
         It is NaN in documents of more than 512 terms, whose texts take longer to analyze.
         """
         reader = self._segments[segment].reader
-        is_short = reader.postings.lengths[docs] <= _MAX_LENGTH
-        scores = np.where(is_short, 0, np.nan).astype(np.float32)
-        has_terms = is_short & (query.score_documents(segment, docs) > 0)
-        for place, text in zip(np.flatnonzero(has_terms), _iterate_texts(reader, docs[has_terms]), strict=True):
+        scores = np.full(len(docs), np.nan, np.float32)
+        short = np.flatnonzero(reader.postings.lengths[docs] <= _MAX_LENGTH)
+        for place, text in zip(short, _iterate_texts(reader, docs[short]), strict=True):
             scores[place] = proximity.score(self.terms(text))
         return scores
 

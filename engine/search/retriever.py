@@ -174,11 +174,14 @@ class Retriever:
         if not proximity.is_defined:
             return
         best = [self._order.cut(ranking, N_READ) for ranking in sides]
-        for segment in range(len(self._n_docs)):
+        for segment in np.union1d(*(each.segments for each in best)).tolist():
             docs = np.union1d(*(each.docs[each.segments == segment] for each in best))
             first = np.searchsorted(pool.segments, segment)
             places = first + np.searchsorted(pool.docs[pool.segments == segment], docs)
-            pool.proximity[places] = self._lexical.score_proximity(proximity, terms, segment, docs)
+            pool.proximity[places] = 0
+            has_terms = pool.lexical[places] > 0
+            found = self._lexical.read_proximity(proximity, segment, docs[has_terms])
+            pool.proximity[places[has_terms]] = found
 
     def _score_candidates(
         self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
