@@ -1,8 +1,8 @@
 """What the proximity of terms adds to hybrid search, by the weight of dense scores.
 
-``python -m bench proximity`` indexes collections with the bundled encoder, finds the candidates of hybrid searches
-and fuses their scores with several weights, with the proximity of terms and without it. The engine's weight and the
-number of texts that it reads were chosen with the result.
+``python -m bench proximity`` indexes collections with the bundled encoder, finds the candidates of hybrid
+searches and fuses their scores with several weights, with the proximity of terms and without it. The engine's
+weight was chosen with the result.
 """
 
 from __future__ import annotations
