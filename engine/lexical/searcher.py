@@ -25,7 +25,7 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 __all__ = ["LexicalSearcher"]
 
 _DEFAULT = SearchOptions(operators=True)
-_MAX_LENGTH = 512
+_MAX_LENGTH, _MAX_CHARACTERS = 512, 8192
 
 
 class LexicalSearcher:
@@ -105,13 +105,14 @@ class LexicalSearcher:
     def read_proximity(self, proximity: Proximity, segment: int, docs: Int64Array) -> Float32Array:
         """Return the proximity of terms in (n,) documents of a segment: (n,) float32.
 
-        It is NaN in documents of more than 512 terms, whose texts take longer to analyze.
+        It is NaN in documents of more than 512 terms or 8,192 characters, whose texts take longer to analyze.
         """
         reader = self._segments[segment].reader
         scores = np.full(len(docs), np.nan, np.float32)
         short = np.flatnonzero(reader.postings.lengths[docs] <= _MAX_LENGTH)
         for place, text in zip(short, _iterate_texts(reader, docs[short]), strict=True):
-            scores[place] = proximity.score(self.terms(text))
+            if len(text) <= _MAX_CHARACTERS:
+                scores[place] = proximity.score(self.terms(text))
         return scores
 
     @property

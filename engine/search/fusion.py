@@ -11,6 +11,7 @@ from quarry.formats.arrays import BoolArray, Float32Array
 __all__ = ["fuse"]
 
 _RANK_OFFSET = 60
+_N_ASSUMED = 2
 
 
 def fuse(
@@ -50,12 +51,14 @@ def fuse(
 
 
 def _estimate_unknown(proximity: Float32Array, lexical: Float32Array) -> Float32Array:
-    """Return proximity, where it is NaN in the proportion to normalized BM25 that the others have on average."""
+    """Return proximity, where it is NaN in the proportion to normalized BM25 that the others have on average.
+
+    The average includes two documents for which both are 1, so that one document alone does not decide it.
+    """
     is_known: BoolArray = ~np.isnan(proximity)
-    if is_known.all():
-        return proximity
-    total = math.fsum(lexical[is_known].tolist())  # the same in any order
-    ratio = np.float32(math.fsum(proximity[is_known].tolist()) / total if total > 0 else not is_known.any())
+    sums = (math.fsum(each[is_known].tolist()) for each in (proximity, lexical))  # the same in any order
+    of_proximity, of_lexical = (each + _N_ASSUMED for each in sums)
+    ratio = np.float32(of_proximity / of_lexical)
     estimated: Float32Array = np.where(is_known, proximity, np.minimum(lexical * ratio, np.float32(1)))
     return estimated
 

@@ -145,7 +145,7 @@ class Retriever:
             by_terms = terms.top(n, allowed, keep_ties=True)
             sides = self._order.cut(by_vector, n), self._order.cut(by_terms, n)
             pool = self._pool(vector, terms, *sides)
-            if options.fusion == "linear" and options.like is None:
+            if options.fusion == "linear" and options.fusion_weight < 1 and options.like is None:
                 self._read_proximity(pool, text, terms, sides)
             yield vector, terms, pool
 

@@ -28,8 +28,9 @@ def test_proximity_counts_twice_as_much_as_bm25():
 
 def test_unknown_proximity_is_proportional_to_bm25():
     dense, lexical = floats(0, 0, 0, 0), floats(4, 2, 1, 0)
-    proximity = floats(0.6, 0.3, NAN, NAN)  # .6 of normalized BM25 on average
-    expected = [(1 + 1.2) / 3, (0.5 + 0.6) / 3, (0.25 + 2 * 0.6 * 0.25) / 3, 0]
+    proximity = floats(0.6, 0.3, NAN, NAN)
+    ratio = (0.6 + 0.3 + 2) / (1 + 0.5 + 2)
+    expected = [(1 + 1.2) / 3, (0.5 + 0.6) / 3, (0.25 + 2 * ratio * 0.25) / 3, 0]
     np.testing.assert_allclose(fuse(dense, lexical, "linear", 0.0, proximity), expected, rtol=1e-6)
 
 
@@ -38,10 +39,20 @@ def test_unknown_proximity_is_at_most_1():
     np.testing.assert_allclose(scores, [0.4 / 3, (0.1 + 1.8) / 3, 1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("proximity", [floats(0, NAN, NAN, NAN), floats(NAN, 0.6, NAN, NAN)])
+def test_one_document_does_not_decide_what_is_unknown(proximity):
+    """Long documents keep most of the differences that BM25 alone has, or nearly so."""
+    lexical = floats(0, 0.4, 8, 10)
+    scores = fuse(floats(0, 0, 0, 0), lexical, "linear", 0.0, proximity)
+    alone = fuse(floats(0, 0, 0, 0), lexical, "linear", 0.0)
+    assert 0.8 < (scores[3] - scores[0]) / alone[3] <= 1
+    assert scores[2] < scores[3]
+
+
 @pytest.mark.parametrize("proximity", [floats(0, NAN), floats(0.5, NAN)])
 def test_known_proximity_of_documents_without_terms(proximity):
     scores = fuse(floats(0, 0), floats(0, 2), "linear", 0.0, proximity)
-    np.testing.assert_allclose(scores, [2 * proximity[0] / 3, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(scores, [2 * proximity[0] / 3, 1], rtol=1e-6)
 
 
 def test_bm25_alone_where_no_text_was_read():

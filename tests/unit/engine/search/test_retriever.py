@@ -294,3 +294,20 @@ def test_an_answer_is_exact_where_every_document_was_scored(tmp_path, encoder):
         assert index.search("word30 common", k=5, filter={"n": {"$gte": 700}}).exactness == "exact"
         assert index.search("word30 common", k=5, filter={"n": {"$gte": 400}}).exactness == "approximate"
         assert index.search("word30 common", k=5, filter={"n": {"$lt": 0}}).exactness == "exact"
+
+
+def test_texts_of_many_characters_are_not_read(tmp_path, encoder, monkeypatch):
+    """Few terms may have many characters: stop words, punctuation, long words."""
+    fillers = ["the of and " * 1000, "- . , ; " * 2000, "ACGT" * 4000]
+    docs = [{"id": f"long {number}", "text": f"moon tide {text}"} for number, text in enumerate(fillers)]
+    docs.append({"id": "short", "text": "moon " + "word " * 40 + "tide"})
+    engine.build(docs, tmp_path / "idx", encoder=encoder)
+    read = []
+    terms = Analyzer.terms
+    monkeypatch.setattr(Analyzer, "terms", lambda self, text: read.append(len(text)) or terms(self, text))
+    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
+        assert len(index.search("moon tide")) == 4
+        assert max(read) == len(docs[3]["text"])
+        read.clear()
+        assert len(index.search("moon tide", dense_weight=1)) == 4
+        assert max(read) == len("moon tide")
