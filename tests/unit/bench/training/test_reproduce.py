@@ -87,7 +87,7 @@ def test_models_are_trained_on_joined_paragraphs(tmp_path: Path, monkeypatch: py
     assert main(arguments) == 0
     assert main([*arguments, "--trained-on", "2"]) == 0
     single, joined = (each for each in read_records(out) if each["search"] == "dense")
-    assert "trained_on" not in single
+    assert single["trained_on"] == 1
     assert joined["trained_on"] == 2
     assert joined["ranks"] != single["ranks"]
     (folder,) = (tmp_path / "runs").glob("*/joined-2/letters")
