@@ -86,8 +86,10 @@ def _pool(joined: ShardCandidates, n: int) -> Int64Array:
 def _proximity(joined: ShardCandidates) -> Float32Array:
     """Return the proximity of terms in the candidates whose texts one index would read; NaN in the others."""
     assert joined.proximity is not None
-    is_read = np.isin(np.arange(len(joined.ids)), _pool(joined, N_READ))
-    return np.where(is_read, joined.proximity, np.float32(np.nan))
+    found = np.full(len(joined.ids), np.nan, np.float32)
+    read = _pool(joined, N_READ)
+    found[read] = joined.proximity[read]
+    return found
 
 
 def _best_of(joined: ShardCandidates, scores: Float32Array, side: BoolArray, n: int) -> Int64Array:

@@ -221,6 +221,11 @@ def add():
     count += 1
     index.add([{{"id": str(count), "vectors": np.ones((1, 4), np.float32)}}])
     return index.commit()
+
+def work():
+    while True:
+        with lock:
+            add()
 """
 
 
@@ -235,11 +240,6 @@ def use_at_exit(path, handler: str, script: str) -> tuple[int, str, str]:
 
 def test_an_exit_handler_gets_a_lock_that_a_daemon_thread_held(tmp_path):
     script = """
-def work():
-    while True:
-        with lock:
-            add()
-
 threading.Thread(target=work, daemon=True).start()
 time.sleep(0.3)
 """
@@ -256,11 +256,6 @@ def test_an_exit_handler_waits_for_a_thread_that_commits(tmp_path):
 
 def test_exit_while_daemon_threads_commit_and_segments_are_merged(tmp_path):
     script = """
-def work():
-    while True:
-        with lock:
-            add()
-
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
 end = time.monotonic() + 0.3
