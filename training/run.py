@@ -230,8 +230,9 @@ def _mixture(recipe: Recipe, stores: dict[str, ExampleStore]) -> Mixture:
         BatchSource(
             each.name,
             stores[each.name],
-            batch_size=loop.batch_size,
+            batch_size=each.batch_size or loop.batch_size,
             group_size=each.group_size,
+            by_document=each.by_document,
             n_negatives=loop.n_negatives,
             seed=loop.seed,
         )

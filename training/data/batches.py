@@ -48,11 +48,17 @@ class BatchSource:
     end to end, and a batch is the next `batch_size` of them: with 32 and 8 it has passages of about four groups,
     so that in-batch negatives are hard ones (Hofstätter et al. 2021 group by clusters in this way).
 
+    Where documents have several queries each, `by_document` shuffles the documents of a group and keeps the
+    queries of each together. A batch then has fewer documents than queries, and encoding documents, which are
+    longer, is most of the work of a step.
+
     Args:
         name: of the source.
         store: its examples.
         batch_size: queries in a batch.
         group_size: examples of one group in a run; 1 shuffles all examples.
+        by_document: whether the examples of a document follow each other; an example with several relevant
+            documents counts to the first.
         n_negatives: hard negatives of each query; as many as there are if fewer.
         seed: of every draw.
 
@@ -61,7 +67,15 @@ class BatchSource:
     """
 
     def __init__(
-        self, name: str, store: ExampleStore, *, batch_size: int, group_size: int, n_negatives: int, seed: int
+        self,
+        name: str,
+        store: ExampleStore,
+        *,
+        batch_size: int,
+        group_size: int,
+        n_negatives: int,
+        seed: int,
+        by_document: bool = False,
     ) -> None:
         if not 1 <= group_size <= batch_size <= store.n_examples:
             raise InvalidSetting(
@@ -71,7 +85,7 @@ class BatchSource:
             )
         self.name, self.store = name, store
         self._batch_size, self._group_size, self._n_negatives = batch_size, group_size, n_negatives
-        self._seed = seed
+        self._seed, self._by_document = seed, by_document
         self._groups = store.example_groups()
         self._mined: Numbers | None = None
         self._epoch: tuple[int, Numbers] = (-1, np.empty(0, np.int64))
@@ -96,7 +110,11 @@ class BatchSource:
     def _order(self, epoch: int) -> Numbers:
         rng = np.random.default_rng([self._seed, 0, epoch])
         shuffled = rng.permutation(len(self._groups))
-        by_group = shuffled[np.argsort(self._groups[shuffled], kind="stable")]
+        keys = [self._groups[shuffled]]
+        if self._by_document:
+            places = rng.permutation(self.store.n_documents)
+            keys.insert(0, places[self.store.first_documents()[shuffled]])
+        by_group = shuffled[np.lexsort(keys)]
         is_first = np.diff(self._groups[by_group], prepend=-1) != 0
         first_of_group = np.maximum.accumulate(np.where(is_first, np.arange(len(by_group)), 0))
         within_group = np.arange(len(by_group)) - first_of_group

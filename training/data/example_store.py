@@ -256,7 +256,11 @@ class ExampleStore:
 
     def example_groups(self) -> Numbers:
         """(n_examples,) int64, the group of each example's first relevant document."""
-        return self.groups[self._positives.firsts()]
+        return self.groups[self.first_documents()]
+
+    def first_documents(self) -> Numbers:
+        """(n_examples,) int64, the number of each example's first relevant document."""
+        return self._positives.firsts()
 
     @cached_property
     def _relevant_to_repeated(self) -> dict[int, Numbers]:

@@ -27,6 +27,8 @@ _FOREIGN_TO = {
     "pair-titles": ("held_out", "id_prefix", "limit"),
 }
 """The settings of collections that a kind does not have."""
+_NOT_STORED = ("path", "batch_size", "by_document")
+"""The settings that a store does not depend on, so that data may be moved, for example."""
 _NAME = re.compile(r"[^./\\\s][^/\\\x00-\x1f]{0,63}(?<!\.partial)")  # of a folder
 
 
@@ -47,7 +49,9 @@ class SourceSettings:
         id_prefix: take only documents whose id begins so, of collections.
         limit: maximum number of documents of a collection.
         cluster_size: group passages by k-means clusters of about so many; 0: by article.
+        batch_size: queries in a batch; 0: as many as ``[training]`` says.
         group_size: examples of one group that follow each other in a batch.
+        by_document: whether the examples of one document follow each other in a group; see `BatchSource`.
         licence: of the texts, for the model card.
         origin: their source, for the model card.
     """
@@ -62,7 +66,9 @@ class SourceSettings:
     id_prefix: str = ""
     limit: int | None = None
     cluster_size: int = 0
+    batch_size: int = 0
     group_size: int = 8
+    by_document: bool = False
     licence: str = "unknown"
     origin: str = "unknown"
 
@@ -78,11 +84,14 @@ class SourceSettings:
                 actual=repr(self.name),
             )
         is_limited = self.limit is None or self.limit > 0
-        in_range = 0 < self.weight < math.inf and self.cluster_size >= 0 and self.held_out >= 0 and is_limited
+        has_batches = self.batch_size == 0 or self.batch_size > 1
+        has_sizes = min(self.cluster_size, self.held_out, self.batch_size) >= 0 and has_batches
+        in_range = 0 < self.weight < math.inf and has_sizes and is_limited
         if not in_range:
             raise InvalidSetting(
                 f"a number of the source {self.name!r} is out of range",
-                expected="weight above 0 and finite, cluster_size and held_out 0 or more, limit 1 or more",
+                expected="weight above 0 and finite, cluster_size and held_out 0 or more, limit 1 or more, "
+                "batch_size 0 or from 2",
             )
         if self.kind in _FOREIGN_TO:
             foreign = [name for name in _FOREIGN_TO[self.kind] if getattr(self, name)]
@@ -143,7 +152,7 @@ def open_held_out_store(settings: SourceSettings, folder: Path) -> ExampleStore:
 def _store(
     settings: SourceSettings, folder: Path, refusal: Refusal, read: Callable[[ExampleWriter], None]
 ) -> ExampleStore:
-    chosen = {name: value for name, value in asdict(settings).items() if name != "path"}  # data may be moved
+    chosen = {name: value for name, value in asdict(settings).items() if name not in _NOT_STORED}
     about = {"settings": json.loads(json.dumps(chosen)), "files": _digests(settings)}
     if (folder / "about.json").is_file():
         store = ExampleStore(folder)

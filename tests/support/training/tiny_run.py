@@ -79,7 +79,9 @@ name = "articles"
 kind = "beir"
 path = "collection"
 held_out = 2
-group_size = 4
+batch_size = 6
+group_size = 3
+by_document = true
 
 [[data]]
 name = "pairs"

@@ -186,6 +186,12 @@ def test_a_damaged_checkpoint_is_named(finished: Path, recipe: Path, tmp_path: P
         train(recipe, out)
 
 
+def test_a_source_has_batches_of_its_own_size(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path / "recipe", RECIPE.replace("batch_size = 6", "batch_size = 99"))
+    with pytest.raises(InvalidSetting, match=r"sizes of the batches of 'articles'.*batch_size 99"):
+        train(recipe, tmp_path / "out")
+
+
 def test_training_that_diverges_is_stopped(tmp_path: Path) -> None:
     text = RECIPE.replace("learning_rate = 1e-3", "learning_rate = 1e30\nmax_norm = 1e30").replace(
         "[negatives]", "[x]"

@@ -21,9 +21,11 @@ def store(tmp_path: Path) -> ExampleStore:
     )
 
 
-def source(store: ExampleStore, name: str = "s", seed: int = 0, **sizes: int) -> BatchSource:
+def source(
+    store: ExampleStore, name: str = "s", seed: int = 0, by_document: bool = False, **sizes: int
+) -> BatchSource:
     chosen = {"batch_size": 8, "group_size": 4, "n_negatives": 0} | sizes
-    return BatchSource(name, store, seed=seed, **chosen)
+    return BatchSource(name, store, seed=seed, by_document=by_document, **chosen)
 
 
 def test_an_epoch_has_every_example_once(store: ExampleStore) -> None:
@@ -55,6 +57,33 @@ def test_batches_have_runs_of_one_article(store: ExampleStore) -> None:
         len({groups[query] for query in source(store, group_size=1).batch(number).queries}) for number in range(6)
     ]
     assert max(mixed) > 2
+
+
+def test_the_queries_of_a_document_stay_together_in_its_group(tmp_path: Path) -> None:
+    with writer(tmp_path) as writing:
+        for article in range(4):
+            numbers = [writing.document(f"text {article} {each}", f"{article}", "here") for each in range(4)]
+            for query in range(3):
+                for each, number in enumerate(numbers):
+                    writing.example(f"query {article} {each} {query}", [number], [], "here")
+        store = writing.finish({})
+    drawn = source(store, by_document=True, batch_size=12, group_size=6)
+    orders = set()
+    for epoch in range(2):
+        batches = [drawn.batch(number) for number in range(epoch * 4, epoch * 4 + 4)]
+        assert len({query for batch in batches for query in batch.queries}) == 48
+        for batch in batches:
+            for run in (batch.queries[:6], batch.queries[6:]):
+                documents = [query.rpartition(" ")[0] for query in run]
+                assert len({document.split()[1] for document in documents}) == 1
+                assert documents == [documents[0]] * 3 + [documents[5]] * 3
+            assert len(batch.documents) == 4
+            for row, query in enumerate(batch.queries):
+                assert batch.documents[batch.targets[row]] == f"text {query[6:9]}"
+        orders.add(tuple(query for batch in batches for query in batch.queries))
+    assert len(orders) == 2
+    again = source(store, by_document=True, batch_size=12, group_size=6)
+    assert again.batch(5).queries == drawn.batch(5).queries
 
 
 def test_documents_are_there_once_and_relevance_is_complete(store: ExampleStore) -> None:

@@ -256,6 +256,13 @@ def test_a_store_is_opened_again_and_changed_data_is_noticed(tmp_path: Path) -> 
         open_source_store(pairs_settings(path), tmp_path / "store", NOTHING)
 
 
+def test_a_store_does_not_depend_on_how_batches_are_drawn(tmp_path: Path) -> None:
+    settings = pairs_settings(write_pairs(tmp_path / "pairs.jsonl"))
+    first = examples(open_source_store(settings, tmp_path / "store", NOTHING))
+    other = dataclasses.replace(settings, batch_size=4, by_document=True)
+    assert examples(open_source_store(other, tmp_path / "store", NOTHING)) == first
+
+
 def test_data_may_be_moved(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "pairs.jsonl")
     first = examples(open_source_store(pairs_settings(path), tmp_path / "store", NOTHING))
@@ -275,7 +282,15 @@ def test_a_damaged_store_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"kind": "other"}, {"weight": 0.0}, {"cluster_size": -1}, {"held_out": -1}, {"path": Path("nowhere")}],
+    [
+        {"kind": "other"},
+        {"weight": 0.0},
+        {"cluster_size": -1},
+        {"held_out": -1},
+        {"batch_size": -1},
+        {"batch_size": 1},
+        {"path": Path("nowhere")},
+    ],
 )
 def test_bad_settings_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     settings: dict[str, object] = {"name": "s", "kind": "pairs", "path": write_pairs(tmp_path / "p.jsonl")}
