@@ -158,7 +158,8 @@ class ShardedView(BaseView):
         if options.mode == "dense":
             return self._find(None, queries, options)[0]
         gathering = self._gathering(options.partial, options.timeout)
-        collection = self._collection([query.text], gathering, options)
+        # the terms of the document: as the text of a query, a character of an unspaced script would be a prefix
+        collection = self._collection([query.text], gathering, options, self._analysis.terms(query.text))
         texts = [query.words(self._analysis.terms, collection.statistics)]
         return self._find(texts, None if options.mode == "lexical" else queries, options)[0]
 
@@ -226,11 +227,18 @@ class ShardedView(BaseView):
         return find_nearest_names(field, names, lambda _: True)
 
     def _collection(
-        self, texts: Sequence[str], gathering: Gathering, options: SearchOptions
+        self, texts: Sequence[str], gathering: Gathering, options: SearchOptions, more_terms: Sequence[str] = ()
     ) -> _SearchedCollection:
-        """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
+        """Return searchers that know the frequencies of the terms of these texts in all shards that answer.
+
+        Args:
+            texts: of queries.
+            gathering: asks the shards.
+            options: how the texts are read.
+            more_terms: whose frequencies they know as well.
+        """
         parsed = [self._analysis.parse(text, options) for text in texts]
-        terms = [term for each in parsed for term in each.terms]
+        terms = [*more_terms, *(term for each in parsed for term in each.terms)]
         free = [term for each in parsed for term in each.free]
         while True:
             missing = frozenset(gathering.missing)

@@ -69,6 +69,19 @@ def test_copied_and_merged_shards_answer_alike(folder, tmp_path):
         assert found(copy) == before
 
 
+def test_documents_with_single_characters_of_unspaced_scripts_are_searched_alike(tmp_path):
+    words = ("日", "apple", "baker", "駅", "cider")
+    texts = [" ".join(words[(row * 7 + place * row) % 5] for place in range(2 + row % 5)) for row in range(30)]
+    documents = [{"id": f"d{row}", "text": text} for row, text in enumerate(texts)]
+    found = []
+    for shards in (None, 3):
+        engine.build(documents, tmp_path / str(shards), encoder=ENCODER, shards=shards, threads=1)
+        with opened(tmp_path / str(shards)) as index:
+            found.append([dicts([index.search(like=f"d{row}", mode="lexical")]) for row in range(30)])
+    assert found[0] == found[1]
+    assert any(hits for each in found[0] for hits in each)
+
+
 def test_a_document_that_is_not_there_is_named_with_the_index(folder):
     for shards in SHARDS:
         path = folder / f"l2 {shards}"
