@@ -18,7 +18,8 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
     """
     total = sum(each.weight for each in recipe.data)
     rows = [
-        f"| {each.name} | {n_examples[each.name]:,} | {each.weight / total:.3g} | {each.licence} | {each.origin} |"
+        f"| {each.name} | {n_examples[each.name]:,} | {each.weight / total:.3g} "
+        f"| {each.batch_size or recipe.training.batch_size} | {each.licence} | {each.origin} |"
         for each in recipe.data
     ]
     teachers = ", ".join(each.name for each in recipe.teachers) or "none"
@@ -31,13 +32,13 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
             f"# {recipe.output.name}",
             "",
             f"A {kind} for Quarry, trained from `{recipe.model.checkpoint.name}` for the objective "
-            f"`{recipe.objective.name}`: {recipe.training.steps} steps of {recipe.training.batch_size} queries. "
+            f"`{recipe.objective.name}`: {recipe.training.steps} steps. "
             f"Teachers: {teachers}.",
             "",
             "## Training data",
             "",
-            "| source | examples | share of steps | licence | origin |",
-            "| --- | ---: | ---: | --- | --- |",
+            "| source | examples | share of steps | queries in a step | licence | origin |",
+            "| --- | ---: | ---: | ---: | --- | --- |",
             *rows,
             "",
             "## Recipe",

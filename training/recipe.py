@@ -134,6 +134,14 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.is_reranker:
             self._check_reranker()
+        for each in self.data:
+            batch_size = each.batch_size or self.training.batch_size
+            if each.group_size > batch_size:
+                raise InvalidSetting(
+                    f"[[data]]: group_size of the source {each.name!r} is larger than a batch",
+                    expected=f"{batch_size} at most",
+                    actual=each.group_size,
+                )
         if self.validation is not None:
             self._check_validation(self.validation.source)
         if self.compression is not None and self.output.original_share:

@@ -93,6 +93,12 @@ class SourceSettings:
                 expected="weight above 0 and finite, cluster_size and held_out 0 or more, limit 1 or more, "
                 "batch_size 0 or from 2",
             )
+        if self.group_size < 1 or (self.by_document and self.group_size == 1):
+            raise InvalidSetting(
+                f"group_size of the source {self.name!r} is out of range",
+                expected="2 or more with by_document" if self.by_document else "1 or more",
+                actual=self.group_size,
+            )
         if self.kind in _FOREIGN_TO:
             foreign = [name for name in _FOREIGN_TO[self.kind] if getattr(self, name)]
             foreign += ["split"] if self.split != "train" else []

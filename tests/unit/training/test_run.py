@@ -59,7 +59,7 @@ def test_a_run_leaves_checkpoints_history_curves_and_a_card(finished: Path, reci
     assert (finished / "curves.png").read_bytes()[:4] == b"\x89PNG"
     card = (finished / "final" / "README.md").read_text("utf-8")
     assert card.startswith("---\nlicense: mit\n---\n# tiny\n")
-    assert "| articles | 32 | 0.667 | unknown | unknown |" in card
+    assert "| articles | 32 | 0.667 | 6 | unknown | unknown |" in card
     settings = json.loads((finished / "final" / "quarry.json").read_text("utf-8"))
     assert settings["representation"] == "pieces"
     frozen, before = (
