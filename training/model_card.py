@@ -19,7 +19,7 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
     total = sum(each.weight for each in recipe.data)
     rows = [
         f"| {each.name} | {n_examples[each.name]:,} | {each.weight / total:.3g} "
-        f"| {each.batch_size or recipe.training.batch_size} | {each.licence} | {each.origin} |"
+        f"| {recipe.batch_size(each)} | {each.licence} | {each.origin} |"
         for each in recipe.data
     ]
     teachers = ", ".join(each.name for each in recipe.teachers) or "none"
@@ -32,8 +32,7 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
             f"# {recipe.output.name}",
             "",
             f"A {kind} for Quarry, trained from `{recipe.model.checkpoint.name}` for the objective "
-            f"`{recipe.objective.name}`: {recipe.training.steps} steps. "
-            f"Teachers: {teachers}.",
+            f"`{recipe.objective.name}`: {recipe.training.steps} steps. Teachers: {teachers}.",
             "",
             "## Training data",
             "",

@@ -135,11 +135,10 @@ class Recipe:
         if self.is_reranker:
             self._check_reranker()
         for each in self.data:
-            batch_size = each.batch_size or self.training.batch_size
-            if each.group_size > batch_size:
+            if each.group_size > self.batch_size(each):
                 raise InvalidSetting(
                     f"[[data]]: group_size of the source {each.name!r} is larger than a batch",
-                    expected=f"{batch_size} at most",
+                    expected=f"{self.batch_size(each)} at most",
                     actual=each.group_size,
                 )
         if self.validation is not None:
@@ -160,6 +159,10 @@ class Recipe:
                 expected="one number in tokens_per_piece",
                 actual=self.objective.tokens_per_piece,
             )
+
+    def batch_size(self, source: SourceSettings) -> int:
+        """Return the number of queries in a batch of a source."""
+        return source.batch_size or self.training.batch_size
 
     def _check_validation(self, name: str) -> None:
         sources = {each.name: each for each in self.data}

@@ -230,7 +230,7 @@ def _mixture(recipe: Recipe, stores: dict[str, ExampleStore]) -> Mixture:
         BatchSource(
             each.name,
             stores[each.name],
-            batch_size=each.batch_size or loop.batch_size,
+            batch_size=recipe.batch_size(each),
             group_size=each.group_size,
             by_document=each.by_document,
             n_negatives=loop.n_negatives,

@@ -158,8 +158,8 @@ class ShardedView(BaseView):
         if options.mode == "dense":
             return self._find(None, queries, options)[0]
         gathering = self._gathering(options.partial, options.timeout)
-        # the terms of the document: as the text of a query, a character of an unspaced script would be a prefix
-        collection = self._collection([query.text], gathering, options, self._analysis.terms(query.text))
+        # not parsed as the text of a query, in which a character of an unspaced script would be a prefix
+        collection = self._collection_of(self._analysis.terms(query.text), (), gathering, options)
         texts = [query.words(self._analysis.terms, collection.statistics)]
         return self._find(texts, None if options.mode == "lexical" else queries, options)[0]
 
@@ -227,19 +227,25 @@ class ShardedView(BaseView):
         return find_nearest_names(field, names, lambda _: True)
 
     def _collection(
-        self, texts: Sequence[str], gathering: Gathering, options: SearchOptions, more_terms: Sequence[str] = ()
+        self, texts: Sequence[str], gathering: Gathering, options: SearchOptions
     ) -> _SearchedCollection:
-        """Return searchers that know the frequencies of the terms of these texts in all shards that answer.
+        """Return searchers that know the frequencies of the terms of these texts in all shards that answer."""
+        parsed = [self._analysis.parse(text, options) for text in texts]
+        terms = [term for each in parsed for term in each.terms]
+        free = [term for each in parsed for term in each.free]
+        return self._collection_of(terms, free, gathering, options)
+
+    def _collection_of(
+        self, terms: Sequence[str], free: Sequence[str], gathering: Gathering, options: SearchOptions
+    ) -> _SearchedCollection:
+        """Return searchers that know the frequencies of these terms in all shards that answer.
 
         Args:
-            texts: of queries.
+            terms: of queries.
+            free: those that may be mistyped.
             gathering: asks the shards.
-            options: how the texts are read.
-            more_terms: whose frequencies they know as well.
+            options: whether typing errors are corrected.
         """
-        parsed = [self._analysis.parse(text, options) for text in texts]
-        terms = [*more_terms, *(term for each in parsed for term in each.terms)]
-        free = [term for each in parsed for term in each.free]
         while True:
             missing = frozenset(gathering.missing)
             made = self._collections.get(missing)

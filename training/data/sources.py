@@ -85,7 +85,7 @@ class SourceSettings:
             )
         is_limited = self.limit is None or self.limit > 0
         has_batches = self.batch_size == 0 or self.batch_size > 1
-        has_sizes = min(self.cluster_size, self.held_out, self.batch_size) >= 0 and has_batches
+        has_sizes = min(self.cluster_size, self.held_out) >= 0 and has_batches
         in_range = 0 < self.weight < math.inf and has_sizes and is_limited
         if not in_range:
             raise InvalidSetting(
