@@ -11,6 +11,7 @@ from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import CompressionSettings
 from quarry.training.data.negatives import NegativeSettings
 from quarry.training.data.sources import HELD_OUT, SourceSettings
+from quarry.training.fixed_documents.objective import FixedDocumentsSettings
 from quarry.training.loop.optimizer import OptimizerSettings
 from quarry.training.loop.trainer import LoopSettings
 from quarry.training.objectives.registry import ObjectiveSettings, TeacherSettings
@@ -117,6 +118,7 @@ class Recipe:
         validation: ``[validation]``, None without it.
         negatives: ``[negatives]``, None without it.
         compression: ``[compression]``, None without it.
+        fixed_documents: ``[fixed_documents]``, None without it.
     """
 
     text: str
@@ -130,6 +132,7 @@ class Recipe:
     validation: ValidationSettings | None
     negatives: NegativeSettings | None
     compression: CompressionSettings | None
+    fixed_documents: FixedDocumentsSettings | None = None
 
     def __post_init__(self) -> None:
         if self.is_reranker:
@@ -149,15 +152,28 @@ class Recipe:
             )
         if self.negatives is not None and not self.training.n_negatives and not self.has_fixed_documents:
             raise InvalidSetting("no hard negatives are taken", expected="training.n_negatives from 1", actual=0)
-        if not self.has_fixed_documents:
-            return
+        if self.has_fixed_documents:
+            self._check_fixed_documents()
+
+    def _check_fixed_documents(self) -> None:
+        """Refuse what belongs to training that encodes documents."""
+        if self.compression is not None and self.fixed_documents is not None:
+            raise InvalidSetting(
+                "documents have fixed vectors or codes", expected="one of both tables", actual="both"
+            )
+        place = "jpq" if self.fixed_documents is None else "[fixed_documents]"
         if self.negatives is not None:
-            raise InvalidSetting("jpq finds its own negatives", expected="no [negatives]")
+            raise InvalidSetting(f"{place} finds its own negatives", expected="no [negatives]")
         if self.objective.name == "passages" and len(self.objective.tokens_per_piece) > 1:
             raise InvalidSetting(
-                "jpq codes documents once, so passages have one length",
+                f"with {place} documents are encoded once, so passages have one length",
                 expected="one number in tokens_per_piece",
                 actual=self.objective.tokens_per_piece,
+            )
+        if self.fixed_documents is not None and (self.teachers or not self.objective.contrastive_weight):
+            raise InvalidSetting(
+                "with [fixed_documents] each query has its own candidates, which teachers do not score",
+                expected="no [[teachers]], and no contrastive_weight of 0; original_weight distills",
             )
 
     def batch_size(self, source: SourceSettings) -> int:
@@ -190,6 +206,7 @@ class Recipe:
         present = {
             "[[teachers]]": self.teachers,
             "[compression]": self.compression,
+            "[fixed_documents]": self.fixed_documents,
             "output.original_share": self.output.original_share,
             "model.query_prefix": self.model.query_prefix,
             "model.document_prefix": self.model.document_prefix,
@@ -209,7 +226,9 @@ class Recipe:
     @property
     def has_fixed_documents(self) -> bool:
         """Whether the encoder of queries is trained alone."""
-        return self.compression is not None and self.compression.method == "jpq"
+        return self.fixed_documents is not None or (
+            self.compression is not None and self.compression.method == "jpq"
+        )
 
 
 _TABLES = {
@@ -223,6 +242,7 @@ _OPTIONAL = {
     "validation": ValidationSettings,
     "negatives": NegativeSettings,
     "compression": CompressionSettings,
+    "fixed_documents": FixedDocumentsSettings,
 }
 _LISTS = {"data": SourceSettings, "teachers": TeacherSettings}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import Preparation
@@ -17,6 +18,7 @@ from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import HELD_OUT, open_held_out_store, open_source_store
+from quarry.training.fixed_documents.preparation import FixedPreparation
 from quarry.training.loop.encoder_learner import EncoderLearner, Student
 from quarry.training.loop.history import plot_curves
 from quarry.training.loop.learner import Learner
@@ -29,10 +31,11 @@ from quarry.training.model.cross_encoder import check_lengths, load_cross_encode
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.pairs import PairBatcher
 from quarry.training.model.tokens import TextBatcher
+from quarry.training.model.torch_encoder import TorchEncoder
 from quarry.training.model_card import model_card
 from quarry.training.objectives.objective import Objective, Use
 from quarry.training.objectives.passages import Passages
-from quarry.training.objectives.ranking import RankingSettings
+from quarry.training.objectives.ranking import RankingObjective, RankingSettings
 from quarry.training.objectives.registry import TeacherSettings, make_objective
 from quarry.training.objectives.single_vector import SingleVector
 from quarry.training.objectives.teachers import CrossEncoderTeacher, EncoderTeacher, Ensemble, Teacher
@@ -160,13 +163,40 @@ def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Stud
     queries, documents = _batchers(recipe, network)
     objective: Objective
     objective = ranking = make_objective(recipe.objective, recipe.teachers, recipe.training.seed, network)
+    if recipe.fixed_documents is not None:
+        objective = _fixed_preparation(recipe, ranking, network, stores, out).objective()
     if recipe.compression is not None:
         encoder, seed = document_network or network, recipe.training.seed
         preparation = Preparation(recipe.compression, ranking, encoder, documents, stores, out, seed)
         objective = preparation.objective()
-    window = recipe.model.window if network.max_tokens is None else min(recipe.model.window, network.max_tokens)
-    files = _files(recipe, objective.use(), window, _sizes(stores))
-    return Student(network, objective, queries, documents, files, document_network)
+    files = _files(recipe, objective.use(), _window(recipe, network), _sizes(stores))
+    compares = recipe.fixed_documents is not None and recipe.fixed_documents.original_weight > 0
+    return Student(network, objective, queries, documents, files, document_network, compares)
+
+
+def _fixed_preparation(
+    recipe: Recipe, ranking: RankingObjective, network: EncoderNetwork, stores: dict[str, ExampleStore], out: Path
+) -> FixedPreparation:
+    settings = recipe.fixed_documents
+    assert settings is not None
+    path = settings.encoder
+    encoder: Encoder
+    if path is None:
+        encoder = TorchEncoder(
+            network, _files(recipe, ranking.use(), _window(recipe, network), _sizes(stores)), "before training"
+        )
+    else:
+        encoder = open_encoder(path)
+        if encoder.dim != network.dim:
+            raise InvalidSetting(
+                "the encoder of the documents has vectors of another length",
+                path=path,
+                expected=network.dim,
+                actual=encoder.dim,
+            )
+    n_threads = 1 if path is None else OpenOptions().n_threads
+    seed = recipe.training.seed
+    return FixedPreparation(settings, ranking, encoder, n_threads, stores, out, network.device, seed)
 
 
 def _network(recipe: Recipe) -> EncoderNetwork:
@@ -179,6 +209,10 @@ def _network(recipe: Recipe) -> EncoderNetwork:
         dropout=model.dropout,
         mlm=recipe.objective.mlm,
     )
+
+
+def _window(recipe: Recipe, network: EncoderNetwork) -> int:
+    return recipe.model.window if network.max_tokens is None else min(recipe.model.window, network.max_tokens)
 
 
 def _files(recipe: Recipe, use: Use, window: int, sizes: dict[str, int]) -> EncoderFiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ class Batch:
         relevant: (n_queries, n_documents) bool, all known relevant documents.
         positives: for each query (n,) int64, the numbers of all known relevant documents, in the batch or not.
         negatives: for each query (n,) int64, the columns of its own hard negatives.
+        examples: (n_queries,) int64, the queries' numbers in the source.
     """
 
     source: str
@@ -38,6 +39,7 @@ class Batch:
     relevant: npt.NDArray[np.bool_]
     positives: tuple[Numbers, ...] = ()
     negatives: tuple[Numbers, ...] = ()
+    examples: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class BatchSource:
@@ -142,6 +144,7 @@ class BatchSource:
             relevant=relevant,
             positives=tuple(known),
             negatives=tuple(np.array([columns[document] for document in own], np.int64) for own in negatives),
+            examples=examples,
         )
 
     def _negatives(self, example: int, rng: np.random.Generator) -> list[int]:

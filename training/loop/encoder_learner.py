@@ -33,6 +33,7 @@ class Student:
         documents: tokenizes documents.
         files: what a checkpoint says beside its weights.
         document_network: the encoder of documents if it is another one, which is not trained.
+        compares_original: whether the loss needs the vectors that `document_network` gives queries.
     """
 
     network: EncoderNetwork
@@ -41,6 +42,7 @@ class Student:
     documents: TextBatcher
     files: EncoderFiles
     document_network: EncoderNetwork | None = None
+    compares_original: bool = False
 
     def write(self, folder: Path) -> None:
         """Write the checkpoint of an encoder; of two, that of queries lies in a folder of it."""
@@ -123,4 +125,15 @@ class EncoderLearner:
             source=batch.source,
             teacher_scores={name: each.scores(batch, step).to(place) for name, each in self._teachers.items()},
             positives=tuple(torch.from_numpy(each).to(place) for each in batch.positives),
+            examples=torch.from_numpy(batch.examples).to(place),
+            original_queries=self._original_queries(batch),
         )
+
+    def _original_queries(self, batch: Batch) -> torch.Tensor | None:
+        student = self.student
+        if not student.compares_original or student.document_network is None:
+            return None
+        student.document_network.model.eval()
+        with torch.no_grad():
+            tokens = student.queries.batch(batch.queries)
+            return student.objective.represent_queries(student.document_network.hidden(tokens), tokens)

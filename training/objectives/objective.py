@@ -27,6 +27,9 @@ class StepTargets:
         source: name of the step's source of data.
         teacher_scores: for each teacher by name (n_queries, n_documents) float32.
         positives: for each query the numbers of all documents known to be relevant, in the batch or not.
+        examples: (n_queries,) int64, numbers of the queries in that collection.
+        original_queries: (n_queries, dim) float32, the queries' vectors before training; None unless the objective
+            compares them.
     """
 
     targets: torch.Tensor
@@ -35,6 +38,8 @@ class StepTargets:
     source: str
     teacher_scores: Mapping[str, torch.Tensor]
     positives: tuple[torch.Tensor, ...] = ()
+    examples: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    original_queries: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,143 @@
+"""The vectors of a whole source of documents, which stay unchanged while the encoder of queries trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.representation.base import Representation
+from quarry.formats.errors import CorruptFile
+from quarry.training.data.example_store import ExampleStore
+
+__all__ = ["StoredRows", "encode_rows"]
+
+_ROWS_AT_ONCE = 1 << 16
+_DOCUMENTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """The rows of documents, one document after another.
+
+    Attributes:
+        values: (n_rows, dim) float32.
+        offsets: (n_documents + 1,) int64; document d has rows offsets[d] to offsets[d + 1] - 1, one at least. The
+            last row of a passage document is the mean of the whole.
+    """
+
+    values: torch.Tensor
+    offsets: torch.Tensor
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return len(self.offsets) - 1
+
+    def scores(self, queries: torch.Tensor) -> torch.Tensor:
+        """Score all documents by the largest inner product of their rows: (n_queries, n_documents) float32.
+
+        Args:
+            queries: (n_queries, dim) float32, without gradient.
+        """
+        parts = []
+        for low, high in self._blocks():
+            first, last = int(self.offsets[low]), int(self.offsets[high])
+            of_rows = self.values[first:last] @ queries.T
+            bounds = self.offsets[low : high + 1] - first
+            parts.append(torch.segment_reduce(of_rows, "max", offsets=bounds, axis=0))
+        return torch.cat(parts).T
+
+    def best_rows(self, queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+        """Find the row of each document that scores best for a query, the first of equals.
+
+        Args:
+            queries: (n_queries, dim) float32, without gradient.
+            documents: (n_queries, n) int64, the documents of each query.
+
+        Returns:
+            (n_queries, n) int64 numbers of rows.
+        """
+        first = self.offsets[documents]
+        last = self.offsets[documents + 1] - 1
+        steps = torch.arange(int((last - first).max()) + 1, device=first.device)
+        best = torch.empty_like(documents)
+        for number, query in enumerate(queries):  # all at once would copy the rows of all candidates
+            rows = torch.minimum(first[number, :, None] + steps, last[number, :, None])
+            of_rows = self.values[rows] @ query
+            best[number] = rows.gather(1, of_rows.argmax(1, keepdim=True))[:, 0]
+        return best
+
+    def last_rows(self, documents: torch.Tensor) -> torch.Tensor:
+        """The number of each document's last row: the shape of `documents`, int64."""
+        return self.offsets[documents + 1] - 1
+
+    def save(self, path: Path) -> None:
+        """Write both arrays into a file, complete or not at all; values in half precision."""
+        partial_path = path.with_suffix(".partial.npz")
+        np.savez(
+            partial_path, rows=self.values.cpu().numpy().astype(np.float16), offsets=self.offsets.cpu().numpy()
+        )
+        partial_path.rename(path)
+
+    @staticmethod
+    def load(path: Path, n_documents: int, device: torch.device) -> StoredRows:
+        """Read what `save` wrote.
+
+        Raises:
+            CorruptFile: it cannot be read, or is not of so many documents.
+        """
+        try:
+            with path.open("rb") as file, np.load(file) as arrays:
+                rows, offsets = arrays["rows"].astype(np.float32), arrays["offsets"]
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise CorruptFile(f"stored vectors cannot be read: {error}", path=path) from error
+        fits = rows.ndim == 2 and offsets.shape == (n_documents + 1,) and offsets.dtype == np.int64
+        if not fits or offsets[0] != 0 or offsets[-1] != len(rows) or np.diff(offsets).min() < 1:
+            raise CorruptFile(
+                "the stored vectors are not those of the source",
+                path=path,
+                expected=f"rows of {n_documents} documents",
+                actual=f"{len(rows)} rows, {len(offsets) - 1} documents",
+            )
+        return StoredRows(torch.from_numpy(rows).to(device), torch.from_numpy(offsets).to(device))
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of documents with about `_ROWS_AT_ONCE` rows."""
+        wanted = torch.arange(0, int(self.offsets[-1]), _ROWS_AT_ONCE, device=self.offsets.device)
+        lows = torch.searchsorted(self.offsets, wanted, right=True) - 1
+        yield from pairwise(sorted({*lows.tolist(), self.n_documents}))
+
+
+def encode_rows(
+    store: ExampleStore, encoder: Encoder, representation: Representation, n_threads: int
+) -> StoredRows:
+    """Make the rows of all documents of a store as the engine makes those of an index.
+
+    Args:
+        store: the documents.
+        encoder: of documents.
+        representation: makes rows of token vectors.
+        n_threads: that encode documents at once.
+    """
+    one = partial(_rows_of, store, encoder, representation)
+    parts: list[np.ndarray] = []
+    with ThreadPoolExecutor(n_threads) as pool:
+        for low in range(0, store.n_documents, _DOCUMENTS_AT_ONCE):
+            parts += pool.map(one, range(low, min(low + _DOCUMENTS_AT_ONCE, store.n_documents)))
+    offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return StoredRows(torch.from_numpy(np.concatenate(parts)), torch.from_numpy(offsets))
+
+
+def _rows_of(store: ExampleStore, encoder: Encoder, representation: Representation, number: int) -> np.ndarray:
+    text = store.document(number)
+    values: np.ndarray = representation.represent(text, encoder.windows(text), encoder.normalize).values
+    return values
