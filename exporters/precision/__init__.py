@@ -1,7 +1,8 @@
 """Precisions of a graph: fp16, int8 and int8 weights.
 
 Start with `variants`, which converts an encoder or a reranker to a precision. `int8` quantizes weights and
-activations, `int8_weights` only weights, and `fp16` converts the network to half precision.
+activations, for which `row_scales` prepares feed-forward layers, `int8_weights` quantizes only weights, and `fp16`
+converts the network to half precision.
 
 May import: `quarry.exporters.checkpoint`, `quarry.exporters.graph`, `quarry.engine`, `quarry.formats`.
 """
