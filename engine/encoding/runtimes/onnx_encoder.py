@@ -30,8 +30,8 @@ class OnnxEncoder(BundleEncoder):
     """An `Encoder` that runs a bundle's graph with ONNX Runtime.
 
     One text is run at a time, without padding, on one thread: int8 graphs quantize most activations per tensor, so
-    in a batch a text's vectors would depend on its neighbors. To use several cores, call it from several threads: they
-    share one session, and a run releases the interpreter lock.
+    in a batch a text's vectors would depend on its neighbors. To use several cores, call it from several threads:
+    they share one session, and a run releases the interpreter lock.
 
     Sessions and tokenizer are created at first use, once per process: after a fork the child creates its own. The
     digests of graphs and tokenizer are verified first. Queries use a graph of their own if the bundle has one.
