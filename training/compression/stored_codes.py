@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -66,9 +67,9 @@ class StoredCodes:
             CorruptFile: it cannot be read.
         """
         try:
-            with np.load(path) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 codes, offsets = (torch.from_numpy(arrays[name]).to(device) for name in ("codes", "offsets"))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise CorruptFile(f"stored codes cannot be read: {error}", path=path) from error
         return StoredCodes(codes, offsets)
 

@@ -29,6 +29,7 @@ from quarry.training.compression.product_quantizer import (  # noqa: E402
     read_checkpoint_quantizer,
     squared_distances,
 )
+from quarry.training.compression.stored_codes import StoredCodes  # noqa: E402
 from quarry.training.data.example_store import ExampleStore  # noqa: E402
 from quarry.training.loop.history import History  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
@@ -302,3 +303,11 @@ def test_vectors_of_another_length_are_refused(finished: Path, tmp_path: Path) -
     save_file({"projection.weight": np.ones((8, DIM), np.float32)}, checkpoint / "head.safetensors")
     with pytest.raises(CorruptFile, match="another length; expected 8"):
         export(checkpoint, tmp_path / "out", "fp32")
+
+
+def test_damaged_codes_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "articles.npz"
+    StoredCodes(torch.zeros(3, 2, dtype=torch.uint8), torch.tensor([0, 1, 3])).save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(CorruptFile, match=r"articles\.npz"):
+        StoredCodes.load(path, torch.device("cpu"))
