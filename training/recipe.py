@@ -27,7 +27,7 @@ class ModelSettings:
     """The ``[model]`` table: the checkpoint to start from and how it reads texts.
 
     Attributes:
-        checkpoint: a Hugging Face folder.
+        checkpoint: a Hugging Face folder, or an encoder bundle, whose weights are read from its graph.
         frozen: parameters whose names start with one of these stay unchanged.
         precision: ``fp32`` or ``bf16``.
         device: ``cpu``, ``cuda``, ``cuda:1``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder
@@ -26,6 +27,7 @@ from quarry.training.loop.mining import Miner
 from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hits
 from quarry.training.loop.trainer import Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
+from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
 from quarry.training.model.network import EncoderNetwork, load_network
@@ -67,6 +69,7 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     recipe = read_recipe(recipe_path)
     first_stage = _first_stage(recipe)
     _claim(out, recipe)
+    recipe = _with_checkpoints(recipe, out / "weights")
     stores = _stores(recipe, out)
     learner: Learner
     encoder: Encoder | Student
@@ -101,6 +104,21 @@ def _claim(out: Path, recipe: Recipe) -> None:
         raise InvalidSetting("the folder is not empty and holds no run", path=out)
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(recipe.text, "utf-8")
+
+
+def _with_checkpoints(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe with checkpoints in place of bundles, which are made in the folder."""
+    paths = dict.fromkeys([recipe.model.checkpoint, *(path for each in recipe.teachers for path in each.encoders)])
+    numbers = {path: number for number, path in enumerate(path for path in paths if is_bundle(path))}
+
+    def checkpoint(path: Path) -> Path:
+        return bundle_checkpoint(path, folder / str(numbers[path]) / path.name) if path in numbers else path
+
+    teachers = tuple(
+        replace(each, encoders=tuple(checkpoint(path) for path in each.encoders)) for each in recipe.teachers
+    )
+    model = replace(recipe.model, checkpoint=checkpoint(recipe.model.checkpoint))
+    return replace(recipe, model=model, teachers=teachers)
 
 
 def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:

@@ -1,0 +1,90 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.models.tiny_checkpoint import CONFIG, random_weights, write_checkpoint, write_reranker_checkpoint
+
+torch = pytest.importorskip("torch", reason="training needs torch")
+pytest.importorskip("transformers", reason="training needs transformers")
+pytest.importorskip("onnx", reason="graphs are read with onnx")
+
+from safetensors.numpy import load_file  # noqa: E402
+
+from quarry.engine.bundled import bundled_path  # noqa: E402
+from quarry.engine.encoding.opening import open_encoder  # noqa: E402
+from quarry.exporters.export import export, export_reranker  # noqa: E402
+from quarry.formats.errors import InvalidSetting  # noqa: E402
+from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle  # noqa: E402
+from quarry.training.model.network import load_network  # noqa: E402
+from quarry.training.model.tokens import TextBatcher  # noqa: E402
+
+TEXT = "The tide carries off the mud that roots of mangroves hold, and young fish find shelter there."
+
+
+def test_fp32_bundles_give_the_weights_they_were_made_of(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32")
+    out = bundle_checkpoint(bundle.path, tmp_path / "out")
+    found = load_file(out / "model.safetensors")
+    assert found.keys() == random_weights().keys()
+    for name, values in random_weights().items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6, err_msg=name)
+    config, original = (json.loads((each / "config.json").read_text("utf-8")) for each in (out, checkpoint))
+    for name in ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size"):
+        assert config[name] == original[name]
+    assert config["layer_norm_eps"] == pytest.approx(original["layer_norm_eps"])
+    assert (out / "tokenizer.json").read_bytes() == (bundle.path / "tokenizer.json").read_bytes()
+
+
+def test_int8_bundles_survive_a_second_export(tmp_path: Path) -> None:
+    bundle = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="int8")
+    out = bundle_checkpoint(bundle.path, tmp_path / "out")
+    again = export(out, tmp_path / "again", precision="int8")
+    exact = export(out, tmp_path / "exact", precision="fp32")
+    text = "a tide of mud, roots hold"
+    before, after, fp32 = (open_encoder(each.path).encode_query(text) for each in (bundle, again, exact))
+    assert before @ after > 0.999
+    assert before @ fp32 > 0.98
+
+
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "quarry-minilm-l6"])
+def test_bundled_encoders_can_be_trained_on(tmp_path: Path, name: str) -> None:
+    out = bundle_checkpoint(bundled_path(name), tmp_path / name)
+    assert is_bundle(bundled_path(name))
+    assert not is_bundle(out)
+    network = load_network(out)
+    tokens = TextBatcher(network.tokenizer_path, "", 64).batch([TEXT])
+    with torch.no_grad():
+        pooled = network.hidden(tokens).mean(1)[0].numpy()
+    vector = open_encoder(bundled_path(name)).encode_query(TEXT)
+    assert vector @ pooled / np.linalg.norm(pooled) > 0.985  # the bundle's activations are int8, too
+
+
+def test_what_is_there_is_kept(tmp_path: Path) -> None:
+    bundle = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="fp32").path
+    out = bundle_checkpoint(bundle, tmp_path / "runs" / "out")
+    times = {each: each.stat().st_mtime_ns for each in out.iterdir()}
+    assert bundle_checkpoint(bundle, out) == out
+    assert {each: each.stat().st_mtime_ns for each in out.iterdir()} == times
+    assert [each.name for each in out.parent.iterdir()] == ["out"]
+
+
+def test_other_networks_are_refused(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    second = write_checkpoint(tmp_path / "second", weights=random_weights(1))
+    blocks = export(checkpoint, tmp_path / "blocks", precision="int8-weights").path
+    two = export(checkpoint, tmp_path / "two", precision="fp32", query_checkpoint=second).path
+    for bundle, actual in ((blocks, "precision int8-weights"), (two, "a second network for queries")):
+        with pytest.raises(InvalidSetting, match="cannot be trained on") as found:
+            bundle_checkpoint(bundle, tmp_path / "out")
+        assert found.value.actual == actual
+        assert found.value.path == bundle
+    config = {**CONFIG, "model_type": "roberta", "pad_token_id": 0}
+    roberta = export(write_checkpoint(tmp_path / "numbered", config=config), tmp_path / "roberta").path
+    with pytest.raises(InvalidSetting, match="network cannot be trained on"):
+        bundle_checkpoint(roberta, tmp_path / "out")
+    reranker = export_reranker(write_reranker_checkpoint(tmp_path / "cross"), tmp_path / "reranker").path
+    with pytest.raises(InvalidSetting, match="contains no encoder"):
+        bundle_checkpoint(reranker, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

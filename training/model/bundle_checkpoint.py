@@ -1,0 +1,224 @@
+"""Makes a Hugging Face checkpoint of a bundle's graph, so that an encoder is trained on without its first weights.
+
+The graphs that ``quarry export`` builds for BERT keep the names of the weights. int8 weights become
+``scale * (code - zero point)``, the values that the graph computes with; the product of queries, keys and values
+is divided into three, and the scale of attention, which the export multiplies into the first, is taken out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from quarry.engine.process.libraries import requiring
+from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, load_bundle
+from quarry.formats.errors import InvalidSetting
+from quarry.training.model.checkpoint_files import EncoderFiles
+
+__all__ = ["bundle_checkpoint", "is_bundle"]
+
+_COPIED_NAMES = ("LICENSE", "NOTICE")
+_EMBEDDINGS = ("word", "position", "token_type")
+_PARTS = ("query", "key", "value")
+_ATTENTION = re.compile(r"(encoder\.layer\.(\d+)\.attention\.self)\.(weight|bias)")
+_LINEAR = re.compile(r"encoder\.layer\.\d+\.(attention\.output|intermediate|output)\.dense\.weight")
+_KEPT = re.compile(
+    r"embeddings\.LayerNorm\.(weight|bias)"
+    r"|encoder\.layer\.\d+\.((attention\.output|intermediate|output)\.dense\.bias|(attention\.)?output\.LayerNorm\.(weight|bias))"
+)
+
+Floats = npt.NDArray[np.float32]
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder holds a bundle, not a checkpoint."""
+    return (folder / "bundle.json").is_file()
+
+
+def bundle_checkpoint(bundle: Path, out: Path) -> Path:
+    """Write a checkpoint with the weights of a bundle's network, which ``quarry export`` makes such a bundle of again.
+
+    Args:
+        bundle: the folder of an encoder bundle in int8 or fp32 whose network is a BERT.
+        out: the folder to make; what is there already is taken as it is.
+
+    Returns:
+        `out`.
+
+    Raises:
+        InvalidSetting: the bundle has another kind of network, precision or head.
+        BackendUnavailable: the package onnx is not installed.
+        QuarryError: the bundle cannot be read; see `quarry.formats.bundle.encoder.load_bundle`.
+    """
+    if out.is_dir():
+        return out
+    opened = load_bundle(bundle)
+    _check_settings(opened)
+    network = _read_network(bundle / "model.onnx")
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    from safetensors.numpy import save_file
+
+    save_file(dict(network.weights), partial / "model.safetensors", {"format": "pt"})
+    (partial / "config.json").write_text(json.dumps(network.config(), indent=1), "utf-8")
+    (partial / "quarry.json").write_text(json.dumps(_use(opened.settings).settings(), indent=1), "utf-8")
+    (partial / "README.md").write_text(_use(opened.settings).card, "utf-8")
+    shutil.copyfile(bundle / "tokenizer.json", partial / "tokenizer.json")
+    for name in _COPIED_NAMES:
+        if (bundle / name).is_file():
+            shutil.copyfile(bundle / name, partial / name)
+    partial.rename(out)
+    return out
+
+
+def _check_settings(bundle: EncoderBundle) -> None:
+    settings = bundle.settings
+    found = (
+        f"precision {settings.precision}"
+        if settings.precision not in ("int8", "fp32")
+        else "layers behind the network"
+        if settings.projection is not None
+        else "a second network for queries"
+        if settings.query_source is not None
+        else f"pooling {settings.pooling}"
+        if settings.pooling == "aggretriever"
+        else None
+    )
+    if found is not None:
+        raise InvalidSetting(
+            "the bundle cannot be trained on",
+            path=bundle.path,
+            expected="int8 or fp32, one network without layers behind it",
+            actual=found,
+        )
+
+
+def _use(settings: EncoderSettings) -> EncoderFiles:
+    return EncoderFiles(
+        settings.pooling,
+        settings.normalize,
+        settings.beta,
+        settings.trained_representation or "pieces",
+        settings.window,
+        settings.query_prefix,
+        settings.document_prefix,
+        f"---\nlicense: {settings.license}\n---\n# {settings.name}\n\nWeights of a bundle in {settings.precision}.\n",
+        settings.representation_settings,
+    )
+
+
+@dataclass(frozen=True)
+class _Network:
+    weights: Mapping[str, Floats]
+    n_heads: int
+    epsilon: float
+
+    def config(self) -> dict[str, object]:
+        """The members of config.json."""
+        words, positions, types = (self.weights[f"embeddings.{each}_embeddings.weight"] for each in _EMBEDDINGS)
+        layers = {name.split(".")[2] for name in self.weights if name.startswith("encoder.layer.")}
+        return {
+            "architectures": ["BertModel"],
+            "model_type": "bert",
+            "hidden_act": "gelu",
+            "hidden_size": words.shape[1],
+            "initializer_range": 0.02,
+            "intermediate_size": len(self.weights["encoder.layer.0.intermediate.dense.bias"]),
+            "layer_norm_eps": self.epsilon,
+            "max_position_embeddings": len(positions),
+            "num_attention_heads": self.n_heads,
+            "num_hidden_layers": len(layers),
+            "pad_token_id": 0,
+            "type_vocab_size": len(types),
+            "vocab_size": len(words),
+        }
+
+
+def _read_network(path: Path) -> _Network:
+    with requiring("training from a bundle needs a library that is not installed", "onnx", path):
+        import onnx
+        from onnx import numpy_helper
+
+    graph = onnx.load(path).graph
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    heads = {stored[node.input[1]].tolist()[2] for node in graph.node if _splits_heads(node, stored)}
+    epsilons = {
+        attribute.f
+        for node in graph.node
+        if node.op_type == "LayerNormalization"
+        for attribute in node.attribute
+        if attribute.name == "epsilon"
+    }
+    operators = {node.op_type for node in graph.node}
+    is_bert = len(heads) == len(epsilons) == 1 and "Gelu" in operators and "CumSum" not in operators
+    if (
+        not is_bert
+        or not {f"{each}_table" for each in _EMBEDDINGS} <= set(_names(stored))
+        or "distance_table" in stored
+    ):
+        raise InvalidSetting(
+            "the bundle's network cannot be trained on",
+            path=path,
+            expected="a graph of BERT made by `quarry export`",
+        )
+    n_heads = int(heads.pop())
+    return _Network(dict(_weights(stored, n_heads)), n_heads, float(f"{epsilons.pop():.6g}"))
+
+
+def _splits_heads(node: object, stored: Mapping[str, npt.NDArray[np.generic]]) -> bool:
+    """Whether a node gives (batch, length, n_heads, dim of a head)."""
+    op, inputs = getattr(node, "op_type", ""), list(getattr(node, "input", ()))
+    return op == "Reshape" and inputs[1] in stored and stored[inputs[1]].shape == (4,)
+
+
+def _names(stored: Mapping[str, npt.NDArray[np.generic]]) -> Iterator[str]:
+    """Names of weights without the suffixes of their quantized parts."""
+    for name in stored:
+        if not name.endswith(("_scale", "_zero_point")):
+            yield name.removesuffix("_quantized")
+
+
+def _weights(stored: Mapping[str, npt.NDArray[np.generic]], n_heads: int) -> Iterator[tuple[str, Floats]]:
+    """The weights by their names in a checkpoint."""
+    for name in _names(stored):
+        merged = _ATTENTION.fullmatch(name)
+        if merged is not None:
+            value = _value(stored, name)
+            parts = np.split(value.T if merged[3] == "weight" else value, len(_PARTS))
+            parts[0] = _undo_scale(parts[0], np.float32((len(parts[0]) // n_heads) ** -0.5))
+            for part, each in zip(_PARTS, parts, strict=True):
+                yield f"{merged[1]}.{part}.{merged[3]}", np.ascontiguousarray(each, np.float32)
+        elif _LINEAR.fullmatch(name):
+            yield name, np.ascontiguousarray(_value(stored, name).T)
+        elif _KEPT.fullmatch(name):
+            yield name, _value(stored, name)
+        elif name.removesuffix("_table") in _EMBEDDINGS:
+            yield f"embeddings.{name.removesuffix('_table')}_embeddings.weight", _value(stored, name)
+
+
+def _undo_scale(product: Floats, scale: np.float32) -> Floats:
+    """The numbers whose float32 products with a scale are these, so that a second export gives the same again.
+
+    Where there is no such number, the product of the one returned is off by one unit in the last place.
+    """
+    found = np.asarray(product / scale, np.float32)
+    for towards in (-np.inf, np.inf):
+        near = np.nextafter(found, np.float32(towards))
+        found = np.where((found * scale != product) & (near * scale == product), near, found)
+    return found
+
+
+def _value(stored: Mapping[str, npt.NDArray[np.generic]], name: str) -> Floats:
+    """The float32 value of a weight, quantized per tensor or per output channel (the last axis) or not."""
+    if name in stored:
+        return np.asarray(stored[name], np.float32)
+    codes, scale, zero = (stored[f"{name}_{part}"] for part in ("quantized", "scale", "zero_point"))
+    return (codes.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32)
