@@ -43,7 +43,7 @@ def is_bundle(folder: Path) -> bool:
 
 
 def bundle_checkpoint(bundle: Path, out: Path) -> Path:
-    """Write a checkpoint with the weights of a bundle's network, which ``quarry export`` makes such a bundle of again.
+    """Write a checkpoint with the weights of a bundle; ``quarry export`` makes such a bundle of it again.
 
     Args:
         bundle: the folder of an encoder bundle in int8 or fp32 whose network is a BERT.
@@ -110,7 +110,7 @@ def _use(settings: EncoderSettings) -> EncoderFiles:
         settings.window,
         settings.query_prefix,
         settings.document_prefix,
-        f"---\nlicense: {settings.license}\n---\n# {settings.name}\n\nWeights of a bundle in {settings.precision}.\n",
+        f"---\nlicense: {settings.license}\n---\n# {settings.name}\n\nFrom a bundle in {settings.precision}.\n",
         settings.representation_settings,
     )
 
