@@ -27,7 +27,7 @@ class TeacherSettings:
         name: of the teacher.
         weight: of its term in the loss.
         scale: inverse temperature of its scores.
-        encoders: checkpoints of encoders, the student's own for self-distillation.
+        encoders: checkpoints or bundles of encoders, the student's own for self-distillation.
         rerankers: folders of reranker bundles. More than one encoder and reranker make an ensemble.
         tokens_per_piece: its encoders score documents by passages of so many tokens; 0: by one vector.
         pooling: of its encoders.

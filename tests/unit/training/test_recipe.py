@@ -8,6 +8,7 @@ from support.training.tiny_run import RECIPE
 
 pytest.importorskip("torch", reason="objectives of recipes need torch")
 
+from quarry.engine.bundled import bundled_path
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import CompressionSettings
 from quarry.training.data.negatives import NegativeSettings
@@ -117,7 +118,8 @@ def test_paths_start_at_the_recipe_a_package_or_a_variable(tmp_path: Path) -> No
     assert resolve_path("/a", recipe) == Path("/a")
     assert resolve_path("$HERE/b", recipe, {"HERE": "/data"}) == Path("/data/b")
     assert resolve_path("package:json/inner", recipe) == Path(__import__("json").__file__).parent / "inner"
-    for value in ("$NOWHERE/b", "package:no_such_package/x", "package:../x", "package:bisect/x"):
+    assert resolve_path("bundled:all-MiniLM-L6-v2", recipe) == bundled_path("all-MiniLM-L6-v2")
+    for value in ("$NOWHERE/b", "package:no_such_package/x", "package:../x", "package:bisect/x", "bundled:other"):
         with pytest.raises(InvalidSetting):
             resolve_path(value, recipe, {})
 

@@ -118,6 +118,29 @@ def test_a_finished_run_can_be_requested_again(finished: Path, recipe: Path) -> 
     assert losses(finished)[: len(before)] == before
 
 
+def test_a_run_starts_from_the_weights_of_a_bundle(finished: Path, tmp_path: Path) -> None:
+    export(finished / "final", tmp_path / "bundle", "int8", texts=["abc def. ghi", "klm"], n_recorded=1)
+    text = RECIPE.replace('"checkpoint"', f"{str(tmp_path / 'bundle')!r}").replace("steps = 6", "steps = 2")
+    recipe = write_recipe(tmp_path / "recipe", text)
+    run_and_kill(recipe, tmp_path / "killed")
+    for each in ("killed", "whole"):
+        train(recipe, tmp_path / each)
+    assert same_weights(tmp_path / "killed", tmp_path / "whole")
+    before, final = (load_file(each / "final" / "model.safetensors") for each in (finished, tmp_path / "whole"))
+    assert before.keys() == final.keys()
+    name = "embeddings.word_embeddings.weight"  # frozen, so what the codes say
+    step = np.abs(before[name]).max() / 127
+    assert 0 < np.abs(final[name] - before[name]).max() < 2 * step
+    card = (tmp_path / "whole" / "final" / "README.md").read_text("utf-8")
+    assert "trained from `bundle`" in card
+    assert (
+        export(
+            tmp_path / "whole" / "final", tmp_path / "again", "fp32", texts=["abc"], n_recorded=1
+        ).settings.window
+        == 32
+    )
+
+
 def test_a_window_is_no_longer_than_the_network_reads(tmp_path: Path) -> None:
     text = RECIPE.replace("window = 32", "window = 256").replace("steps = 6", "steps = 1")
     final = train(write_recipe(tmp_path / "wide", text), tmp_path / "run")
