@@ -34,7 +34,8 @@ class OnnxEncoder(BundleEncoder):
     they share one session, and a run releases the interpreter lock.
 
     Sessions and tokenizer are created at first use, once per process: after a fork the child creates its own. The
-    digests of graphs and tokenizer are verified first. Queries use a graph of their own if the bundle has one.
+    digests of graphs and tokenizer are verified first. Queries use a graph of their own if the bundle has one; a
+    process that only searches then never loads that of documents.
 
     Args:
         bundle: the bundle, with graph and tokenizer.
@@ -44,7 +45,10 @@ class OnnxEncoder(BundleEncoder):
     def __init__(self, bundle: EncoderBundle, lean: bool = False) -> None:
         super().__init__(bundle)
         self._is_lean = lean
-        self._runtimes = PerProcess(partial(_Runtime, bundle, lean))
+        self._tokenizers = PerProcess(partial(BundleTokenizer, bundle))
+        self._documents = self._queries = PerProcess(partial(_Graph, bundle, MODEL_NAME, lean))
+        if QUERY_MODEL_NAME in bundle.files:
+            self._queries = PerProcess(partial(_Graph, bundle, QUERY_MODEL_NAME, lean))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as the folder of the bundle, which another process opens."""
@@ -53,31 +57,21 @@ class OnnxEncoder(BundleEncoder):
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Encode a document window after window, see `quarry.engine.encoding.encoder.Encoder.windows`."""
         check_document(text)
-        runtime = self._runtimes.get()
-        tokens, frame = runtime.tokenizer.tokenize(text), runtime.tokenizer.document_frame
+        tokenizer, graph = self._tokenizer(), self._documents.get()
+        tokens, frame = tokenizer.tokenize(text), tokenizer.document_frame
         for bounds in self._bounds(text, tokens, frame):
-            vectors = runtime.documents.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
+            vectors = graph.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
             yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
 
     def encode_query(self, text: str) -> Float32Array:
         """Encode a query into (dim,) float32, see `quarry.engine.encoding.encoder.Encoder.encode_query`."""
         prepared = self.prepare_query(text)
-        queries = self._runtimes.get().queries
-        pooled = [queries.run("pooled", row) for row in prepared.rows]
+        graph = self._queries.get()
+        pooled = [graph.run("pooled", row) for row in prepared.rows]
         return _pooled_over_windows(pooled, prepared.n_tokens, self.normalize)
 
     def _tokenizer(self) -> BundleTokenizer:
-        return self._runtimes.get().tokenizer
-
-
-class _Runtime:
-    """Sessions and tokenizer of one process."""
-
-    def __init__(self, bundle: EncoderBundle, lean: bool) -> None:
-        self.tokenizer = BundleTokenizer(bundle)
-        self.queries = self.documents = _Graph(bundle, MODEL_NAME, lean)
-        if QUERY_MODEL_NAME in bundle.files:
-            self.queries = _Graph(bundle, QUERY_MODEL_NAME, lean)
+        return self._tokenizers.get()
 
 
 class _Graph:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.models.tiny_checkpoint import DIM, WORDS, write_checkpoint
+from support.models.tiny_checkpoint import DIM, WORDS, random_weights, write_checkpoint
 
 from quarry.engine.bundled import DEFAULT_NAME, default_bundle_path
 from quarry.engine.encoding.opening import open_encoder
@@ -55,6 +55,22 @@ def test_the_bundled_encoder_knows_what_texts_mean() -> None:
     other = encoder.encode_query("The parliament adjourned without a vote on the budget.")
     assert question @ answer > 0.4
     assert question @ other < 0.2
+
+
+def test_of_two_graphs_only_the_one_in_use_is_loaded(tmp_path: Path) -> None:
+    checkpoint, other = (
+        write_checkpoint(tmp_path / str(seed), weights=random_weights(seed=seed)) for seed in (0, 1)
+    )
+    both = export(checkpoint, tmp_path / "both", "fp32", query_checkpoint=other)
+    content = both.model_path.read_bytes()
+    both.model_path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    encoder = open_encoder(both.path)
+    single = open_encoder(export(other, tmp_path / "single", "fp32").path)
+    np.testing.assert_array_equal(encoder.encode_query("cat"), single.encode_query("cat"))
+    with pytest.raises(ChecksumMismatch, match=r"both/model\.onnx"):
+        list(encoder.windows("cat"))
+    both.model_path.write_bytes(content)
+    assert len(list(encoder.windows("cat"))) == 1
 
 
 def test_a_path_or_string_names_a_bundle(tiny: EncoderBundle) -> None:
