@@ -21,7 +21,6 @@ __all__ = [
     "code_length_terms",
     "decode_codes",
     "decode_vectors",
-    "keeps_length_terms",
     "length_terms_bytes",
     "lengths_of",
     "mean_share",
@@ -32,7 +31,6 @@ Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
 
 
-_DECODED_AT_ONCE = 4096
 _SHARE_OF_ERROR = 0.4  # five collections in codes of 8 and 24 bytes: bench/README.md, trained encoders
 
 
@@ -119,24 +117,11 @@ class StoredVectors:
         lists = None if list_scores is None else self._list_numbers(rows)
         if list_scores is not None:
             scores += list_scores[lists]
-        if self._required_quantizer().unit_length:
-            scores /= self._lengths(lists, codes)
-        return scores
-
-    def _lengths(self, lists: Int64Array | None, codes: UInt8Array) -> Float32Array:
-        """Return the lengths of decoded vectors, from (n, M) numbers of sub-vectors."""
-        terms = self._length_terms
-        if terms is not None:
+        if self._length_terms is not None:
             tables = 0 if lists is None else lists[:, np.newaxis]
-            return _to_lengths(terms[tables, np.arange(codes.shape[1]), codes].sum(axis=1, dtype=np.float32))
-        quantizer, lengths = self._required_quantizer(), np.empty(len(codes), np.float32)
-        for low in range(0, len(codes), _DECODED_AT_ONCE):
-            some = slice(low, low + _DECODED_AT_ONCE)
-            vectors = quantizer.score_codebook[np.arange(codes.shape[1]), codes[some]].reshape(
-                -1, quantizer.coarse.shape[1]
-            )
-            lengths[some] = lengths_of(vectors if lists is None else vectors + quantizer.coarse[lists[some]])
-        return lengths
+            squares = self._length_terms[tables, subs, codes].sum(axis=1, dtype=np.float32)
+            scores /= _to_lengths(squares)
+        return scores
 
     def _codes(self, rows: Int64Array) -> UInt8Array:
         assert self._lists is not None
@@ -152,9 +137,9 @@ class StoredVectors:
 
     @cached_property
     def _length_terms(self) -> Float32Array | None:
-        """See `code_length_terms`; None if they take too much memory, so that rows are decoded."""
+        """See `code_length_terms`; None if decoded vectors keep their length."""
         quantizer = self._required_quantizer()
-        return code_length_terms(quantizer) if keeps_length_terms(quantizer) else None
+        return code_length_terms(quantizer) if quantizer.unit_length else None
 
     @cached_property
     def _places(self) -> UInt32Array:
@@ -181,11 +166,6 @@ def code_length_terms(quantizer: Quantizer) -> Float32Array:
     terms += own
     terms += np.einsum("lmd,lmd->lm", parts, parts)[:, :, np.newaxis]
     return terms
-
-
-def keeps_length_terms(quantizer: Quantizer) -> bool:
-    """Whether the CPU looks up the lengths of decoded vectors; of 256 sub-vectors the tables are too large."""
-    return quantizer.unit_length and quantizer.nbits == 4
 
 
 def length_terms_bytes(quantizer: Quantizer) -> int:
