@@ -69,8 +69,8 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     recipe = read_recipe(recipe_path)
     first_stage = _first_stage(recipe)
     _claim(out, recipe)
-    recipe = _with_checkpoints(recipe, out / "weights")
     stores = _stores(recipe, out)
+    recipe = _with_checkpoints(recipe, out / "weights")
     learner: Learner
     encoder: Encoder | Student
     if recipe.is_reranker:
@@ -112,7 +112,9 @@ def _with_checkpoints(recipe: Recipe, folder: Path) -> Recipe:
     numbers = {path: number for number, path in enumerate(path for path in paths if is_bundle(path))}
 
     def checkpoint(path: Path) -> Path:
-        return bundle_checkpoint(path, folder / str(numbers[path]) / path.name) if path in numbers else path
+        return (
+            bundle_checkpoint(path, folder / str(numbers[path]) / path.resolve().name) if path in numbers else path
+        )
 
     teachers = tuple(
         replace(each, encoders=tuple(checkpoint(path) for path in each.encoders)) for each in recipe.teachers

@@ -51,17 +51,9 @@ class FixedDocumentsSettings:
     def __post_init__(self) -> None:
         if self.n_negatives < 1:
             raise InvalidSetting("n_negatives is out of range", expected="1 or more", actual=self.n_negatives)
-        weights = (
-            self.hybrid_weight,
-            self.mean_weight,
-            self.code_weight,
-            self.original_weight,
-            self.lexical_scale,
-        )
-        if not all(0 <= weight <= 1e6 for weight in weights):
-            raise InvalidSetting(
-                "a weight of [fixed_documents] is out of range", expected="0 to 1e6", actual=max(weights, key=abs)
-            )
+        for name in ("hybrid_weight", "lexical_scale", "mean_weight", "code_weight", "original_weight"):
+            if not 0 <= getattr(self, name) <= 1e6:
+                raise InvalidSetting(f"{name} is out of range", expected="0 to 1e6", actual=getattr(self, name))
         if self.code_bytes < 1 or self.code_dim < 1 or self.code_dim % self.n_sub:
             raise InvalidSetting(
                 "code_bytes or code_dim is out of range",

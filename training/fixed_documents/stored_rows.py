@@ -101,12 +101,14 @@ class StoredRows:
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise CorruptFile(f"stored vectors cannot be read: {error}", path=path) from error
         fits = rows.ndim == 2 and offsets.shape == (n_documents + 1,) and offsets.dtype == np.int64
+        if not np.isfinite(rows).all():
+            raise CorruptFile("stored vectors are not finite", path=path)
         if not fits or offsets[0] != 0 or offsets[-1] != len(rows) or np.diff(offsets).min() < 1:
             raise CorruptFile(
                 "the stored vectors are not those of the source",
                 path=path,
                 expected=f"rows of {n_documents} documents",
-                actual=f"{len(rows)} rows, {len(offsets) - 1} documents",
+                actual=f"{len(rows)} rows, {offsets.size - 1} documents",
             )
         return StoredRows(torch.from_numpy(rows).to(device), torch.from_numpy(offsets).to(device))
 

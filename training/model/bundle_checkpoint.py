@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from quarry.engine.process.libraries import requiring
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, load_bundle
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.checkpoint_files import EncoderFiles
 
 __all__ = ["bundle_checkpoint", "is_bundle"]
@@ -53,7 +53,8 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
         `out`.
 
     Raises:
-        InvalidSetting: the bundle has another kind of network, precision or head.
+        InvalidSetting: the bundle has another kind of network, precision or head, or a quantizer.
+        CorruptFile: a file is damaged, or the graph lacks a weight.
         BackendUnavailable: the package onnx is not installed.
         QuarryError: the bundle cannot be read; see `quarry.formats.bundle.encoder.load_bundle`.
     """
@@ -61,7 +62,8 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
         return out
     opened = load_bundle(bundle)
     _check_settings(opened)
-    network = _read_network(bundle / "model.onnx")
+    opened.verify_files()  # damaged weights would be trained on
+    network = _read_network(opened.model_path)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -90,13 +92,15 @@ def _check_settings(bundle: EncoderBundle) -> None:
         if settings.query_source is not None
         else f"pooling {settings.pooling}"
         if settings.pooling == "aggretriever"
+        else "a trained quantizer"
+        if settings.quantizer is not None
         else None
     )
     if found is not None:
         raise InvalidSetting(
             "the bundle cannot be trained on",
             path=bundle.path,
-            expected="int8 or fp32, one network without layers behind it",
+            expected="int8 or fp32, one network without layers behind it or a quantizer",
             actual=found,
         )
 
@@ -145,10 +149,14 @@ class _Network:
 def _read_network(path: Path) -> _Network:
     with requiring("training from a bundle needs a library that is not installed", "onnx", path):
         import onnx
+        from google.protobuf.message import DecodeError
         from onnx import numpy_helper
 
-    graph = onnx.load(path).graph
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    try:
+        graph = onnx.load(path).graph
+        stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    except (DecodeError, ValueError, TypeError, onnx.checker.ValidationError) as error:
+        raise CorruptFile(f"the graph cannot be read: {error}", path=path) from error
     heads = {stored[node.input[1]].tolist()[2] for node in graph.node if _splits_heads(node, stored)}
     epsilons = {
         attribute.f
@@ -170,7 +178,12 @@ def _read_network(path: Path) -> _Network:
             expected="a graph of BERT made by `quarry export`",
         )
     n_heads = int(heads.pop())
-    return _Network(dict(_weights(stored, n_heads)), n_heads, float(f"{epsilons.pop():.6g}"))
+    try:
+        network = _Network(dict(_weights(stored, n_heads)), n_heads, float(f"{epsilons.pop():.6g}"))
+        network.config()
+    except KeyError as error:
+        raise CorruptFile("the graph lacks a weight", path=path, expected=error.args[0]) from error
+    return network
 
 
 def _splits_heads(node: object, stored: Mapping[str, npt.NDArray[np.generic]]) -> bool:

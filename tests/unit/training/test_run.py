@@ -171,6 +171,13 @@ def test_a_recipe_whose_data_is_missing_is_corrected_in_the_same_folder(tmp_path
     assert (train(right, tmp_path / "run") / "model.safetensors").is_file()
 
 
+def test_a_recipe_from_a_bundle_whose_data_is_missing_is_corrected_in_the_same_folder(tmp_path: Path) -> None:
+    text = RECIPE.replace('"checkpoint"', '"bundled:all-MiniLM-L6-v2"').replace('"collection"', '"collections"')
+    with pytest.raises(InvalidSetting, match=r"collections: the source .articles. is not there"):
+        train(write_recipe(tmp_path / "wrong", text), tmp_path / "run")
+    assert [each.name for each in (tmp_path / "run").iterdir()] == ["recipe.toml"]
+
+
 def test_a_recipe_in_its_own_folder_never_loses_the_data_beside_it(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path / "project", RECIPE.replace("steps = 6", "steps = 1"))
     folder = recipe.parent

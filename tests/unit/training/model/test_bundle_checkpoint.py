@@ -14,7 +14,8 @@ from safetensors.numpy import load_file  # noqa: E402
 from quarry.engine.bundled import bundled_path  # noqa: E402
 from quarry.engine.encoding.opening import open_encoder  # noqa: E402
 from quarry.exporters.export import export, export_reranker  # noqa: E402
-from quarry.formats.errors import InvalidSetting  # noqa: E402
+from quarry.formats.bundle.encoder import write_bundle  # noqa: E402
+from quarry.formats.errors import ChecksumMismatch, CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402
@@ -68,6 +69,36 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     assert bundle_checkpoint(bundle, out) == out
     assert {each: each.stat().st_mtime_ns for each in out.iterdir()} == times
     assert [each.name for each in out.parent.iterdir()] == ["out"]
+
+
+def test_damaged_bundles_are_refused(tmp_path: Path) -> None:
+    bundle = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="fp32").path
+    for name in ("model.onnx", "tokenizer.json"):
+        content = (bundle / name).read_bytes()
+        middle = len(content) // 2
+        (bundle / name).write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        with pytest.raises(ChecksumMismatch, match=name):
+            bundle_checkpoint(bundle, tmp_path / "out")
+        (bundle / name).write_bytes(content)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("lost", ["encoder.layer.0.intermediate.dense.bias", "word_table_scale"])
+def test_graphs_without_a_weight_are_refused(tmp_path: Path, lost: str) -> None:
+    import onnx
+
+    made = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="int8")
+    graph = onnx.load(made.model_path)
+    kept = [tensor for tensor in graph.graph.initializer if tensor.name != lost]
+    assert len(kept) == len(graph.graph.initializer) - 1
+    del graph.graph.initializer[:]
+    graph.graph.initializer.extend(kept)
+    files: dict[str, bytes | Path] = {name: made.path / name for name in made.files}
+    files["model.onnx"] = graph.SerializeToString()
+    bundle = write_bundle(tmp_path / "lacking", made.settings, files)
+    with pytest.raises(CorruptFile, match="the graph lacks a weight") as found:
+        bundle_checkpoint(bundle.path, tmp_path / "out")
+    assert found.value.expected == lost
 
 
 def test_other_networks_are_refused(tmp_path: Path) -> None:
