@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.models.tiny_checkpoint import random_weights, write_checkpoint
 from support.training.killed_run import run_and_kill
 from support.training.tiny_run import write_recipe
 
@@ -133,6 +134,15 @@ def test_documents_may_be_encoded_by_a_bundle(finished: Path, folder: Path, tmp_
     with np.load(tmp_path / "run/rows/pairs.npz") as found, np.load(finished / "rows/pairs.npz") as expected:
         np.testing.assert_array_equal(found["offsets"], expected["offsets"])
         np.testing.assert_allclose(found["rows"], expected["rows"], atol=2e-3)
+
+
+def test_an_encoder_of_other_weights_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = write_checkpoint(tmp_path / "other", weights=random_weights(seed=5))
+    export(other, folder / "other", "fp32", texts=["abc def. ghi", "klm"], n_recorded=1)
+    recipe = folder / "by_other.toml"
+    recipe.write_text(RECIPE.replace("n_negatives", 'encoder = "other"\nn_negatives'), "utf-8")
+    with pytest.raises(InvalidSetting, match=r"documents (has other weights|reads texts otherwise)"):
+        train(recipe, tmp_path / "run")
 
 
 def test_damaged_vectors_are_refused_when_a_run_is_resumed(folder: Path, tmp_path: Path) -> None:
