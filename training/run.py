@@ -13,6 +13,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import open_reranker
+from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import Preparation
 from quarry.training.data.batches import BatchSource
@@ -47,8 +48,7 @@ from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
 
-_N_COMPARED = 16
-_LEAST_COSINE = 0.98  # graphs of the same weights have .99, the two bundled encoders .967 with one another
+_N_COMPARED = 16  # documents; graphs of the same weights have a mean cosine of .99, the two bundled encoders .967
 _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
@@ -239,11 +239,11 @@ def _check_alike(path: Path, encoder: Encoder, own: Encoder, store: ExampleStore
         lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines.append(np.einsum("ij,ij->i", found, wanted) / np.maximum(lengths, 1e-12))
     mean = float(np.concatenate(cosines).mean()) if cosines else 1.0
-    if mean < _LEAST_COSINE:
+    if mean < LEAST_MEAN_COSINE:
         raise InvalidSetting(
             "the encoder of the documents has other weights, or prefixes, than [model]",
             path=path,
-            expected=f"token vectors with a mean cosine of at least {_LEAST_COSINE} to the checkpoint's",
+            expected=f"token vectors with a mean cosine of at least {LEAST_MEAN_COSINE} to the checkpoint's",
             actual=round(mean, 4),
         )
 
