@@ -7,13 +7,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import open_reranker
-from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import Preparation
 from quarry.training.data.batches import BatchSource
@@ -22,6 +19,7 @@ from quarry.training.data.example_store import ExampleStore
 from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import HELD_OUT, open_held_out_store, open_source_store
+from quarry.training.fixed_documents.document_encoder import open_document_encoder
 from quarry.training.fixed_documents.preparation import FixedPreparation
 from quarry.training.loop.encoder_learner import EncoderLearner, Student
 from quarry.training.loop.history import plot_curves
@@ -48,7 +46,6 @@ from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
 
-_N_COMPARED = 16  # documents; graphs of the same weights have a mean cosine of .99, the two bundled encoders .967
 _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
@@ -204,48 +201,13 @@ def _fixed_preparation(
     settings = recipe.fixed_documents
     assert settings is not None
     path = settings.encoder
-    own = TorchEncoder(
-        network, _files(recipe, ranking.use(), _window(recipe, network), _sizes(stores)), "before training"
-    )
-    encoder: Encoder = own
+    files = _files(recipe, ranking.use(), _window(recipe, network), _sizes(stores))
+    encoder: Encoder = TorchEncoder(network, files, "before training")
     if path is not None:
-        encoder = open_encoder(path)
-        if encoder.dim != network.dim:
-            raise InvalidSetting(
-                "the encoder of the documents has vectors of another length",
-                path=path,
-                expected=network.dim,
-                actual=encoder.dim,
-            )
-        _check_alike(path, encoder, own, next(iter(stores.values())))
+        encoder = open_document_encoder(path, encoder, next(iter(stores.values())))
     n_threads = 1 if path is None else OpenOptions().n_threads
     seed = recipe.training.seed
     return FixedPreparation(settings, ranking, encoder, n_threads, stores, out, network.device, seed)
-
-
-def _check_alike(path: Path, encoder: Encoder, own: Encoder, store: ExampleStore) -> None:
-    """Refuse an encoder of documents whose token vectors are not, nearly, those of the checkpoint."""
-    cosines = []
-    for number in range(min(_N_COMPARED, store.n_documents)):
-        text = store.document(number)
-        found, wanted = (np.concatenate([each.values for each in one.windows(text)]) for one in (encoder, own))
-        if found.shape != wanted.shape:
-            raise InvalidSetting(
-                "the encoder of the documents reads texts otherwise than the recipe says",
-                path=path,
-                expected="the window and prefixes of [model]",
-                actual=f"{len(found)} token vectors of a document, not {len(wanted)}",
-            )
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
-        cosines.append(np.einsum("ij,ij->i", found, wanted) / np.maximum(lengths, 1e-12))
-    mean = float(np.concatenate(cosines).mean()) if cosines else 1.0
-    if mean < LEAST_MEAN_COSINE:
-        raise InvalidSetting(
-            "the encoder of the documents has other weights, or prefixes, than [model]",
-            path=path,
-            expected=f"token vectors with a mean cosine of at least {LEAST_MEAN_COSINE} to the checkpoint's",
-            actual=round(mean, 4),
-        )
 
 
 def _network(recipe: Recipe) -> EncoderNetwork:

@@ -57,7 +57,8 @@ class FixedPreparation:
 
         Raises:
             CorruptFile: rows that were kept cannot be read.
-            InvalidSetting: the settings of the codes do not fit the vectors.
+            InvalidSetting: rows that were kept are of another encoder, or the settings of the codes do not fit the
+                vectors.
         """
         rows = {name: self._rows(name, store) for name, store in self.stores.items()}
         settings = self.settings
@@ -74,13 +75,14 @@ class FixedPreparation:
         return FixedDocuments(self.ranking, settings, sources, quantizer)
 
     def _rows(self, name: str, store: ExampleStore) -> StoredRows:
-        path = self.folder / _FOLDER / f"{name}.npz"
+        path, encoder = self.folder / _FOLDER / f"{name}.npz", self.documents
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             use = self.ranking.use()
             representation = representation_from(use.representation, use.representation_settings)
-            encode_rows(store, self.documents, representation, self.n_threads).save(path)
-        return StoredRows.load(path, store.n_documents, self.device)
+            made = encode_rows(store, encoder, representation, self.n_threads)
+            made.save(path, encoder.identity)
+        return StoredRows.load(path, store.n_documents, encoder.dim, encoder.identity, self.device)
 
     def _quantizer(self, rows: list[StoredRows]) -> ProductQuantizer:
         """OPQ of rows drawn from all sources, as many of each as its share."""

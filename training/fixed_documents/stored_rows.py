@@ -15,7 +15,7 @@ import torch
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.representation.base import Representation
-from quarry.formats.errors import CorruptFile
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 
 __all__ = ["StoredRows", "encode_rows"]
@@ -80,37 +80,58 @@ class StoredRows:
         """The number of each document's last row: the shape of `documents`, int64."""
         return self.offsets[documents + 1] - 1
 
-    def save(self, path: Path) -> None:
-        """Write both arrays into a file, complete or not at all; values in half precision."""
+    def save(self, path: Path, encoder: str) -> None:
+        """Write both arrays into a file, complete or not at all; values in half precision.
+
+        Args:
+            path: of the file.
+            encoder: identity of the encoder that the rows are of.
+        """
         partial_path = path.with_suffix(".partial.npz")
-        np.savez(
-            partial_path, rows=self.values.cpu().numpy().astype(np.float16), offsets=self.offsets.cpu().numpy()
-        )
+        values = self.values.cpu().numpy().astype(np.float16)
+        np.savez(partial_path, rows=values, offsets=self.offsets.cpu().numpy(), encoder=np.array(encoder))
         partial_path.rename(path)
 
     @staticmethod
-    def load(path: Path, n_documents: int, device: torch.device) -> StoredRows:
+    def load(path: Path, n_documents: int, dim: int, encoder: str, device: torch.device) -> StoredRows:
         """Read what `save` wrote.
 
+        Args:
+            path: of the file.
+            n_documents: of the source.
+            dim: length of the rows.
+            encoder: identity of the encoder that the rows have to be of.
+            device: of both arrays.
+
         Raises:
-            CorruptFile: it cannot be read, or is not of so many documents.
+            CorruptFile: it cannot be read, or is not of so many documents or of vectors of this length.
+            InvalidSetting: the rows are of another encoder.
         """
         try:
             with path.open("rb") as file, np.load(file) as arrays:
-                rows, offsets = arrays["rows"].astype(np.float32), arrays["offsets"]
+                rows, offsets, found = arrays["rows"], arrays["offsets"], str(arrays["encoder"])
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise CorruptFile(f"stored vectors cannot be read: {error}", path=path) from error
-        fits = rows.ndim == 2 and offsets.shape == (n_documents + 1,) and offsets.dtype == np.int64
-        if not np.isfinite(rows).all():
-            raise CorruptFile("stored vectors are not finite", path=path)
-        if not fits or offsets[0] != 0 or offsets[-1] != len(rows) or np.diff(offsets).min() < 1:
+        if found != encoder:
+            raise InvalidSetting(
+                "the stored vectors are of another encoder than the recipe names now; train in a new folder",
+                path=path,
+                expected=encoder,
+                actual=found,
+            )
+        has_shape = rows.shape[1:] == (dim,) and rows.dtype == np.float16
+        has_shape = has_shape and offsets.shape == (n_documents + 1,) and offsets.dtype == np.int64
+        if not has_shape or offsets[0] != 0 or offsets[-1] != len(rows) or np.diff(offsets).min() < 1:
             raise CorruptFile(
                 "the stored vectors are not those of the source",
                 path=path,
-                expected=f"rows of {n_documents} documents",
-                actual=f"{len(rows)} rows, {offsets.size - 1} documents",
+                expected=f"rows of {dim} numbers for {n_documents} documents",
+                actual=f"rows of shape {rows.shape} with offsets of shape {offsets.shape}",
             )
-        return StoredRows(torch.from_numpy(rows).to(device), torch.from_numpy(offsets).to(device))
+        if not np.isfinite(rows).all():
+            raise CorruptFile("stored vectors are not finite", path=path)
+        values = torch.from_numpy(rows.astype(np.float32))
+        return StoredRows(values.to(device), torch.from_numpy(offsets).to(device))
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Ranges of documents with about `_ROWS_AT_ONCE` rows."""

@@ -210,16 +210,24 @@ def test_term_scores_equal_the_formula(store: ExampleStore) -> None:
 
 
 def test_stored_rows_are_read_again_or_refused(rng: np.random.Generator, tmp_path: Path) -> None:
-    rows, path = made_rows(rng), tmp_path / "rows.npz"
-    rows.save(path)
-    again = StoredRows.load(path, len(COUNTS), torch.device("cpu"))
+    rows, path, cpu = made_rows(rng), tmp_path / "rows.npz", torch.device("cpu")
+    n_documents, dim = len(COUNTS), rows.values.shape[1]
+    rows.save(path, "an encoder")
+    again = StoredRows.load(path, n_documents, dim, "an encoder", cpu)
     np.testing.assert_allclose(again.values, rows.values, atol=1e-3)
     np.testing.assert_array_equal(again.offsets, rows.offsets)
-    with pytest.raises(CorruptFile, match="not those of the source"):
-        StoredRows.load(path, len(COUNTS) + 1, torch.device("cpu"))
+    for wrong in ((n_documents + 1, dim), (n_documents, dim + 1)):
+        with pytest.raises(CorruptFile, match="not those of the source"):
+            StoredRows.load(path, *wrong, "an encoder", cpu)
+    with pytest.raises(InvalidSetting, match="of another encoder"):
+        StoredRows.load(path, n_documents, dim, "its successor", cpu)
+    for offsets in (torch.tensor(0), rows.offsets[None], rows.offsets.flip(0)):
+        StoredRows(rows.values, offsets).save(path, "an encoder")
+        with pytest.raises(CorruptFile, match="not those of the source"):
+            StoredRows.load(path, n_documents, dim, "an encoder", cpu)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CorruptFile, match="cannot be read"):
-        StoredRows.load(path, len(COUNTS), torch.device("cpu"))
+        StoredRows.load(path, n_documents, dim, "an encoder", cpu)
 
 
 @pytest.mark.parametrize(
