@@ -78,6 +78,11 @@ COMMANDS = {
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),
     "mcp": Command("system.mcp_calls", "start and calls of a server of the Model Context Protocol", ("mcp",)),
+    "row_scales": Command(
+        "decisions.row_scales",
+        "error and time of int8 encoders by the scales of activations",
+        ("onnx", "safetensors"),
+    ),
     "export": Command(
         "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -108,14 +110,12 @@ def _claim(out: Path, recipe: Recipe) -> None:
 
 
 def _with_checkpoints(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with checkpoints in place of bundles, which are made in the folder."""
-    paths = dict.fromkeys([recipe.model.checkpoint, *(path for each in recipe.teachers for path in each.encoders)])
-    numbers = {path: number for number, path in enumerate(path for path in paths if is_bundle(path))}
+    """The recipe with checkpoints in place of bundles, which are made in the folder when a run starts."""
 
     def checkpoint(path: Path) -> Path:
-        return (
-            bundle_checkpoint(path, folder / str(numbers[path]) / path.resolve().name) if path in numbers else path
-        )
+        place = path.resolve()
+        made = folder / hashlib.sha256(os.fsencode(place)).hexdigest()[:8] / place.name
+        return bundle_checkpoint(path, made) if made.is_dir() or is_bundle(path) else path
 
     teachers = tuple(
         replace(each, encoders=tuple(checkpoint(path) for path in each.encoders)) for each in recipe.teachers

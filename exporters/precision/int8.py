@@ -13,7 +13,7 @@ import onnx
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.precision.row_scales import scale_rows
 
-__all__ = ["quantize_int8"]
+__all__ = ["quantize_int8", "quantize_tensors"]
 
 
 def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
@@ -31,15 +31,24 @@ def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
         model: without external data; it is not changed.
         keep: prefix of the names of nodes that stay in fp32.
     """
-    scaled = scale_rows(model, keep)
-    kept = [node.name for node in scaled.graph.node if node.name.startswith(keep)]
+    return quantize_tensors(scale_rows(model, keep), keep)
+
+
+def quantize_tensors(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
+    """Return the graph with int8 weights, and one scale per tensor for the activations of all products.
+
+    Args:
+        model: without external data; it may be changed.
+        keep: see `quantize_int8`.
+    """
+    kept = [node.name for node in model.graph.node if node.name.startswith(keep)]
     import_onnxruntime()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory(prefix="quarry-export-") as folder, _quiet_root_logger(), _errors_in(folder):
         target = Path(folder) / "model.onnx"
         quantize_dynamic(
-            scaled,
+            model,
             target,
             per_channel=True,
             reduce_range=True,

@@ -35,6 +35,7 @@ __all__ = [
     "read_all",
     "regular_size",
     "sync_folder",
+    "sync_tree",
 ]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
@@ -218,6 +219,17 @@ def sync_folder(path: Path) -> None:
             _full_sync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def sync_tree(path: Path) -> None:
+    """Sync all files in a folder and in the folders within it, and the folders themselves."""
+    for each in sorted(path.rglob("*"), reverse=True):  # what lies in a folder before it
+        if each.is_dir():
+            sync_folder(each)
+        else:
+            with system_errors("synced", each), each.open("rb+") as file:
+                _full_sync(file.fileno())
+    sync_folder(path)
 
 
 class OutputFile:

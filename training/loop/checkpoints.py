@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import shutil
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from quarry.formats.container.directory import sync_folder
+from quarry.formats.container.directory import sync_folder, sync_tree
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["Checkpoints"]
@@ -51,10 +50,7 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         write_model(partial)
         torch.save(state, partial / _STATE_NAME)
-        for path in sorted(partial.rglob("*")):
-            if path.is_file():
-                _sync(path)
-        sync_folder(partial)
+        sync_tree(partial)
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
         sync_folder(self._folder)
@@ -81,8 +77,3 @@ class Checkpoints:
             return []
         named = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]
         return sorted((int(match[1]), path) for match, path in named if match)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from quarry.engine.process.libraries import requiring
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, load_bundle
+from quarry.formats.container.directory import sync_folder, sync_tree
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.checkpoint_files import EncoderFiles
 
@@ -47,7 +48,7 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
 
     Args:
         bundle: the folder of an encoder bundle in int8 or fp32 whose network is a BERT.
-        out: the folder to make; what is there already is taken as it is.
+        out: the folder to make; what is there already is taken as it is, and the bundle is not read.
 
     Returns:
         `out`.
@@ -77,7 +78,9 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
     for name in _COPIED_NAMES:
         if (bundle / name).is_file():
             shutil.copyfile(bundle / name, partial / name)
+    sync_tree(partial)
     partial.rename(out)
+    sync_folder(out.parent)
     return out
 
 

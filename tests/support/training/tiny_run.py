@@ -129,3 +129,52 @@ def write_recipe(folder: Path, text: str = RECIPE) -> Path:
     write_pairs(folder / "pairs.jsonl")
     (folder / "recipe.toml").write_text(text, "utf-8")
     return folder / "recipe.toml"
+
+
+_SHORT_RECIPE = """\
+[model]
+checkpoint = "checkpoint"
+frozen = ["embeddings."]
+precision = "fp32"
+query_tokens = 16
+document_tokens = 32
+window = 32
+
+[objective]
+name = "passages"
+tokens_per_piece = [8]
+
+[[data]]
+name = "articles"
+kind = "beir"
+path = "collection"
+held_out = 2
+group_size = 4
+
+[[data]]
+name = "pairs"
+kind = "pairs"
+path = "pairs.jsonl"
+weight = 0.5
+
+[training]
+steps = 5
+batch_size = 8
+chunk_size = 4
+checkpoint_every = 2
+
+[optimizer]
+learning_rate = 1e-3
+
+[validation]
+source = "articles"
+
+[output]
+name = "tiny"
+licence = "mit"
+"""
+
+
+def short_recipe(table: str) -> str:
+    """Return a recipe of five steps without dropout, teachers or mined negatives, and with a table more."""
+    return _SHORT_RECIPE.replace("[training]", f"{table}\n[training]")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from support.models.tiny_checkpoint import DIM
 from support.training.killed_run import run_and_kill
-from support.training.tiny_run import N_ARTICLES, write_recipe
+from support.training.tiny_run import N_ARTICLES, short_recipe, write_recipe
 
 torch = pytest.importorskip("torch", reason="the training loop needs torch")
 pytest.importorskip("transformers", reason="training needs transformers")
@@ -41,55 +41,16 @@ from quarry.training.run import train  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 METHODS = ("repconc", "dpq", "jpq")
-RECIPE = """\
-[model]
-checkpoint = "checkpoint"
-frozen = ["embeddings."]
-precision = "fp32"
-query_tokens = 16
-document_tokens = 32
-window = 32
-
-[objective]
-name = "passages"
-tokens_per_piece = [8]
-
-[[data]]
-name = "articles"
-kind = "beir"
-path = "collection"
-held_out = 2
-group_size = 4
-
-[[data]]
-name = "pairs"
-kind = "pairs"
-path = "pairs.jsonl"
-weight = 0.5
-
+RECIPE = short_recipe(
+    """\
 [compression]
 method = "METHOD"
 code_bytes = 4
 dim = 24
 iterations = 20
 n_negatives = 5
-
-[training]
-steps = 5
-batch_size = 8
-chunk_size = 4
-checkpoint_every = 2
-
-[optimizer]
-learning_rate = 1e-3
-
-[validation]
-source = "articles"
-
-[output]
-name = "tiny"
-licence = "mit"
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.models.tiny_checkpoint import random_weights, write_checkpoint
 from support.training.killed_run import run_and_kill
-from support.training.tiny_run import write_recipe
+from support.training.tiny_run import short_recipe, write_recipe
 
 torch = pytest.importorskip("torch", reason="the training loop needs torch")
 pytest.importorskip("transformers", reason="training needs transformers")
@@ -21,32 +21,8 @@ from quarry.training.run import train  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
-RECIPE = """\
-[model]
-checkpoint = "checkpoint"
-frozen = ["embeddings."]
-precision = "fp32"
-query_tokens = 16
-document_tokens = 32
-window = 32
-
-[objective]
-name = "passages"
-tokens_per_piece = [8]
-
-[[data]]
-name = "articles"
-kind = "beir"
-path = "collection"
-held_out = 2
-group_size = 4
-
-[[data]]
-name = "pairs"
-kind = "pairs"
-path = "pairs.jsonl"
-weight = 0.5
-
+RECIPE = short_recipe(
+    """\
 [fixed_documents]
 n_negatives = 5
 hybrid_weight = 0.5
@@ -55,23 +31,8 @@ code_weight = 0.3
 code_bytes = 2
 code_dim = 24
 original_weight = 0.5
-
-[training]
-steps = 5
-batch_size = 8
-chunk_size = 4
-checkpoint_every = 2
-
-[optimizer]
-learning_rate = 1e-3
-
-[validation]
-source = "articles"
-
-[output]
-name = "tiny"
-licence = "mit"
 """
+)
 TERMS = {"contrastive", "hybrid", "mean", "codes", "distillation from before"}
 
 

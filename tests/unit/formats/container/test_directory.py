@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
 
-from quarry.formats.container.directory import Directory, is_safe_name
+from quarry.formats.container.directory import Directory, is_safe_name, sync_tree
 from quarry.formats.errors import CorruptFile, IndexNotFound, TruncatedFile
 
 UNSAFE = [
@@ -221,6 +221,26 @@ def test_a_relative_path_keeps_its_meaning(directory, monkeypatch):
     monkeypatch.chdir("/")
     put(relative, "a.seg", b"a")
     assert directory.names() == relative.names() == ["a.seg"]
+
+
+def test_files_of_a_tree_are_synced_before_their_folders(tmp_path, monkeypatch):
+    for name in ("a", "b/c", "b/d/e"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name, "utf-8")
+    synced = []
+
+    def sync(descriptor):
+        found = os.fstat(descriptor)
+        synced.append((found.st_dev, found.st_ino))
+
+    monkeypatch.setattr("quarry.formats.container.directory._full_sync", sync)
+    sync_tree(tmp_path)
+    paths = [tmp_path, *tmp_path.rglob("*")]
+    files = {(each.stat().st_dev, each.stat().st_ino): each for each in paths if os.name != "nt" or each.is_file()}
+    order = [files[each] for each in synced]
+    assert sorted(order) == sorted(files.values())
+    for number, path in enumerate(order):
+        assert not any(each in path.parents for each in order[:number])
 
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.EIO, errno.ENOSPC])
