@@ -38,7 +38,15 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert recipe.text == RECIPE
 
 
-@pytest.mark.parametrize(("name", "checkpoint"), [("default", "model"), ("codes", "final"), ("reranker", "model")])
+@pytest.mark.parametrize(
+    ("name", "checkpoint"),
+    [
+        ("default", "model"),
+        ("codes", "quarry-minilm-l6"),
+        ("queries", "quarry-minilm-l6"),
+        ("reranker", "model"),
+    ],
+)
 def test_a_shipped_recipe_is_valid(
     repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, checkpoint: str
 ) -> None:
@@ -47,10 +55,10 @@ def test_a_shipped_recipe_is_valid(
     (package / "__init__.py").write_text("raise AssertionError('imported')", "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("QUARRY_DATA", "data")
-    monkeypatch.setenv("QUARRY_RUN", "run")
     recipe = read_recipe(repository / "training" / "recipes" / f"{name}.toml")
     assert recipe.model.checkpoint.name == checkpoint
     assert (recipe.compression is not None) == (name == "codes")
+    assert (recipe.fixed_documents is not None) == (name == "queries")
     assert recipe.is_reranker == (name == "reranker")
     if not recipe.is_reranker:
         make_objective(recipe.objective, recipe.teachers)
