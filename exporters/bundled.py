@@ -28,11 +28,11 @@ __all__ = ["RECOVERED_SHA256", "WEIGHTS_SHA256", "make_bundled"]
 
 WEIGHTS_SHA256 = {
     "all-MiniLM-L6-v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "quarry-minilm-l6": "933602246d2f6cdf40315256d45517e283f32c4da705dc255200f9e378600356",
+    "quarry-minilm-l6": "fccae8616f42b79061dd6052a4f5e761f89c7a5ebbb63979b5a9572e431bbecf",
 }
 """SHA-256 of model.safetensors, as trained, by the name of the encoder."""
 
-RECOVERED_SHA256 = {"quarry-minilm-l6": "a24081fff836019b30831c1d3fdd22a197c5611291c314b200ddee18077bb45f"}
+RECOVERED_SHA256 = {"quarry-minilm-l6": "bb383dfe488ab84a1cf290ed80d99737344a550615101c3e52eb38a6902012d9"}
 """SHA-256 of model.safetensors made of the int8 weights of a bundle, by the name of the encoder."""
 
 _TEXTS = ("LICENSE", "NOTICE", "README.md")
@@ -81,8 +81,12 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
             texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
             n_recorded=len(_RECORDED),
         )
-        shipped = load_bundle(folder).settings
-        settings = replace(shipped, parity=made.settings.parity, retrieval=made.settings.retrieval)
+        settings = replace(
+            load_bundle(folder).settings,
+            source=replace(made.settings.source, sha256=WEIGHTS_SHA256[name]),
+            parity=made.settings.parity,
+            retrieval=made.settings.retrieval,
+        )
         return write_bundle(out, settings, {each: made.path / each for each in made.files})
 
 

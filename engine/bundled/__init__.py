@@ -17,7 +17,7 @@ DEFAULT_NAME = "quarry-minilm-l6"
 
 BUNDLED = {
     "all-MiniLM-L6-v2": "a5d4b94e229bbcc70d2387a095aa1302",
-    "quarry-minilm-l6": "87abf80d9c16518f2a5fb73d9db6315a",
+    "quarry-minilm-l6": "738da8e9a51b02039bd5e7f46a4e3040",
 }
 """Name and identity of each encoder."""
 

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Makes the default encoder in three runs, about two and a half hours on two CPU cores with bfloat16 (AMX): an encoder for
+# passages, a larger one as its teacher, and the encoder again, by the rankings of the teacher. A run that was stopped is
+# resumed by the same command, and one that is finished is not repeated.
+#
+#   QUARRY_DATA=DATA QUARRY_MPNET=MPNET training/recipes/default.sh RUNS
+#
+# DATA is the folder of the data sets (training/DATA.md), MPNET that of the checkpoint of all-mpnet-base-v2, RUNS a folder to
+# make: the encoder is RUNS/bundle.
+set -euo pipefail
+
+: "${1:?name a folder for the runs}" "${QUARRY_DATA:?names the folder of the data sets}"
+: "${QUARRY_MPNET:?names the folder of all-mpnet-base-v2}"
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$1"
+QUARRY_RUNS=$(cd "$1" && pwd)
+export QUARRY_RUNS
+
+quarry train "$recipes/base.toml" "$QUARRY_RUNS/base"
+quarry train "$recipes/teacher.toml" "$QUARRY_RUNS/teacher"
+quarry train "$recipes/default.toml" "$QUARRY_RUNS/default"
+[[ -d $QUARRY_RUNS/bundle ]] || quarry export "$QUARRY_RUNS/default/final" "$QUARRY_RUNS/bundle" --name quarry-minilm-l6
