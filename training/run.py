@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import open_reranker
+from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import Preparation
 from quarry.training.data.batches import BatchSource
@@ -31,7 +30,7 @@ from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hi
 from quarry.training.loop.trainer import Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle
-from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
+from quarry.training.model.checkpoint_files import WEIGHTS_NAME, EncoderFiles, interpolate_weights
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.pairs import PairBatcher
@@ -110,12 +109,13 @@ def _claim(out: Path, recipe: Recipe) -> None:
 
 
 def _with_checkpoints(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with checkpoints in place of bundles, which are made in the folder when a run starts."""
+    """The recipe with checkpoints in place of bundles: made in the folder, unless the run has them."""
+    paths = dict.fromkeys([recipe.model.checkpoint, *(path for each in recipe.teachers for path in each.encoders)])
+    # Bundles may have gone or moved since a run began, so the folders are found by the place in the recipe.
+    places = {path: folder / str(number) / path.resolve().name for number, path in enumerate(paths)}
 
     def checkpoint(path: Path) -> Path:
-        place = path.resolve()
-        made = folder / hashlib.sha256(os.fsencode(place)).hexdigest()[:8] / place.name
-        return bundle_checkpoint(path, made) if made.is_dir() or is_bundle(path) else path
+        return bundle_checkpoint(path, places[path]) if places[path].is_dir() or is_bundle(path) else path
 
     teachers = tuple(
         replace(each, encoders=tuple(checkpoint(path) for path in each.encoders)) for each in recipe.teachers
@@ -202,7 +202,8 @@ def _fixed_preparation(
     assert settings is not None
     path = settings.encoder
     files = _files(recipe, ranking.use(), _window(recipe, network), _sizes(stores))
-    encoder: Encoder = TorchEncoder(network, files, "before training")
+    weights = file_sha256(network.folder / WEIGHTS_NAME)
+    encoder: Encoder = TorchEncoder(network, files, f"before training {weights}")
     if path is not None:
         encoder = open_document_encoder(path, encoder, next(iter(stores.values())))
     n_threads = 1 if path is None else OpenOptions().n_threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.representation.base import Representation
+from quarry.formats.container.directory import sync_folder
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 
@@ -89,8 +91,12 @@ class StoredRows:
         """
         partial_path = path.with_suffix(".partial.npz")
         values = self.values.cpu().numpy().astype(np.float16)
-        np.savez(partial_path, rows=values, offsets=self.offsets.cpu().numpy(), encoder=np.array(encoder))
+        with partial_path.open("wb") as file:
+            np.savez(file, rows=values, offsets=self.offsets.cpu().numpy(), encoder=np.array(encoder))
+            file.flush()
+            os.fsync(file.fileno())
         partial_path.rename(path)
+        sync_folder(path.parent)
 
     @staticmethod
     def load(path: Path, n_documents: int, dim: int, encoder: str, device: torch.device) -> StoredRows:
@@ -109,8 +115,9 @@ class StoredRows:
         """
         try:
             with path.open("rb") as file, np.load(file) as arrays:
-                rows, offsets, found = arrays["rows"], arrays["offsets"], str(arrays["encoder"])
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                rows, offsets = arrays["rows"], arrays["offsets"]
+                found = str(arrays["encoder"]) if "encoder" in arrays else "not recorded"
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, RuntimeError, TypeError) as error:
             raise CorruptFile(f"stored vectors cannot be read: {error}", path=path) from error
         if found != encoder:
             raise InvalidSetting(

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Makes the default encoder in three runs, about two and a half hours on two CPU cores with bfloat16 (AMX): an encoder for
-# passages, a larger one as its teacher, and the encoder again, by the rankings of the teacher. A run that was stopped is
-# resumed by the same command, and one that is finished is not repeated.
+# passages, a larger one as its teacher, and the encoder again, by the rankings of the teacher. The same command resumes
+# what was stopped.
 #
 #   QUARRY_DATA=DATA QUARRY_MPNET=MPNET training/recipes/default.sh RUNS
 #
 # DATA is the folder of the data sets (training/DATA.md), MPNET that of the checkpoint of all-mpnet-base-v2, RUNS a folder to
 # make: the encoder is RUNS/bundle.
 set -euo pipefail
+unset CDPATH
 
 : "${1:?name a folder for the runs}" "${QUARRY_DATA:?names the folder of the data sets}"
 : "${QUARRY_MPNET:?names the folder of all-mpnet-base-v2}"

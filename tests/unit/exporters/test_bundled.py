@@ -49,7 +49,7 @@ def test_the_trained_encoder_names_its_data(repository: Path) -> None:
     for source in recipe["data"]:
         assert source["origin"] in card
         assert source["licence"] in card
-    for name in ("SQuAD", "Natural Questions", "OpenStax", "CC BY-SA 4.0"):
+    for name in ("all-mpnet-base-v2", "SQuAD", "Natural Questions", "OpenStax", "CC BY-SA 4.0"):
         assert name in notice
 
 

@@ -41,7 +41,9 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "checkpoint"),
     [
-        ("default", "model"),
+        ("base", "model"),
+        ("teacher", "mpnet"),
+        ("default", "final"),
         ("codes", "quarry-minilm-l6"),
         ("queries", "quarry-minilm-l6"),
         ("reranker", "model"),
@@ -54,7 +56,8 @@ def test_a_shipped_recipe_is_valid(
     package.mkdir()
     (package / "__init__.py").write_text("raise AssertionError('imported')", "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("QUARRY_DATA", "data")
+    for variable, folder in (("QUARRY_DATA", "data"), ("QUARRY_MPNET", "mpnet"), ("QUARRY_RUNS", "runs")):
+        monkeypatch.setenv(variable, folder)
     recipe = read_recipe(repository / "training" / "recipes" / f"{name}.toml")
     assert recipe.model.checkpoint.name == checkpoint
     assert (recipe.compression is not None) == (name == "codes")
