@@ -28,11 +28,11 @@ __all__ = ["RECOVERED_SHA256", "WEIGHTS_SHA256", "make_bundled"]
 
 WEIGHTS_SHA256 = {
     "all-MiniLM-L6-v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "quarry-minilm-l6": "fccae8616f42b79061dd6052a4f5e761f89c7a5ebbb63979b5a9572e431bbecf",
+    "quarry-minilm-l6": "e10f7aae19a9b447db8fd8f9eb8cc208214f3b2dd63141736a1a5a137333e0a1",
 }
 """SHA-256 of model.safetensors, as trained, by the name of the encoder."""
 
-RECOVERED_SHA256 = {"quarry-minilm-l6": "bb383dfe488ab84a1cf290ed80d99737344a550615101c3e52eb38a6902012d9"}
+RECOVERED_SHA256 = {"quarry-minilm-l6": "a61039fea2305961ed488b17ba0dd08ab9cd83ec97788bdb48fa519e81b54221"}
 """SHA-256 of model.safetensors made of the int8 weights of a bundle, by the name of the encoder."""
 
 _TEXTS = ("LICENSE", "NOTICE", "README.md")
