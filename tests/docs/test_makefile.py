@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ with pathlib.Path("calls").open("a") as file:
     print(*sys.argv[1:], file=file)
 sys.exit(pathlib.Path("broken").exists())
 """
+# Of `make test`, which these tests may run in.
+MAKE_VARIABLES = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}
 CORE = "install --quiet --editable ."
 DEVELOPMENT = "install --quiet --editable .[dev]"
 
@@ -45,8 +48,10 @@ def set_up(project: Path) -> list[str]:
     """What pip was asked for by a set-up with the development extras."""
     calls = project / "calls"
     calls.write_text("", "utf-8")
-    command = ["make", "environment/.stamp-dev", f"PYTHON={project / 'interpreter'}", "VENV=environment"]
-    subprocess.run(command, cwd=project, capture_output=True, check=False)
+    settings = [f"PYTHON={project / 'interpreter'}", "VENV=environment", "EXTRAS=dev"]
+    variables = {name: value for name, value in os.environ.items() if name not in MAKE_VARIABLES}
+    command = ["make", "environment/.stamp-dev", *settings]
+    subprocess.run(command, cwd=project, env=variables, capture_output=True, check=False)
     return calls.read_text("utf-8").splitlines()
 
 
