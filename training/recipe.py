@@ -150,6 +150,12 @@ class Recipe:
             raise InvalidSetting(
                 "codes belong to the trained weights alone", expected="original_share = 0 with [compression]"
             )
+        passages_taught = any(each.passage_weight for each in self.teachers)
+        if passages_taught and (self.objective.name != "passages" or self.compression is not None):
+            raise InvalidSetting(
+                "[[teachers]]: passage_weight compares the passages of documents",
+                expected="the objective passages, and no [compression]",
+            )
         if self.negatives is not None and not self.training.n_negatives and not self.has_fixed_documents:
             raise InvalidSetting("no hard negatives are taken", expected="training.n_negatives from 1", actual=0)
         if self.has_fixed_documents:

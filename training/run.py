@@ -296,8 +296,17 @@ def _teacher(settings: TeacherSettings, recipe: Recipe) -> Teacher:
         objective = (
             Passages(ranking, (settings.tokens_per_piece,)) if settings.tokens_per_piece else SingleVector(ranking)
         )
-        members.append(EncoderTeacher(network, objective, *_batchers(recipe, network)))
+        members.append(
+            EncoderTeacher(network, objective, *_batchers(recipe, network), _passages(settings, recipe))
+        )
     return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _passages(settings: TeacherSettings, recipe: Recipe) -> Passages | None:
+    """Make the passages of the student out of a teacher's token vectors; None: they are not compared."""
+    if not settings.passage_weight:
+        return None
+    return Passages(RankingSettings(settings.pooling), recipe.objective.tokens_per_piece, recipe.training.seed)
 
 
 def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:

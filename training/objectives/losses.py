@@ -1,10 +1,10 @@
-"""Losses over the documents of a batch: contrastive, and distillation of a teacher's ranking."""
+"""Losses over the documents of a batch: contrastive, and distillation of a teacher's rankings."""
 
 from __future__ import annotations
 
 import torch
 
-__all__ = ["contrastive_loss", "distillation_loss"]
+__all__ = ["contrastive_loss", "distillation_loss", "row_distillation_loss"]
 
 
 def contrastive_loss(
@@ -51,3 +51,26 @@ def distillation_loss(
     student = (scale * scores).log_softmax(1)
     teacher = (teacher_scale * teacher_scores).log_softmax(1)
     return torch.nn.functional.kl_div(student, teacher, reduction="batchmean", log_target=True)
+
+
+def row_distillation_loss(
+    scores: torch.Tensor, teacher_scores: torch.Tensor, scale: float, teacher_scale: float
+) -> torch.Tensor:
+    """The mean of `distillation_loss` over rows for each query, and over queries for each row.
+
+    A document's score says which document the teacher prefers; the scores of its rows say for which passage, and
+    the second direction says which of the queries a passage answers. So every row of a batch gets a gradient, also
+    those that are no document's maximum.
+
+    Args:
+        scores: (n_queries, n_rows) float32, the student's.
+        teacher_scores: (n_queries, n_rows) float32, without gradient.
+        scale: the student's inverse temperature.
+        teacher_scale: the teacher's.
+
+    Returns:
+        a scalar, 0 when both rank with the same probabilities.
+    """
+    of_queries = distillation_loss(scores, teacher_scores, scale, teacher_scale)
+    of_rows = distillation_loss(scores.T, teacher_scores.T, scale, teacher_scale)
+    return (of_queries + of_rows) / 2

@@ -12,7 +12,28 @@ import torch
 from quarry.training.model.tokens import TokenBatch
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["Objective", "StepTargets", "Use"]
+__all__ = ["Objective", "StepTargets", "TeacherScores", "Use"]
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherScores:
+    """Scores that a teacher gives, without gradient.
+
+    Attributes:
+        documents: (n_queries, n_documents) float32.
+        rows: (n_queries, n_rows) float32, the inner product with each row of each document, in the order of
+            `DocumentRows`; None unless the teacher makes the rows that the student makes.
+        row_counts: the number of rows of each document; none without rows.
+    """
+
+    documents: torch.Tensor
+    rows: torch.Tensor | None = None
+    row_counts: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> TeacherScores:
+        """The same scores on a device."""
+        rows = None if self.rows is None else self.rows.to(device)
+        return TeacherScores(self.documents.to(device), rows, self.row_counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +46,7 @@ class StepTargets:
         documents: (n_documents,) int64, numbers of the documents in the collection of the step's source;
             objectives with a fixed document side (stored codes) find them by it.
         source: name of the step's source of data.
-        teacher_scores: for each teacher by name (n_queries, n_documents) float32.
+        teacher_scores: those of each teacher by name.
         positives: for each query the numbers of all documents known to be relevant, in the batch or not.
         examples: (n_queries,) int64, numbers of the queries in that collection.
         original_queries: (n_queries, dim) float32, the queries' vectors before training; None unless the objective
@@ -36,7 +57,7 @@ class StepTargets:
     relevant: torch.Tensor
     documents: torch.Tensor
     source: str
-    teacher_scores: Mapping[str, torch.Tensor]
+    teacher_scores: Mapping[str, TeacherScores]
     positives: tuple[torch.Tensor, ...] = ()
     examples: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     original_queries: torch.Tensor | None = None

@@ -11,8 +11,8 @@ import torch
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
-from quarry.training.objectives.losses import contrastive_loss, distillation_loss
-from quarry.training.objectives.objective import StepTargets, Use
+from quarry.training.objectives.losses import contrastive_loss, distillation_loss, row_distillation_loss
+from quarry.training.objectives.objective import StepTargets, TeacherScores, Use
 from quarry.training.objectives.pooling import POOLINGS, pool
 from quarry.training.objectives.scoring import DocumentRows, normalize_rows, score_documents
 
@@ -27,11 +27,13 @@ class DistillationTerm:
         teacher: its name.
         weight: of the term, above 0.
         scale: inverse temperature of the teacher's scores.
+        row_weight: of the divergence from its scores of single rows, 0 or more.
     """
 
     teacher: str
     weight: float
     scale: float
+    row_weight: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,37 @@ class RankingObjective(ABC):
         """The contrastive term and one for each teacher; see `Objective.loss`."""
         if documents is None:
             raise InvalidSetting("this objective needs the rows of documents")
-        return self.terms(self.scores(queries, documents), step.targets, step.relevant, step.teacher_scores)
+        scores = self.scores(queries, documents)
+        terms = self.terms(scores, step.targets, step.relevant, step.teacher_scores)
+        for term in self.settings.distillation:
+            if term.row_weight:
+                found = self._row_divergence(queries, documents, step.teacher_scores[term.teacher], term)
+                terms[f"distillation of rows from {term.teacher}"] = term.row_weight * found
+        return terms
+
+    def _row_divergence(
+        self, queries: torch.Tensor, documents: DocumentRows, taught: TeacherScores, term: DistillationTerm
+    ) -> torch.Tensor:
+        """See `row_distillation_loss`.
+
+        Raises:
+            InvalidSetting: the teacher has other numbers of rows.
+        """
+        if taught.rows is None or taught.row_counts != documents.counts:
+            raise InvalidSetting(
+                f"the teacher {term.teacher!r} cuts texts into other passages than the encoder in training",
+                expected=f"a tokenizer that cuts texts alike: {len(documents.values)} rows in this batch",
+                actual=sum(taught.row_counts),
+            )
+        scores = queries @ documents.values.T
+        return row_distillation_loss(scores, taught.rows, self.settings.scale, term.scale)
 
     def terms(
         self,
         scores: torch.Tensor,
         targets: torch.Tensor,
         relevant: torch.Tensor,
-        teacher_scores: Mapping[str, torch.Tensor],
+        teacher_scores: Mapping[str, TeacherScores],
     ) -> dict[str, torch.Tensor]:
         """The terms of the loss of some scores.
 
@@ -133,7 +158,7 @@ class RankingObjective(ABC):
             found = contrastive_loss(scores, targets, relevant, self.settings.scale)
             terms["contrastive"] = self.settings.contrastive_weight * found
         for term in self.settings.distillation:
-            taught = teacher_scores[term.teacher]
+            taught = teacher_scores[term.teacher].documents
             found = distillation_loss(scores[:, : taught.shape[1]], taught, self.settings.scale, term.scale)
             terms[f"distillation from {term.teacher}"] = term.weight * found
         return terms

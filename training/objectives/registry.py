@@ -27,6 +27,8 @@ class TeacherSettings:
         name: of the teacher.
         weight: of its term in the loss.
         scale: inverse temperature of its scores.
+        passage_weight: of the divergence from its scores of single passages, cut as the student's are; 0: only its
+            scores of documents are distilled.
         encoders: checkpoints or bundles of encoders, the student's own for self-distillation.
         rerankers: folders of reranker bundles. More than one encoder and reranker make an ensemble.
         tokens_per_piece: its encoders score documents by passages of so many tokens; 0: by one vector.
@@ -36,6 +38,7 @@ class TeacherSettings:
     name: str
     weight: float
     scale: float = 20.0
+    passage_weight: float = 0.0
     encoders: tuple[Path, ...] = ()
     rerankers: tuple[Path, ...] = ()
     tokens_per_piece: int = 0
@@ -47,6 +50,17 @@ class TeacherSettings:
         if not (0 < self.weight < math.inf and 0 < self.scale < math.inf):
             raise InvalidSetting(
                 f"weight or scale of the teacher {self.name!r} is out of range", expected="above 0, finite"
+            )
+        if not 0 <= self.passage_weight < math.inf:
+            raise InvalidSetting(
+                f"passage_weight of the teacher {self.name!r} is out of range",
+                expected="0 or more, finite",
+                actual=self.passage_weight,
+            )
+        if self.passage_weight and (len(self.encoders) != 1 or self.rerankers):
+            raise InvalidSetting(
+                f"the teacher {self.name!r} has a passage_weight, and is not one encoder",
+                expected="one path in encoders, and no rerankers",
             )
 
 
@@ -115,7 +129,7 @@ def make_objective(
         settings.scale,
         settings.beta,
         settings.contrastive_weight,
-        tuple(DistillationTerm(each.name, each.weight, each.scale) for each in teachers),
+        tuple(DistillationTerm(each.name, each.weight, each.scale, each.passage_weight) for each in teachers),
     )
     makers: dict[str, Callable[[], RankingObjective]] = {
         "passages": lambda: Passages(shared, settings.tokens_per_piece, seed),

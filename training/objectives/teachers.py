@@ -12,7 +12,8 @@ from quarry.engine.search.reranker import Reranker
 from quarry.training.data.batches import Batch
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.tokens import TextBatcher
-from quarry.training.objectives.objective import Objective
+from quarry.training.objectives.objective import Objective, TeacherScores
+from quarry.training.objectives.passages import Passages
 
 __all__ = ["CrossEncoderTeacher", "EncoderTeacher", "Ensemble", "Teacher", "standardize"]
 
@@ -20,8 +21,8 @@ __all__ = ["CrossEncoderTeacher", "EncoderTeacher", "Ensemble", "Teacher", "stan
 class Teacher(Protocol):
     """Scores the documents of a batch for its queries."""
 
-    def scores(self, batch: Batch, step: int) -> torch.Tensor:
-        """Return (n_queries, n_documents) float32 on the CPU, without gradient."""
+    def scores(self, batch: Batch, step: int) -> TeacherScores:
+        """Return its scores on the CPU."""
         ...
 
 
@@ -36,22 +37,34 @@ class EncoderTeacher:
         objective: makes the vectors that are compared, in passages finer than the student's, say.
         queries: tokenizes queries for it.
         documents: tokenizes documents.
+        passages: makes the rows that the student makes at the same step, for scores of rows; None: there are none.
     """
 
     def __init__(
-        self, network: EncoderNetwork, objective: Objective, queries: TextBatcher, documents: TextBatcher
+        self,
+        network: EncoderNetwork,
+        objective: Objective,
+        queries: TextBatcher,
+        documents: TextBatcher,
+        passages: Passages | None = None,
     ) -> None:
         self._network, self._objective = network, objective
         self._queries, self._documents = queries, documents
+        self._passages = passages
         network.model.eval()
 
-    def scores(self, batch: Batch, step: int) -> torch.Tensor:
+    def scores(self, batch: Batch, step: int) -> TeacherScores:
         """Score by the encoder's vectors; see `Teacher.scores`."""
         queries, documents = self._queries.batch(batch.queries), self._documents.batch(batch.documents)
         with torch.no_grad():
             query_vectors = self._objective.represent_queries(self._network.hidden(queries), queries)
-            rows = self._objective.represent_documents(self._network.hidden(documents), documents, step)
-            return self._objective.scores(query_vectors, rows).cpu()
+            hidden = self._network.hidden(documents)
+            rows = self._objective.represent_documents(hidden, documents, step)
+            scores = self._objective.scores(query_vectors, rows).cpu()
+            if self._passages is None:
+                return TeacherScores(scores)
+            passages = self._passages.represent_documents(hidden, documents, step)
+            return TeacherScores(scores, (query_vectors @ passages.values.T).cpu(), passages.counts)
 
 
 class CrossEncoderTeacher:
@@ -64,11 +77,11 @@ class CrossEncoderTeacher:
     def __init__(self, reranker: Reranker) -> None:
         self._reranker = reranker
 
-    def scores(self, batch: Batch, step: int) -> torch.Tensor:
+    def scores(self, batch: Batch, step: int) -> TeacherScores:
         """Score every pair; see `Teacher.scores`."""
         del step
         rows = [self._reranker.scores(query, batch.documents) for query in batch.queries]
-        return torch.from_numpy(np.stack(rows))
+        return TeacherScores(torch.from_numpy(np.stack(rows)))
 
 
 class Ensemble:
@@ -81,9 +94,10 @@ class Ensemble:
     def __init__(self, teachers: Sequence[Teacher]) -> None:
         self._teachers = teachers
 
-    def scores(self, batch: Batch, step: int) -> torch.Tensor:
-        """Mix the teachers' scores; see `Teacher.scores`."""
-        return torch.stack([standardize(teacher.scores(batch, step)) for teacher in self._teachers]).mean(0)
+    def scores(self, batch: Batch, step: int) -> TeacherScores:
+        """Mix the teachers' scores of documents; see `Teacher.scores`."""
+        found = [standardize(teacher.scores(batch, step).documents) for teacher in self._teachers]
+        return TeacherScores(torch.stack(found).mean(0))
 
 
 def standardize(scores: torch.Tensor) -> torch.Tensor:

@@ -73,6 +73,7 @@ tokens_per_piece = [4, 8]
 name = "original"
 encoders = ["checkpoint"]
 weight = 0.5
+passage_weight = 0.25
 
 [[data]]
 name = "articles"

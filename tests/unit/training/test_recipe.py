@@ -89,6 +89,18 @@ def test_a_shipped_recipe_is_valid(
         (('mode = "hybrid"', 'mode = "random"'), "unknown mode of mining"),
         (("[output]", "[output"), "cannot be read"),
         (('encoders = ["checkpoint"]', ""), "the teacher 'original' is empty"),
+        (
+            ("passage_weight = 0.25", "passage_weight = -1"),
+            "passage_weight of the teacher 'original' is out of range",
+        ),
+        (
+            ('encoders = ["checkpoint"]', 'encoders = ["checkpoint", "checkpoint"]'),
+            "'original' .* is not one encoder",
+        ),
+        (
+            ('name = "passages"\ntokens_per_piece = [4, 8]', 'name = "single_vector"'),
+            r"recipe\.toml: \[\[teachers\]\]: passage_weight compares .* expected the objective passages",
+        ),
         (("[[teachers]]", "[teachers]"), "teachers is no list of tables"),
         (('name = "pairs"', 'name = "../pairs"'), r"recipe\.toml: \[data\]: the name of a source is not valid"),
         (("cluster_size = 3", "held_out = 3"), "a setting of collections; .* found held_out"),

@@ -19,7 +19,7 @@ from quarry.training.compression.repconc import (  # noqa: E402
 )
 from quarry.training.compression.sinkhorn import assign_balanced_codes  # noqa: E402
 from quarry.training.compression.stored_codes import StoredCodes  # noqa: E402
-from quarry.training.objectives.objective import StepTargets  # noqa: E402
+from quarry.training.objectives.objective import StepTargets, TeacherScores  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows  # noqa: E402
 from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
@@ -53,7 +53,7 @@ def made_step(rng: np.random.Generator, **changes: object) -> StepTargets:
         "relevant": torch.eye(3, dtype=torch.bool)[[0, 2, 1]],
         "documents": torch.arange(3),
         "source": "s",
-        "teacher_scores": {"teacher": torch.from_numpy(rng.standard_normal((3, 3)))},
+        "teacher_scores": {"teacher": TeacherScores(torch.from_numpy(rng.standard_normal((3, 3))))},
     }
     return StepTargets(**(fields | changes))  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def slow_ranking(queries: Floats, decoded: Floats, step: StepTargets) -> float:
         shares = [math.exp(SCALE * score) for score in scores]
         shares = [share / sum(shares) for share in shares]
         total -= math.log(shares[int(step.targets[row])])
-        taught = np.exp(2.0 * step.teacher_scores["teacher"].numpy()[row])
+        taught = np.exp(2.0 * step.teacher_scores["teacher"].documents.numpy()[row])
         taught /= taught.sum()
         total += 0.7 * sum(p * math.log(p / q) for p, q in zip(taught, shares, strict=True))
     return total / len(queries)
@@ -178,7 +178,7 @@ def test_jpq_is_the_slow_loss_over_fixed_codes(
         counted = {target, *ranked[:n_negatives], *(each for each in batch if each not in own)}
         total = sum(math.exp(SCALE * scores[row, each]) for each in counted)
         contrastive -= math.log(math.exp(SCALE * scores[row, target]) / total) / 3
-        taught = np.exp(2.0 * step.teacher_scores["teacher"].numpy()[row])
+        taught = np.exp(2.0 * step.teacher_scores["teacher"].documents.numpy()[row])
         learned = np.exp(SCALE * scores[row, batch])
         taught, learned = taught / taught.sum(), learned / learned.sum()
         divergence += 0.7 * float((taught * np.log(taught / learned)).sum()) / 3

@@ -8,8 +8,12 @@ torch = pytest.importorskip("torch", reason="objectives need torch")
 
 from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
-from quarry.training.objectives.losses import contrastive_loss, distillation_loss  # noqa: E402
-from quarry.training.objectives.objective import StepTargets  # noqa: E402
+from quarry.training.objectives.losses import (  # noqa: E402
+    contrastive_loss,
+    distillation_loss,
+    row_distillation_loss,
+)
+from quarry.training.objectives.objective import StepTargets, TeacherScores  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows, score_documents  # noqa: E402
 from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
@@ -67,6 +71,13 @@ def test_the_distillation_loss_equals_the_reference(rng: np.random.Generator) ->
         assert float(found) == pytest.approx(slow_divergence(scores, teacher, scale, teacher_scale))
 
 
+def test_the_distillation_loss_of_rows_counts_both_directions(rng: np.random.Generator) -> None:
+    scores, teacher = rng.normal(0, 1, (2, 4, 9))
+    found = row_distillation_loss(torch.from_numpy(scores), torch.from_numpy(teacher), 3.0, 2.0)
+    expected = slow_divergence(scores, teacher, 3.0, 2.0) + slow_divergence(scores.T, teacher.T, 3.0, 2.0)
+    assert float(found) == pytest.approx(expected / 2)
+
+
 def test_a_student_that_ranks_as_its_teacher_has_no_loss(rng: np.random.Generator) -> None:
     scores = torch.from_numpy(rng.normal(0, 1, (4, 6)))
     assert float(distillation_loss(scores, 5 + scores / 3, 2.0, 6.0)) == pytest.approx(0, abs=1e-12)
@@ -93,23 +104,39 @@ def test_softmax_scores_are_equations_4_to_6(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("beta", [None, 2.0])
 def test_gradients_of_both_losses_are_finite_differences(rng: np.random.Generator, beta: float | None) -> None:
     settings = RankingSettings(
-        scale=3.0, beta=beta, normalize=False, distillation=(DistillationTerm("teacher", 0.7, 2.0),)
+        scale=3.0, beta=beta, normalize=False, distillation=(DistillationTerm("teacher", 0.7, 2.0, 0.4),)
     )
+    taught = (torch.from_numpy(rng.normal(0, 1, (3, n))) for n in (3, 6))
     step = StepTargets(
         targets=torch.tensor([0, 2, 1]),
         relevant=torch.eye(3, dtype=torch.bool)[[0, 2, 1]],
         documents=torch.arange(3),
         source="s",
-        teacher_scores={"teacher": torch.from_numpy(rng.normal(0, 1, (3, 3)))},
+        teacher_scores={"teacher": TeacherScores(*taught, (2, 1, 3))},
     )
 
     def loss(queries: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         terms = SingleVector(settings).loss(queries, DocumentRows(values, (2, 1, 3)), step)
-        assert set(terms) == {"contrastive", "distillation from teacher"}
+        assert set(terms) == {"contrastive", "distillation from teacher", "distillation of rows from teacher"}
         return torch.stack(list(terms.values())).sum()
 
     queries, values = (torch.from_numpy(rng.normal(0, 1, (n, 4))).requires_grad_() for n in (3, 6))
     assert torch.autograd.gradcheck(loss, (queries, values))
+
+
+@pytest.mark.parametrize("counts", [(), (1, 4), (2, 2)])
+def test_a_teacher_of_other_rows_is_refused(counts: tuple[int, ...]) -> None:
+    rows = torch.zeros(2, sum(counts)) if counts else None
+    step = StepTargets(
+        targets=torch.tensor([0, 1]),
+        relevant=torch.eye(2, dtype=torch.bool),
+        documents=torch.arange(2),
+        source="s",
+        teacher_scores={"large": TeacherScores(torch.zeros(2, 2), rows, counts)},
+    )
+    objective = SingleVector(RankingSettings(distillation=(DistillationTerm("large", 1.0, 1.0, 1.0),)))
+    with pytest.raises(InvalidSetting, match=r"'large' cuts texts .* alike: 4 rows in this batch; found"):
+        objective.loss(torch.zeros(2, 3), DocumentRows(torch.zeros(4, 3), (1, 3)), step)
 
 
 def test_scores_are_standardized_for_each_query() -> None:

@@ -16,6 +16,7 @@ from quarry.training.model.checkpoint_files import EncoderFiles  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402
 from quarry.training.model.torch_encoder import TorchEncoder  # noqa: E402
+from quarry.training.objectives.objective import TeacherScores  # noqa: E402
 from quarry.training.objectives.passages import Passages  # noqa: E402
 from quarry.training.objectives.ranking import RankingSettings  # noqa: E402
 from quarry.training.objectives.teachers import (  # noqa: E402
@@ -39,7 +40,9 @@ def test_an_encoder_scores_as_an_index_of_its_vectors_does(batch: Batch, tmp_pat
     network = load_network(tiny_encoder(tmp_path / "checkpoint"))
     batcher = TextBatcher(network.tokenizer_path, "", 40)
     teacher = EncoderTeacher(network, Passages(RankingSettings(), (4,)), batcher, batcher)
-    found = teacher.scores(batch, 0)
+    scores = teacher.scores(batch, 0)
+    found = scores.documents
+    assert scores.rows is None
     assert not found.requires_grad
     encoder = TorchEncoder(network, EncoderFiles("mean", True, None, "pieces", 40, "", "", ""), "0")
     for row, query in zip(found.numpy(), QUERIES, strict=True):
@@ -50,11 +53,29 @@ def test_an_encoder_scores_as_an_index_of_its_vectors_does(batch: Batch, tmp_pat
         )
 
 
+def test_an_encoder_scores_the_passages_of_each_step(batch: Batch, tmp_path: Path) -> None:
+    network = load_network(tiny_encoder(tmp_path / "checkpoint"))
+    batcher = TextBatcher(network.tokenizer_path, "", 40)
+    passages = Passages(RankingSettings(), (3, 6), seed=2)
+    teacher = EncoderTeacher(network, Passages(RankingSettings(), (4,)), batcher, batcher, passages)
+    encoder = TorchEncoder(network, EncoderFiles("mean", True, None, "pieces", 40, "", "", ""), "0")
+    queries = np.stack([encoder.encode_query(query) for query in QUERIES])
+    lengths = {passages.tokens_per_piece(step) for step in range(6)}
+    assert lengths == {3, 6}
+    for step in range(6):
+        scores = teacher.scores(batch, step)
+        assert scores.rows is not None
+        pieces = Pieces(passages.tokens_per_piece(step))
+        values = [pieces.represent(text, encoder.windows(text), True).values for text in DOCUMENTS]
+        assert scores.row_counts == tuple(map(len, values))
+        np.testing.assert_allclose(scores.rows.numpy(), queries @ np.concatenate(values).T, rtol=1e-4, atol=1e-5)
+
+
 def test_a_cross_encoder_scores_every_pair(batch: Batch, tmp_path: Path) -> None:
     write_reranker_checkpoint(tmp_path / "checkpoint")
     export_reranker(tmp_path / "checkpoint", tmp_path / "bundle", "fp32")
     reranker = open_reranker(tmp_path / "bundle")
-    found = CrossEncoderTeacher(reranker).scores(batch, 0)
+    found = CrossEncoderTeacher(reranker).scores(batch, 0).documents
     assert found.shape == (2, 3)
     for row, query in zip(found.numpy(), QUERIES, strict=True):
         for score, document in zip(row, DOCUMENTS, strict=True):
@@ -65,12 +86,12 @@ class Fixed:
     def __init__(self, values: object) -> None:
         self.values = torch.tensor(values, dtype=torch.float32)
 
-    def scores(self, batch: Batch, step: int) -> torch.Tensor:
-        return self.values
+    def scores(self, batch: Batch, step: int) -> TeacherScores:
+        return TeacherScores(self.values)
 
 
 def test_an_ensemble_mixes_standardized_scores(batch: Batch) -> None:
     one, other = Fixed([[1, 2, 3], [0, 0, 9]]), Fixed([[300, 200, 100], [5, 5, 5]])
-    found = Ensemble([one, other]).scores(batch, 0)
+    found = Ensemble([one, other]).scores(batch, 0).documents
     expected = (standardize(one.values) + standardize(other.values)) / 2
     np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-6)
