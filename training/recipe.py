@@ -32,6 +32,8 @@ class ModelSettings:
         precision: ``fp32`` or ``bf16``.
         device: ``cpu``, ``cuda``, ``cuda:1``.
         dropout: probability, below 1.
+        rounds_weights: whether an encoder is trained and validated with the weights that an int8 export has; see
+            `quarry.training.model.rounded_weights`.
         query_tokens: most tokens of a query in training; an encoder's special tokens are among them, those of a
             reranker's pairs are not.
         document_tokens: most tokens of a document in training, likewise.
@@ -45,6 +47,7 @@ class ModelSettings:
     precision: str = "bf16"
     device: str = "cpu"
     dropout: float = 0.0
+    rounds_weights: bool = False
     query_tokens: int = 48
     document_tokens: int = 128
     window: int = 256
@@ -216,6 +219,7 @@ class Recipe:
             "output.original_share": self.output.original_share,
             "model.query_prefix": self.model.query_prefix,
             "model.document_prefix": self.model.document_prefix,
+            "model.rounds_weights": self.model.rounds_weights,
             "cluster_size": any(each.cluster_size for each in self.data),
         }
         wrong = [name for name, value in present.items() if value]

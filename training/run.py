@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from quarry.training.model.checkpoint_files import WEIGHTS_NAME, EncoderFiles, i
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.pairs import PairBatcher
+from quarry.training.model.rounded_weights import rounded_weights
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.model.torch_encoder import TorchEncoder
 from quarry.training.model_card import model_card
@@ -192,7 +194,8 @@ def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Stud
         objective = preparation.objective()
     files = _files(recipe, objective.use(), _window(recipe, network), _sizes(stores))
     compares = recipe.fixed_documents is not None and recipe.fixed_documents.original_weight > 0
-    return Student(network, objective, queries, documents, files, document_network, compares)
+    rounds = recipe.model.rounds_weights
+    return Student(network, objective, queries, documents, files, document_network, compares, rounds)
 
 
 def _fixed_preparation(
@@ -325,6 +328,8 @@ def _write_final(recipe: Recipe, learner: Learner, folder: Path) -> Path:
     partial_folder = folder.with_name(".final.partial")
     for each in (partial_folder, folder):
         shutil.rmtree(each, ignore_errors=True)
-    learner.write(partial_folder)
+    # What was validated is what every export has, in float32, too.
+    with rounded_weights(network) if recipe.model.rounds_weights else nullcontext():
+        learner.write(partial_folder)
     partial_folder.rename(folder)
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from quarry.training.loop.gradient_cache import GradientCache
 from quarry.training.loop.validation import ValidationSet, validate
 from quarry.training.model.checkpoint_files import WEIGHTS_NAME, EncoderFiles, write_checkpoint
 from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.rounded_weights import rounded_weights
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.objectives.objective import Objective, StepTargets
 from quarry.training.objectives.teachers import Teacher
@@ -34,6 +36,7 @@ class Student:
         files: what a checkpoint says beside its weights.
         document_network: the encoder of documents if it is another one, which is not trained.
         compares_original: whether the loss needs the vectors that `document_network` gives queries.
+        rounds_weights: whether `network` computes with rounded weights; see `rounded_weights`.
     """
 
     network: EncoderNetwork
@@ -43,6 +46,11 @@ class Student:
     files: EncoderFiles
     document_network: EncoderNetwork | None = None
     compares_original: bool = False
+    rounds_weights: bool = False
+
+    def weights_in_use(self) -> AbstractContextManager[None]:
+        """A context within which the network computes with the weights that it is trained for."""
+        return rounded_weights(self.network) if self.rounds_weights else nullcontext()
 
     def write(self, folder: Path) -> None:
         """Write the checkpoint of an encoder; of two, that of queries lies in a folder of it."""
@@ -98,7 +106,9 @@ class EncoderLearner:
         student = self.student
         queries = student.queries.batch(batch.queries)
         documents = student.documents.batch(batch.documents) if student.objective.encodes_documents else None
-        return self._cache.backward(queries, documents, self._targets(batch, step), step)
+        targets = self._targets(batch, step)
+        with student.weights_in_use():
+            return self._cache.backward(queries, documents, targets, step)
 
     def validate(self) -> float | None:
         """Search the held-out documents; see `Learner.validate`."""
@@ -106,7 +116,8 @@ class EncoderLearner:
             return None
         student = self.student
         encoders = (student.network, student.document_network or student.network)
-        return validate(self._validation, encoders, student.objective, student.queries, student.documents)
+        with student.weights_in_use():
+            return validate(self._validation, encoders, student.objective, student.queries, student.documents)
 
     def write(self, folder: Path) -> None:
         """Write the student's checkpoint; see `Learner.write`."""

@@ -61,6 +61,7 @@ checkpoint = "checkpoint"
 frozen = ["embeddings."]
 precision = "fp32"
 dropout = 0.1
+rounds_weights = true
 query_tokens = 16
 document_tokens = 32
 window = 32

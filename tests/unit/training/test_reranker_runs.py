@@ -181,6 +181,7 @@ def test_a_cross_encoder_continues_from_its_own_checkpoint(finished: Path, tmp_p
         (('licence = "mit"', 'licence = "mit"\noriginal_share = 0.5'), "without it; found output.original_share"),
         (("held_out = 2", "held_out = 2\ncluster_size = 4"), "without it; found cluster_size"),
         (("window = 48", 'window = 48\nquery_prefix = "q: "'), "without it; found model.query_prefix"),
+        (("window = 48", "window = 48\nrounds_weights = true"), "without it; found model.rounds_weights"),
     ],
 )
 def test_what_belongs_to_encoders_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:

@@ -69,12 +69,20 @@ def test_a_run_leaves_checkpoints_history_curves_and_a_card(finished: Path, reci
     assert np.array_equal(frozen[name], before[name])
 
 
-def test_final_weights_are_the_trained_ones_mixed_with_the_original(finished: Path, recipe: Path) -> None:
+def test_final_weights_are_the_trained_ones_mixed_with_the_original_and_rounded(
+    finished: Path, recipe: Path
+) -> None:
     folders = (finished / "final", finished / "checkpoints" / "step-00000006", recipe.parent / "checkpoint")
     final, trained, before = (load_file(folder / "model.safetensors") for folder in folders)
     changed = 0
     for name, values in final.items():
-        np.testing.assert_allclose(values, 0.75 * trained[name] + 0.25 * before[name], rtol=1e-5, atol=1e-6)
+        mixed = 0.75 * trained[name] + 0.25 * before[name]
+        if name.startswith("encoder.layer.") and mixed.ndim == 2:
+            np.testing.assert_allclose(values, mixed, atol=np.abs(mixed).max() / 127)
+            steps = np.abs(values).max(1, keepdims=True) / 64
+            assert np.abs(values / steps - np.rint(values / steps)).max() < 1e-3
+        else:
+            np.testing.assert_allclose(values, mixed, rtol=1e-5, atol=1e-6)
         changed += not np.array_equal(values, before[name])
     assert changed > 20
 
