@@ -28,12 +28,13 @@ class ModelSettings:
 
     Attributes:
         checkpoint: a Hugging Face folder, or an encoder bundle, whose weights are read from its graph.
-        frozen: parameters whose names start with one of these stay unchanged.
+        frozen: parameters whose names start with one of these are not trained.
         precision: ``fp32`` or ``bf16``.
         device: ``cpu``, ``cuda``, ``cuda:1``.
         dropout: probability, below 1.
-        rounds_weights: whether an encoder is trained and validated with the weights that an int8 export has; see
-            `quarry.training.model.rounded_weights`.
+        rounds_weights: whether an encoder is trained and validated with linear weights rounded as in an int8
+            export, and those of the final checkpoint are rounded, frozen ones among them; see
+            `quarry.training.model.rounded_weights`. Where queries are trained alone, theirs.
         query_tokens: most tokens of a query in training; an encoder's special tokens are among them, those of a
             reranker's pairs are not.
         document_tokens: most tokens of a document in training, likewise.
@@ -152,6 +153,11 @@ class Recipe:
         if self.compression is not None and self.output.original_share:
             raise InvalidSetting(
                 "codes belong to the trained weights alone", expected="original_share = 0 with [compression]"
+            )
+        if self.model.rounds_weights and self.objective.mlm:
+            raise InvalidSetting(
+                "[model]: rounds_weights does not round the layers of the masked-language-model head",
+                expected="mlm = false with rounds_weights",
             )
         passages_taught = any(each.passage_weight for each in self.teachers)
         if passages_taught and (self.objective.name != "passages" or self.compression is not None):

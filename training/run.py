@@ -44,7 +44,13 @@ from quarry.training.objectives.passages import Passages
 from quarry.training.objectives.ranking import RankingObjective, RankingSettings
 from quarry.training.objectives.registry import TeacherSettings, make_objective
 from quarry.training.objectives.single_vector import SingleVector
-from quarry.training.objectives.teachers import CrossEncoderTeacher, EncoderTeacher, Ensemble, Teacher
+from quarry.training.objectives.teachers import (
+    CrossEncoderTeacher,
+    EncoderTeacher,
+    Ensemble,
+    Teacher,
+    check_cuts,
+)
 from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
@@ -136,7 +142,7 @@ def _encoder_learner(recipe: Recipe, stores: dict[str, ExampleStore], out: Path)
     _group(recipe, stores, student)
     return EncoderLearner(
         student,
-        {each.name: _teacher(each, recipe) for each in recipe.teachers},
+        {each.name: _teacher(each, recipe, student.documents, stores) for each in recipe.teachers},
         _validation(recipe, out),
         chunk_size=recipe.training.chunk_size,
         seed=recipe.training.seed,
@@ -290,7 +296,9 @@ def _mixture(recipe: Recipe, stores: dict[str, ExampleStore]) -> Mixture:
     return Mixture(sources, [each.weight for each in recipe.data])
 
 
-def _teacher(settings: TeacherSettings, recipe: Recipe) -> Teacher:
+def _teacher(
+    settings: TeacherSettings, recipe: Recipe, documents: TextBatcher, stores: dict[str, ExampleStore]
+) -> Teacher:
     model = recipe.model
     members: list[Teacher] = [CrossEncoderTeacher(open_reranker(path)) for path in settings.rerankers]
     ranking = RankingSettings(settings.pooling, scale=settings.scale)
@@ -299,9 +307,11 @@ def _teacher(settings: TeacherSettings, recipe: Recipe) -> Teacher:
         objective = (
             Passages(ranking, (settings.tokens_per_piece,)) if settings.tokens_per_piece else SingleVector(ranking)
         )
-        members.append(
-            EncoderTeacher(network, objective, *_batchers(recipe, network), _passages(settings, recipe))
-        )
+        batchers = _batchers(recipe, network)
+        passages = _passages(settings, recipe)
+        if passages is not None:
+            check_cuts(path, batchers[1], documents, stores)
+        members.append(EncoderTeacher(network, objective, *batchers, passages))
     return members[0] if len(members) == 1 else Ensemble(members)
 
 
@@ -328,7 +338,7 @@ def _write_final(recipe: Recipe, learner: Learner, folder: Path) -> Path:
     partial_folder = folder.with_name(".final.partial")
     for each in (partial_folder, folder):
         shutil.rmtree(each, ignore_errors=True)
-    # What was validated is what every export has, in float32, too.
+    # Exports of other precisions than int8 have the rounded weights, too: the encoder was trained for these.
     with rounded_weights(network) if recipe.model.rounds_weights else nullcontext():
         learner.write(partial_folder)
     partial_folder.rename(folder)

@@ -63,7 +63,14 @@ class Miner:
         folder.mkdir(parents=True, exist_ok=True)
         encoder = self._encoder
         if isinstance(encoder, Student):
-            encoder = _student_encoder(encoder, f"round {number}")
+            with encoder.weights_in_use():
+                self._mine(number, folder, _student_encoder(encoder, f"round {number}"))
+        else:
+            self._mine(number, folder, encoder)
+        self._round = number
+
+    def _mine(self, number: int, folder: Path, encoder: Encoder) -> None:
+        """Give the sources the negatives of a round; those in its folder are kept."""
         for source in self._sources:
             path = folder / f"{source.name}.npy"
             if not path.is_file():
@@ -71,7 +78,6 @@ class Miner:
                 np.save(partial, mine_negatives(source.store, encoder, self._settings, self._seed + number))
                 partial.rename(path)
             source.use_negatives(_load(path, source.store, self._settings.count))
-        self._round = number
 
 
 def _load(path: Path, store: ExampleStore, count: int) -> npt.NDArray[np.int64]:

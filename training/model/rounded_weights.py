@@ -21,7 +21,7 @@ def rounded_weights(network: Network) -> Iterator[None]:
     Gradients that are computed within the context are those of the loss at the rounded weights, and the optimizer
     applies them to the weights themselves, as if rounding were the identity (the straight-through estimator,
     Bengio et al. 2013; BinaryConnect, Courbariaux et al. 2015, Algorithm 1). So training moves weights to where
-    their rounded values are good, and an int8 export finds what validation finds. Embedding tables are left alone.
+    their rounded values are good. An int8 export rounds embedding tables and activations, too; those stay.
 
     Args:
         network: whose layers are rounded.

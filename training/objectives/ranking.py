@@ -132,8 +132,8 @@ class RankingObjective(ABC):
         if taught.rows is None or taught.row_counts != documents.counts:
             raise InvalidSetting(
                 f"the teacher {term.teacher!r} cuts texts into other passages than the encoder in training",
-                expected=f"a tokenizer that cuts texts alike: {len(documents.values)} rows in this batch",
-                actual=sum(taught.row_counts),
+                expected=f"a tokenizer that cuts texts alike: documents of {documents.counts} rows",
+                actual=taught.row_counts or "none",
             )
         scores = queries @ documents.values.T
         return row_distillation_loss(scores, taught.rows, self.settings.scale, term.scale)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from quarry.engine.search.reranker import Reranker
+from quarry.formats.errors import InvalidSetting
 from quarry.training.data.batches import Batch
+from quarry.training.data.example_store import ExampleStore
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.objectives.objective import Objective, TeacherScores
 from quarry.training.objectives.passages import Passages
 
-__all__ = ["CrossEncoderTeacher", "EncoderTeacher", "Ensemble", "Teacher", "standardize"]
+__all__ = ["CrossEncoderTeacher", "EncoderTeacher", "Ensemble", "Teacher", "check_cuts", "standardize"]
+
+_N_COMPARED = 200  # documents of each source whose tokens are compared
 
 
 class Teacher(Protocol):
@@ -98,6 +103,35 @@ class Ensemble:
         """Mix the teachers' scores of documents; see `Teacher.scores`."""
         found = [standardize(teacher.scores(batch, step).documents) for teacher in self._teachers]
         return TeacherScores(torch.stack(found).mean(0))
+
+
+def check_cuts(
+    teacher: Path, documents: TextBatcher, others: TextBatcher, stores: Mapping[str, ExampleStore]
+) -> None:
+    """Raise unless two tokenizers cut the first documents of every source into the same tokens.
+
+    Passages are cut between tokens, so passages of the same numbers may otherwise be of other texts.
+
+    Args:
+        teacher: its folder, for the message.
+        documents: its tokenizer.
+        others: that of the encoder in training.
+        stores: the sources by name.
+
+    Raises:
+        InvalidSetting: the tokens of a document begin or end elsewhere.
+    """
+    for name, store in stores.items():
+        for number in range(min(_N_COMPARED, store.n_documents)):
+            text = store.document(number)
+            found, expected = documents.tokenize(text), others.tokenize(text)
+            if found.starts.tolist() != expected.starts.tolist() or found.ends.tolist() != expected.ends.tolist():
+                raise InvalidSetting(
+                    f"the teacher cuts document {number} of {name!r} into other tokens than the checkpoint",
+                    path=teacher,
+                    expected="with passage_weight a tokenizer that cuts texts as the checkpoint's does",
+                    actual=f"{len(found.ids)} and {len(expected.ids)} tokens",
+                )
 
 
 def standardize(scores: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,7 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("base", "model"),
         ("teacher", "mpnet"),
         ("default", "final"),
+        ("passages", "quarry-minilm-l6"),
         ("codes", "quarry-minilm-l6"),
         ("queries", "quarry-minilm-l6"),
         ("reranker", "model"),
@@ -85,6 +86,10 @@ def test_a_shipped_recipe_is_valid(
         (("steps = 6", "steps = 0"), "steps is out of range"),
         (('name = "pairs"', 'name = "articles"'), "two of .* have one name"),
         (("original_share = 0.25", "original_share = 2"), "original_share is out of range"),
+        (
+            ('name = "passages"\ntokens_per_piece = [4, 8]', 'name = "aggretriever"\nmlm = true'),
+            "expected mlm = false with rounds_weights",
+        ),
         (("margin = 1.0", "margin = 0"), "mining is out of range"),
         (('mode = "hybrid"', 'mode = "random"'), "unknown mode of mining"),
         (("[output]", "[output"), "cannot be read"),

@@ -165,6 +165,16 @@ def test_texts_that_are_longer_than_the_network_reads_are_refused_before_the_fir
         train(path, tmp_path / "run")
 
 
+def test_a_teacher_that_cuts_texts_into_other_tokens_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path / "recipe", RECIPE.replace('encoders = ["checkpoint"]', 'encoders = ["other"]'))
+    shutil.copytree(recipe.parent / "checkpoint", recipe.parent / "other")
+    path = recipe.parent / "other" / "tokenizer.json"
+    path.write_text(path.read_text("utf-8").replace('"##p"', '"##pp"'), "utf-8")
+    with pytest.raises(InvalidSetting, match=r"other: the teacher cuts document \d+ of 'articles' into other"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "history.jsonl").exists()
+
+
 def test_a_missing_encoder_of_negatives_is_found_before_data_is_read(tmp_path: Path) -> None:
     path = write_recipe(tmp_path / "missing", RECIPE.replace("\nevery = 4", '\nencoder = "nowhere"'))
     with pytest.raises(InvalidSetting, match=r"nowhere: there is no encoder bundle"):

@@ -263,9 +263,9 @@ def test_an_encoder_in_training_gives_the_same_vectors_to_the_engine(network: En
 def test_a_run_mines_trains_and_exports(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib")
     chosen = 'name = "aggretriever"\nmlm = true\nnormalize = false\nscale = 1.0\nn_cls = 4\nn_dims = 6'
-    text = RECIPE.replace('name = "passages"\ntokens_per_piece = [4, 8]', chosen).replace(
-        "passage_weight = 0.25\n", ""
-    )
+    text = RECIPE.replace('name = "passages"\ntokens_per_piece = [4, 8]', chosen)
+    for setting in ("passage_weight = 0.25\n", "rounds_weights = true\n"):
+        text = text.replace(setting, "")
     assert chosen in text
     recipe = write_recipe(tmp_path / "recipe", text)
     shutil.rmtree(tmp_path / "recipe" / "checkpoint")
