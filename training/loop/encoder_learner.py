@@ -48,7 +48,7 @@ class Student:
     compares_original: bool = False
     rounds_weights: bool = False
 
-    def weights_in_use(self) -> AbstractContextManager[None]:
+    def weights_in_use(self) -> AbstractContextManager[object]:
         """A context within which the network computes with the weights that it is trained for."""
         return rounded_weights(self.network) if self.rounds_weights else nullcontext()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import torch
 
@@ -14,9 +14,8 @@ __all__ = ["round_rows", "rounded_weights"]
 _LARGEST_CODE = 64  # 7 of 8 bits; see `quarry.exporters.precision.int8.quantize_int8`
 
 
-@contextmanager
-def rounded_weights(network: Network) -> Iterator[None]:
-    """Compute with rounded weights of linear layers within the context; afterwards the weights are as before.
+def rounded_weights(network: Network) -> ExitStack:
+    """Round the weights of linear layers until the context that is returned ends; then they are as before.
 
     Gradients that are computed within the context are those of the loss at the rounded weights, and the optimizer
     applies them to the weights themselves, as if rounding were the identity (the straight-through estimator,
@@ -27,16 +26,16 @@ def rounded_weights(network: Network) -> Iterator[None]:
         network: whose layers are rounded.
     """
     layers = [module for module in network.model.modules() if isinstance(module, torch.nn.Linear)]
-    before = [layer.weight.detach().clone() for layer in layers]
+    context = ExitStack()
+    context.callback(_set_weights, layers, [layer.weight.detach().clone() for layer in layers])
+    _set_weights(layers, [round_rows(layer.weight.detach()) for layer in layers])
+    return context
+
+
+def _set_weights(layers: Sequence[torch.nn.Linear], weights: Sequence[torch.Tensor]) -> None:
     with torch.no_grad():
-        for layer in layers:
-            layer.weight.copy_(round_rows(layer.weight))
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for layer, weight in zip(layers, before, strict=True):
-                layer.weight.copy_(weight)
+        for layer, weight in zip(layers, weights, strict=True):
+            layer.weight.copy_(weight)
 
 
 def round_rows(weight: torch.Tensor) -> torch.Tensor:
