@@ -98,6 +98,11 @@ COMMANDS = {
         "the share of the mean over a document's vectors in scores by codes alone",
         ("ir_measures", "torch", "transformers"),
     ),
+    "code_bits": Command(
+        "decisions.code_bits",
+        "codes of 4 and of 8 bits a sub-quantizer in indexes of codes alone",
+        ("ir_measures", "torch", "transformers"),
+    ),
     "proximity": Command(
         "training.proximity",
         "what the proximity of terms adds to hybrid search",

@@ -108,7 +108,7 @@ class BuildOptions:
             )
 
     def code_bytes_for(self, dim: int) -> int:
-        """Return the bytes of a code for vectors of length `dim`; a byte holds two 4-bit sub-quantizers.
+        """Return the bytes of a code for vectors of length `dim`; a byte holds two 4-bit sub-quantizers, or one.
 
         Raises:
             InvalidSetting: `dim` cannot be divided into as many equal parts.

@@ -48,6 +48,8 @@ class Thresholds:
         list_rows: minimum number of centroids of a segment with inverted lists; with so many, lists answer in half
             the time of a scan (`bench/results/ivf_switch.jsonl`).
         training_rows: the same if only codes are stored; fewer do not train a codebook that is worth its bytes.
+        long_code_rows: minimum number of centroids of an index that stores only codes for codes of 8 bits a
+            sub-quantizer, whose codebook is sixteen times as large as that of 4 bits; fewer do not train it.
         graph_rows: minimum number of centroids of a segment for which `Engine.optimize` writes an HNSW graph and
             backend "hnsw" searches one; in smaller ones a scan is as fast (`bench/results/backends.jsonl`).
         nlist: number of inverted lists of a quantizer trained from now on, lowered if there are few centroids;
@@ -63,6 +65,7 @@ class Thresholds:
 
     list_rows: int = 20_000
     training_rows: int = 1024
+    long_code_rows: int = 100_000
     graph_rows: int = 20_000
     nlist: int | None = None
     sync_s: int = 300
@@ -70,7 +73,7 @@ class Thresholds:
     writing: WriterLimits = field(default_factory=WriterLimits)
 
     def __post_init__(self) -> None:
-        _check_least(self, list_rows=0, training_rows=0, graph_rows=0, sync_s=0)
+        _check_least(self, list_rows=0, training_rows=0, long_code_rows=0, graph_rows=0, sync_s=0)
         if self.nlist is not None:
             _check_least(self, nlist=1)
         for name, kind in (("merging", MergeLimits), ("writing", WriterLimits)):

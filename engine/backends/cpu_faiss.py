@@ -1,4 +1,4 @@
-"""Stage 1 with FAISS on the CPU: IVF lists of 4-bit PQ codes, scanned with SIMD table lookups.
+"""Stage 1 with FAISS on the CPU: IVF lists of PQ codes; those of 4 bits are scanned with SIMD table lookups.
 
 The FAISS index is built from the segment's arrays when the backend is opened. FAISS interleaves codes in blocks of
 32, so they are copied (code_bytes + 8 bytes for each centroid, and up to a page for each list). Deleted documents

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from quarry.engine.arguments import shown
-from quarry.engine.scoring.stored_vectors import length_terms_bytes
+from quarry.engine.scoring.code_lengths import lengths_bytes
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
@@ -97,5 +97,5 @@ def _document_bytes(segment: OpenSegment) -> int:
     flags = 0 if segment.deleted is None else segment.deleted.nbytes
     codes = 0
     if segment.reader.centroids.kind == "none" and segment.quantizer is not None:
-        codes = 4 * segment.reader.n_rows + length_terms_bytes(segment.quantizer)
+        codes = 4 * segment.reader.n_rows + lengths_bytes(segment.quantizer, segment.reader.n_rows)
     return 4 * segment.reader.n_docs + flags + codes

@@ -38,19 +38,22 @@ __all__ = ["train_rotation"]
 _MAX_DIM = 2048  # principal components of more take too long, and too much memory
 _MIN_ROWS = 1024  # fewer are too small a sample for principal components
 _AXES_ROWS = 1 << 15
-_TRIAL_ROWS = 4096
+_TRIAL_ROWS = {4: 4096, 8: 1 << 14}  # by bits of a sub-vector's number
 _ENOUGH = 1.1  # times the least error: among similar errors, more dimensions found more by codes alone
 
 
-def train_rotation(sample: Float32Array | StoredBatch, n_sub: int, seed: int) -> Float32Array | None:
+def train_rotation(
+    sample: Float32Array | StoredBatch, n_sub: int, seed: int, nbits: int = 4
+) -> Float32Array | None:
     """Train the rotation with the least quantization error; None if the error without one is hardly larger.
 
     Half of the rows are used for training and the others for the error, at up to two dimensions per doubling.
 
     Args:
         sample: (n, dim) float32 training vectors, in the order of their documents.
-        n_sub: number of 4-bit sub-quantizers; it divides dim.
+        n_sub: number of sub-quantizers; it divides dim.
         seed: of the random rotation and of the k-means.
+        nbits: of the number of a sub-vector, 4 or 8.
 
     Returns:
         (dim_out, dim) float32, its rows orthonormal, dim_out below dim and a multiple of n_sub.
@@ -58,16 +61,16 @@ def train_rotation(sample: Float32Array | StoredBatch, n_sub: int, seed: int) ->
     dim = sample.shape[1]
     if dim > _MAX_DIM or len(sample) < _MIN_ROWS:
         return None
-    rows, held_out = _sample_rows(sample, 0, _TRIAL_ROWS), _sample_rows(sample, 1, _TRIAL_ROWS)
+    rows, held_out = (_sample_rows(sample, first, _TRIAL_ROWS[nbits]) for first in (0, 1))
     axes = _principal_axes(_sample_rows(sample, 0, _AXES_ROWS))
     tried: list[Float32Array | None] = [None]
-    errors = [_error(rows, held_out, None, n_sub, seed)]
+    errors = [_error(rows, held_out, None, n_sub, seed, nbits)]
     for dsub in _widths(dim // n_sub):
         rotation = _random_rotation(n_sub * dsub, seed) @ axes[: n_sub * dsub]
         if _dropped(held_out, rotation) > min(errors):
             break  # fewer dimensions lose even more
         tried.append(rotation)
-        errors.append(_error(rows, held_out, rotation, n_sub, seed))
+        errors.append(_error(rows, held_out, rotation, n_sub, seed, nbits))
     enough = _ENOUGH * min(errors)
     return next(rotation for rotation, error in zip(tried, errors, strict=True) if error <= enough)
 
@@ -96,14 +99,14 @@ def _widths(limit: int) -> list[int]:
 
 
 def _error(
-    rows: Float32Array, held_out: Float32Array, rotation: Float32Array | None, n_sub: int, seed: int
+    rows: Float32Array, held_out: Float32Array, rotation: Float32Array | None, n_sub: int, seed: int, nbits: int
 ) -> float:
     """Return the mean squared error of codes on (n, dim) held-out rows, trained on other rows."""
     lost = 0.0
     if rotation is not None:
         lost = _dropped(held_out, rotation)
         rows, held_out = rows @ rotation.T, held_out @ rotation.T
-    codes = train_codes(rows, n_sub, seed)
+    codes = train_codes(rows, n_sub, seed, nbits=nbits)
     rest = held_out - codes.decode(codes.compute_codes(np.ascontiguousarray(held_out)))
     return lost + _mean_square(rest)
 

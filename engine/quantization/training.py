@@ -45,6 +45,7 @@ _MIN_ROWS = 1024  # of more dimensions than these bytes suffice for
 _LONG_LIST = 1200  # centroids
 _MANY_LISTS = 4096
 _DECODED_AT_ONCE = 8192
+_LONG_CODE_ROWS = 1 << 15  # 128 for each of 256 sub-vectors
 _LENGTH_ERROR = 0.02  # of rounding to int8 numbers
 _ZEROS = 0.01  # share of rows of zeros among rows of length 1
 
@@ -59,15 +60,26 @@ def choose_nlist(n_rows: int) -> int:
     return int(2 ** round(math.log2(wanted)))
 
 
-def count_training_rows(n_rows: int, nlist: int, dim: int) -> int:
+def count_training_rows(n_rows: int, nlist: int, dim: int, codes_only: bool = False) -> int:
     """Return the number of the `n_rows` centroids that a quantizer with `nlist` lists is trained on."""
-    return min(n_rows, _ROWS_PER_LIST * nlist, max(_MIN_ROWS, _TRAINING_BYTES // (4 * dim)))
+    wanted = max(_ROWS_PER_LIST * nlist, _LONG_CODE_ROWS if codes_only else 0)
+    return min(n_rows, wanted, max(_MIN_ROWS, _TRAINING_BYTES // (4 * dim)))
 
 
 def train_quantizer(
-    sample: Rows, nlist: int, code_bytes: int, seed: int, threads: int, *, codes_only: bool = False
+    sample: Rows,
+    nlist: int,
+    code_bytes: int,
+    seed: int,
+    threads: int,
+    *,
+    codes_only: bool = False,
+    nbits: int = 4,
 ) -> Quantizer:
-    """Train coarse centroids and a PQ codebook of 4-bit codes.
+    """Train coarse centroids and a PQ codebook (Jégou et al. 2011).
+
+    Numbers of sub-vectors have 4 bits, which are scanned fastest, or 8: half as many sub-quantizers, whose codes
+    of the same size have a smaller error (`bench/results/code_bits.jsonl`).
 
     Codes of less than one bit per dimension are of rotated vectors; for longer ones a rotation finds hardly more.
 
@@ -80,20 +92,22 @@ def train_quantizer(
     Args:
         sample: (n, dim) training vectors, in the order of their documents.
         nlist: number of inverted lists; lowered if the sample is too small for as many.
-        code_bytes: bytes of a code: 2 x code_bytes sub-quantizers of 16 sub-vectors each (Jégou et al. 2011).
+        code_bytes: bytes of a code.
         seed: of the k-means, and of the rotation.
         threads: how many to use.
         codes_only: whether the index stores nothing else of the vectors.
+        nbits: of the number of a sub-vector, 4 or 8.
     """
+    n_sub = 8 * code_bytes // nbits
     short = 8 * code_bytes < sample.shape[1]
-    rotation = train_rotation(sample, 2 * code_bytes, seed) if short else None
+    rotation = train_rotation(sample, n_sub, seed, nbits) if short else None
     rotated = sample if rotation is None else _rotate(sample, rotation)
     coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
     is_scaled = codes_only and _have_unit_length(sample)
-    rest = rotated[place_trained_rows(len(sample))]
+    rest = rotated[place_trained_rows(len(sample), nbits)]
     if is_scaled:
         rest = rest - coarse[ListAssigner(coarse).assign(rest, threads)]
-    codebook = extract_codebook(train_codes(rest, 2 * code_bytes, seed, threads))
+    codebook = extract_codebook(train_codes(rest, n_sub, seed, threads, nbits))
     return Quantizer(coarse, codebook, codebook, rotation, by_residual=is_scaled, unit_length=is_scaled)
 
 
@@ -159,7 +173,7 @@ def measured(
 
 
 def train_on(
-    batches: Iterable[Rows], n_rows: int, settings: IndexSettings, threads: int, nlist: int | None = None
+    batches: Iterable[Rows], n_rows: int, settings: IndexSettings, threads: int, thresholds: Thresholds
 ) -> Quantizer:
     """Train a quantizer for `n_rows` centroids on a sample of them, in bounded memory.
 
@@ -168,12 +182,15 @@ def train_on(
         n_rows: their number.
         settings: of the index.
         threads: how many to use.
-        nlist: number of inverted lists; None: what `choose_nlist` says.
+        thresholds: number of lists, and from which size on codes have 8 bits a sub-quantizer.
     """
-    nlist = choose_nlist(n_rows) if nlist is None else nlist
+    nlist = choose_nlist(n_rows) if thresholds.nlist is None else thresholds.nlist
     sample = _draw_sample(batches, n_rows, nlist, settings)
     codes_only = settings.centroids == "none"
-    trained = train_quantizer(sample, nlist, settings.code_bytes, settings.seed, threads, codes_only=codes_only)
+    nbits = 8 if codes_only and n_rows >= thresholds.long_code_rows else 4
+    trained = train_quantizer(
+        sample, nlist, settings.code_bytes, settings.seed, threads, codes_only=codes_only, nbits=nbits
+    )
     return measured(trained, sample, n_rows, threads, _queries_of(sample, settings))
 
 
@@ -218,7 +235,7 @@ def _queries_of(sample: Rows, settings: IndexSettings) -> TakeQueries | None:
 
 def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> StoredBatch:
     """Draw the rows that a quantizer with `nlist` lists is trained on, in their order."""
-    n_sample = count_training_rows(n_rows, nlist, settings.dim)
+    n_sample = count_training_rows(n_rows, nlist, settings.dim, codes_only=settings.centroids == "none")
     generator = np.random.default_rng(settings.seed)
     # one row out of each of n_sample equal intervals
     places = (np.arange(n_sample) + generator.random(n_sample)) * (n_rows / n_sample)

@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
+from quarry.engine.scoring.code_lengths import CodeLengths, lengths_of
 from quarry.engine.scoring.simd import simsimd
 from quarry.formats.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.snapshot import OpenSegment
@@ -18,11 +19,8 @@ __all__ = [
     "Int8Query",
     "Scorer",
     "StoredVectors",
-    "code_length_terms",
     "decode_codes",
     "decode_vectors",
-    "length_terms_bytes",
-    "lengths_of",
     "mean_share",
     "unpack_codes",
 ]
@@ -117,10 +115,8 @@ class StoredVectors:
         lists = None if list_scores is None else self._list_numbers(rows)
         if list_scores is not None:
             scores += list_scores[lists]
-        if self._length_terms is not None:
-            tables = 0 if lists is None else lists[:, np.newaxis]
-            squares = self._length_terms[tables, subs, codes].sum(axis=1, dtype=np.float32)
-            scores /= _to_lengths(squares)
+        if self._lengths is not None:
+            scores /= self._lengths.of(rows, lists, codes)
         return scores
 
     def _codes(self, rows: Int64Array) -> UInt8Array:
@@ -136,43 +132,16 @@ class StoredVectors:
         return self._quantizer
 
     @cached_property
-    def _length_terms(self) -> Float32Array | None:
-        """See `code_length_terms`; None if decoded vectors keep their length."""
+    def _lengths(self) -> CodeLengths | None:
+        """The lengths of decoded vectors; None if scores are not divided by them."""
         quantizer = self._required_quantizer()
-        return code_length_terms(quantizer) if quantizer.unit_length else None
+        return CodeLengths(quantizer, self._table.n_rows) if quantizer.unit_length else None
 
     @cached_property
     def _places(self) -> UInt32Array:
         """The place of each row in the inverted lists: (n_rows,) uint32."""
         assert self._lists is not None
         return self._lists.places()
-
-
-def code_length_terms(quantizer: Quantizer) -> Float32Array:
-    """Return what each sub-vector of a row adds to the squared length of its decoded vector.
-
-    A row of list l with the sub-vectors c is as long as the root of the sum over m of element (l, m, c[m]): the
-    squared length of a sum has twice the inner product of its parts, so no vector has to be decoded.
-
-    Returns:
-        (nlist, M, ksub) float32; without residuals (1, M, ksub), alike for all lists.
-    """
-    book = quantizer.score_codebook
-    own: Float32Array = np.einsum("mkd,mkd->mk", book, book)[np.newaxis]
-    if not quantizer.by_residual:
-        return own
-    parts = quantizer.coarse.reshape(quantizer.nlist, len(book), -1)
-    terms = np.ascontiguousarray(np.einsum("lmd,mkd->lmk", 2 * parts, book, optimize=True))
-    terms += own
-    terms += np.einsum("lmd,lmd->lm", parts, parts)[:, :, np.newaxis]
-    return terms
-
-
-def length_terms_bytes(quantizer: Quantizer) -> int:
-    """Return the memory of `code_length_terms`; 0 if decoded vectors keep their length."""
-    n_tables = quantizer.nlist if quantizer.by_residual else 1
-    n_sub, ksub, _ = quantizer.score_codebook.shape
-    return 4 * n_tables * n_sub * ksub if quantizer.unit_length else 0
 
 
 def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:
@@ -187,18 +156,6 @@ def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -
     if quantizer.unit_length:
         vectors /= lengths_of(vectors)[:, np.newaxis]
     return vectors
-
-
-def lengths_of(vectors: Float32Array) -> Float32Array:
-    """Return what (n, dim) decoded vectors are divided by to have length 1: their lengths, 1 for length 0."""
-    return _to_lengths(np.einsum("ij,ij->i", vectors, vectors))
-
-
-def _to_lengths(squares: Float32Array) -> Float32Array:
-    """Return the lengths of vectors with some squared lengths; 1 for those of length 0."""
-    lengths: Float32Array = np.sqrt(np.maximum(squares, 0))
-    lengths[lengths == 0] = 1
-    return lengths
 
 
 def decode_codes(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -> Float32Array:

@@ -113,9 +113,9 @@ def index(request, encoder, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def coded_index(encoder, tmp_path_factory):
-    """Build an index of codes alone."""
+@pytest.fixture(scope="module", params=[0, 1 << 30], ids=["8 bits", "4 bits"])
+def coded_index(request, encoder, tmp_path_factory):
+    """Build an index of codes alone, of 8 or 4 bits a sub-quantizer."""
     path = tmp_path_factory.mktemp("coded") / "index"
     engine.build(
         texts(600, 1),
@@ -123,7 +123,7 @@ def coded_index(encoder, tmp_path_factory):
         encoder=encoder,
         centroids="none",
         code_bytes=8,
-        thresholds=Thresholds(training_rows=300),
+        thresholds=Thresholds(training_rows=300, long_code_rows=request.param),
     )
     return path
 

@@ -23,7 +23,11 @@ from quarry.formats.snapshot import Snapshot
 
 DIM, N = 48, 3000
 ENCODER = WordEncoder(dim=DIM)
-SMALL = Thresholds(list_rows=1000)
+THRESHOLDS = {
+    4: Thresholds(list_rows=1000),
+    8: Thresholds(list_rows=1000, long_code_rows=0),  # of codes alone
+}
+SMALL = THRESHOLDS[4]
 BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": "cpu"})]
 
 
@@ -37,9 +41,9 @@ def of_topics(seed, n, basis_seed=0):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def add(path, vectors, first=0):
+def add(path, vectors, first=0, thresholds=SMALL):
     """Add documents of two vectors each."""
-    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
+    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=thresholds)) as writer:
         for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
             encoded = EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
             writer.add_batch(EncodedBatch.of([encoded], writer.metric))
@@ -50,11 +54,14 @@ def add(path, vectors, first=0):
 def made(tmp_path):
     """Return a function that builds an index of two segments, encoded with the quantizer of the first."""
 
-    def index(centroids):
+    def index(centroids, nbits=4):
         path = tmp_path / centroids
         engine.build([], path, encoder=ENCODER, representation=KMeans(1), code_bytes=4, centroids=centroids)
-        add(path, of_topics(1, N))
-        add(path, of_topics(2, N), N // 2)
+        add(path, of_topics(1, N), thresholds=THRESHOLDS[nbits])
+        add(path, of_topics(2, N), N // 2, THRESHOLDS[nbits])
+        snapshot = Snapshot(Directory(path))
+        assert {segment.quantizer.nbits for segment in snapshot.segments} == {nbits}
+        snapshot.close()
         return path
 
     return index
@@ -97,11 +104,11 @@ def check(path, backend, device):
 
 
 @pytest.mark.parametrize(("backend", "device"), BACKENDS)
-@pytest.mark.parametrize("centroids", ["none", "int8"])
-def test_scores_are_those_of_what_is_stored(made, backend, device, centroids):
+@pytest.mark.parametrize(("centroids", "nbits"), [("none", 4), ("none", 8), ("int8", 4)])
+def test_scores_are_those_of_what_is_stored(made, backend, device, centroids, nbits):
     if backend == "gpu":
         pytest.importorskip("torch", reason="backend gpu needs torch")
-    path = made(centroids)
+    path = made(centroids, nbits)
     check(path, backend, device)
     with Engine.open(path, writable=True, encoder=ENCODER, thresholds=SMALL) as index:
         assert index.stats()["n_segments"] == 2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quarry.engine.backends.gpu.length_terms import length_terms_bytes
 from quarry.engine.backends.protocol import (
     Candidates,
     Resources,
@@ -25,7 +26,6 @@ from quarry.engine.backends.protocol import (
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.scoring.query_vectors import Queries, check_numbers
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.scoring.stored_vectors import length_terms_bytes
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment

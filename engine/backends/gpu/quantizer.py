@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from quarry.engine.scoring.stored_vectors import code_length_terms
+from quarry.engine.backends.gpu.length_terms import code_length_terms
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["DeviceQuantizer", "Tables"]

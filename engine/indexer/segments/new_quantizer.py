@@ -127,7 +127,7 @@ class ListPlan:
         return_freed_memory()
         settings, threads, encoder, codes = self.settings, self.threads, self.encoder, self.trained
         if codes is None:
-            trained = train_on(rows.batches(), rows.n_rows, settings, threads, self.thresholds.nlist)
+            trained = train_on(rows.batches(), rows.n_rows, settings, threads, self.thresholds)
         else:
             trained = train_lists(codes, rows.batches(), rows.n_rows, settings, threads, self.thresholds)
         if encoder is None or isinstance(encoder, NoEncoder) or trained is codes:

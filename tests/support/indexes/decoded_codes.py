@@ -9,8 +9,10 @@ def decoded_vectors(segment):
     """Return the vectors of the rows of a segment that stores codes alone: (n_rows, dim) float64."""
     quantizer, lists = segment.quantizer, segment.reader.lists
     codes, book = lists.codes(), quantizer.score_codebook.astype(np.float64)
-    halves = [(codes[:, number // 2] >> (4 * (number % 2))) & 15 for number in range(len(book))]
-    rotated = np.concatenate([words[half] for words, half in zip(book, halves, strict=True)], axis=1)
+    numbers = [codes[:, number] for number in range(codes.shape[1])]
+    if quantizer.nbits == 4:
+        numbers = [(codes[:, number // 2] >> (4 * (number % 2))) & 15 for number in range(len(book))]
+    rotated = np.concatenate([words[number] for words, number in zip(book, numbers, strict=True)], axis=1)
     if quantizer.by_residual:
         of_lists = np.repeat(np.arange(quantizer.nlist), np.diff(lists.offsets))
         rotated += quantizer.coarse.astype(np.float64)[of_lists]

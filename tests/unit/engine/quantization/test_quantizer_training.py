@@ -27,6 +27,22 @@ def vectors(n, seed=0):
     return (centres[generator.integers(0, 40, n)] + 0.3 * generator.standard_normal((n, DIM))).astype(np.float32)
 
 
+def settings_of(centroids):
+    return IndexSettings(
+        dim=DIM,
+        centroids=centroids,
+        code_bytes=4,
+        representation="",
+        beta=None,
+        representation_settings={},
+        language="none",
+        analysis_rules=1,
+        k1=1.2,
+        b=0.75,
+        seed=0,
+    )
+
+
 @pytest.fixture(scope="module")
 def sample():
     return vectors(4000)
@@ -73,20 +89,10 @@ def test_a_sample_of_batches_as_stored_is_that_of_float32(kinds):
         for part, kind in zip((rows[:1700], rows[1700:]), kinds, strict=True)
     ]
     batches = [StoredBatch(*part) for part in parts]
-    settings = IndexSettings(
-        dim=DIM,
-        centroids="int8",
-        code_bytes=4,
-        representation="",
-        beta=None,
-        representation_settings={},
-        language="none",
-        analysis_rules=1,
-        k1=1.2,
-        b=0.75,
-        seed=0,
+    settings, lists = settings_of("int8"), Thresholds(nlist=4)
+    stored, decoded = (
+        train_on(each, 5000, settings, 1, lists) for each in (batches, [part[:] for part in batches])
     )
-    stored, decoded = (train_on(each, 5000, settings, 1, 4) for each in (batches, [part[:] for part in batches]))
     assert stored.identity() == decoded.identity()
 
 
@@ -126,6 +132,31 @@ def test_codes_alone_of_vectors_of_length_1_find_more(sample, code_bytes):
     assert (alone.by_residual, alone.unit_length) == (True, True)
     assert (plain.by_residual, plain.unit_length) == (False, False)
     assert recall(alone) > recall(plain) + 0.03
+
+
+def test_numbers_of_8_bits_have_a_smaller_error_in_as_many_bytes(sample):
+    rows = sample / np.linalg.norm(sample, axis=1, keepdims=True)
+    errors = []
+    for nbits in (4, 8):
+        made = train_quantizer(rows, 32, 4, 1, 2, codes_only=True, nbits=nbits)
+        assert (made.nbits, made.code_bytes) == (nbits, 4)
+        coder = VectorCoder(made, 2)
+        lists, codes = coder.code(rows)
+        assert codes.shape == (len(rows), 4)
+        decoded = decode_vectors(made, lists, codes)
+        errors.append(1 - (made.rotate(rows) * decoded).sum(axis=1).mean())
+    assert errors[1] < 0.9 * errors[0]
+    again = train_quantizer(rows, 32, 4, 1, 1, codes_only=True, nbits=8)
+    assert again.identity() == made.identity()
+
+
+@pytest.mark.parametrize(
+    ("centroids", "n_rows", "nbits"), [("none", 4999, 4), ("none", 5000, 8), ("int8", 5000, 4)]
+)
+def test_codes_alone_of_many_rows_have_8_bits(centroids, n_rows, nbits):
+    rows = vectors(n_rows)
+    made = train_on([rows], n_rows, settings_of(centroids), 1, Thresholds(long_code_rows=5000, nlist=4))
+    assert made.nbits == nbits
 
 
 @pytest.mark.parametrize(("n_zeros", "is_scaled"), [(1, True), (40, True), (41, False), (4000, False)])

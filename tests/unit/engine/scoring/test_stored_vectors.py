@@ -92,6 +92,18 @@ class TestCodes:
         assert stored.scores(query, rows[:0]).shape == (0,)
         assert stored.vectors(rows[:0]).shape == (0, DIM)
 
+    def test_scores_are_the_same_whichever_rows_were_scored_before(self, case):
+        """Lengths of decoded vectors are kept from one call to the next."""
+        segment, vectors, generator = case
+        query = generator.standard_normal(DIM).astype(np.float32)
+        rows = generator.permutation(len(vectors))
+        expected = StoredVectors(segment).scores(query, rows)
+        stored = StoredVectors(segment)
+        some = rows[: len(rows) // 3]
+        twice = np.concatenate([some, some])
+        assert stored.scores(query, twice).tolist() == expected[: len(some)].tolist() * 2
+        assert stored.scores(query, rows).tolist() == expected.tolist()
+
     def test_faiss_finds_what_scores_best(self, case):
         """The document with the best vector before scaling is among the ten candidates that FAISS finds."""
         segment, vectors, generator = case
@@ -103,6 +115,17 @@ class TestCodes:
         found = backend.candidates(queries, SearchParameters(10, 10, 5, 1))
         hits = [int(scores.argmax()) in each.docs for each, scores in zip(found, best, strict=True)]
         assert all(hits)
+
+
+def test_decoded_vectors_of_length_0_keep_their_length(directory):
+    generator = np.random.default_rng(8)
+    random = random_quantizer(generator, 8, 8, False, False, False, True)
+    quantizer = replace(random, score_codebook=np.zeros_like(random.score_codebook))
+    documents = random_documents(generator)
+    stored = StoredVectors(segment_of(directory, documents, quantizer=quantizer, keep_centroids=False))
+    query, rows = generator.standard_normal(DIM).astype(np.float32), np.arange(sum(map(len, documents)))
+    assert not stored.vectors(rows).any()
+    assert not stored.scores(query, rows).any()
 
 
 def test_unpacking():
