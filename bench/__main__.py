@@ -99,7 +99,7 @@ COMMANDS = {
         ("ir_measures", "torch", "transformers"),
     ),
     "code_bits": Command(
-        "decisions.code_bits",
+        "training.code_bits",
         "codes of 4 and of 8 bits a sub-quantizer in indexes of codes alone",
         ("ir_measures", "torch", "transformers"),
     ),

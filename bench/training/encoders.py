@@ -25,10 +25,11 @@ from quarry.engine import Engine, build
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["BUNDLED", "add_arguments", "measure", "run"]
+__all__ = ["BUNDLED", "add_arguments", "measure", "measure_hybrid_codes", "run"]
 
 BUNDLED = "bundled"
 _N_HITS = 100
@@ -100,16 +101,32 @@ def measure(
                     measure_hits(collection, opened.search_vectors(queries, _N_HITS)),
                 )
         for code_bytes in code_sizes:
-            quality = _hybrid_codes(collection, snapshot, encoder, Path(folder), code_bytes, seeds[0])
+            quality = measure_hybrid_codes(collection, snapshot, encoder, Path(folder), code_bytes, seeds[0])
             yield f"hybrid codes {code_bytes}", seeds[0], quality
         yield "one vector", seeds[0], _one_vector(collection, snapshot, queries)
         snapshot.close()
 
 
-def _hybrid_codes(
-    collection: Collection, snapshot: Snapshot, encoder: Encoder, folder: Path, code_bytes: int, seed: int
+def measure_hybrid_codes(
+    collection: Collection,
+    snapshot: Snapshot,
+    encoder: Encoder,
+    folder: Path,
+    code_bytes: int,
+    seed: int,
+    thresholds: Thresholds | None = None,
 ) -> Quality:
-    """The hybrid search of an index of codes alone, built from texts and their stored vectors."""
+    """The hybrid search of an index of codes alone, built from texts and their stored vectors.
+
+    Args:
+        collection: texts, queries and judgments.
+        snapshot: one segment with the vectors.
+        encoder: of the queries.
+        folder: of the index, which is made in it.
+        code_bytes: of a code.
+        seed: of the quantizer.
+        thresholds: which codes a size has; None: the defaults.
+    """
     (segment,) = snapshot.segments
     table, vectors = segment.reader.centroids, StoredVectors(segment)
     documents = (
@@ -121,7 +138,16 @@ def _hybrid_codes(
         for doc in range(segment.record.n_docs)
     )
     index = folder / f"hybrid-codes-{code_bytes}"
-    build(documents, index, encoder=encoder, centroids="none", code_bytes=code_bytes, seed=seed, progress=False)
+    build(
+        documents,
+        index,
+        encoder=encoder,
+        centroids="none",
+        code_bytes=code_bytes,
+        seed=seed,
+        progress=False,
+        thresholds=thresholds,
+    )
     with Engine.open(index, encoder=encoder) as opened:
         return measure_hits(collection, opened.search(list(collection.queries.values()), _N_HITS))
 

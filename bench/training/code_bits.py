@@ -21,6 +21,7 @@ from bench.data.quality import measure_hits
 from bench.data.recode import recode_index
 from bench.harness.records import add_out, append_result
 from bench.training.collections import COLLECTIONS
+from bench.training.encoders import measure_hybrid_codes
 from quarry.engine import Engine
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         append_result(args.out, {"collection": args.collection, "encoder": encoder.name, **found})
         print(
             f"{args.collection} {found['code_bytes']} bytes, {found['nbits']} bits, seed {found['seed']}: "
-            f"nDCG@10 {found['ndcg_10']:.4f}, built in {found['build_s']:.1f} s, {found['search_ms']:.2f} ms, "
+            f"nDCG@10 {found['ndcg_10']:.4f}, hybrid {found['hybrid_ndcg_10']:.4f}, "
+            f"built in {found['build_s']:.1f} s, {found['search_ms']:.2f} ms, "
             f"{found['index_bytes']:,} bytes",
             flush=True,
         )
@@ -128,4 +130,8 @@ def _compare(
     for nbits, engine in opened.items():
         with engine:
             quality = measure_hits(collection, engine.search_vectors(queries, _N_HITS))
-        yield {**results[nbits], "search_ms": 1000 * float(np.median(times[nbits])), **asdict(quality)}
+        part = folder / f"hybrid-{nbits}"
+        part.mkdir()
+        hybrid = measure_hybrid_codes(collection, source, encoder, part, code_bytes, seed, BITS[nbits])
+        results[nbits] |= {"search_ms": 1000 * float(np.median(times[nbits])), "hybrid_ndcg_10": hybrid.ndcg_10}
+        yield {**results[nbits], **asdict(quality)}
