@@ -20,6 +20,7 @@ from quarry.training.toml_tables import TableReader, add_place
 __all__ = ["ModelSettings", "OutputSettings", "Recipe", "ValidationSettings", "read_recipe"]
 
 _LEAST_WINDOW = 3  # a token and two special tokens
+_MAX_SHRINKAGE = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +96,22 @@ class OutputSettings:
         name: of the encoder or reranker.
         licence: of the weights.
         original_share: share of the original weights in the final ones; see `interpolate_weights`.
+        whitening: shrinkage of the projection that whitens the final encoder's vectors, above 0; None: no such
+            projection. It is computed of documents of all sources; see `quarry.training.model.whitening`.
     """
 
     name: str
     licence: str
     original_share: float = 0.0
+    whitening: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.original_share <= 1:
             raise InvalidSetting("original_share is out of range", expected="0 to 1", actual=self.original_share)
+        if self.whitening is not None and not 0 < self.whitening <= _MAX_SHRINKAGE:
+            raise InvalidSetting(
+                "whitening is out of range", expected=f"above 0, at most {_MAX_SHRINKAGE}", actual=self.whitening
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +158,7 @@ class Recipe:
                 )
         if self.validation is not None:
             self._check_validation(self.validation.source)
-        if self.compression is not None and self.output.original_share:
-            raise InvalidSetting(
-                "codes belong to the trained weights alone", expected="original_share = 0 with [compression]"
-            )
+        self._check_output()
         if self.model.rounds_weights and self.objective.mlm:
             raise InvalidSetting(
                 "[model]: rounds_weights does not round the layers of the masked-language-model head",
@@ -169,6 +174,24 @@ class Recipe:
             raise InvalidSetting("no hard negatives are taken", expected="training.n_negatives from 1", actual=0)
         if self.has_fixed_documents:
             self._check_fixed_documents()
+
+    def _check_output(self) -> None:
+        """Refuse changes of the final weights that contradict how they were trained."""
+        output = self.output
+        if self.compression is not None and output.original_share:
+            raise InvalidSetting(
+                "codes belong to the trained weights alone", expected="original_share = 0 with [compression]"
+            )
+        if output.whitening is not None and (self.has_fixed_documents or self.compression is not None):
+            raise InvalidSetting(
+                "documents have fixed vectors or codes, which whitening would change",
+                expected="no whitening with [compression] or [fixed_documents]",
+            )
+        if output.whitening is not None and self.objective.name == "aggretriever":
+            raise InvalidSetting(
+                "whitening is of token vectors, of which aggretriever makes no mean",
+                expected="no whitening with aggretriever",
+            )
 
     def _check_fixed_documents(self) -> None:
         """Refuse what belongs to training that encodes documents."""
@@ -223,6 +246,7 @@ class Recipe:
             "[compression]": self.compression,
             "[fixed_documents]": self.fixed_documents,
             "output.original_share": self.output.original_share,
+            "output.whitening": self.output.whitening,
             "model.query_prefix": self.model.query_prefix,
             "model.document_prefix": self.model.document_prefix,
             "model.rounds_weights": self.model.rounds_weights,

@@ -31,13 +31,14 @@ from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hi
 from quarry.training.loop.trainer import Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle
-from quarry.training.model.checkpoint_files import WEIGHTS_NAME, EncoderFiles, interpolate_weights
+from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
-from quarry.training.model.network import EncoderNetwork, load_network
+from quarry.training.model.network import EncoderNetwork, load_network, new_projection
 from quarry.training.model.pairs import PairBatcher
 from quarry.training.model.rounded_weights import rounded_weights
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.model.torch_encoder import TorchEncoder
+from quarry.training.model.whitening import whitening
 from quarry.training.model_card import model_card
 from quarry.training.objectives.objective import Objective, Use
 from quarry.training.objectives.passages import Passages
@@ -55,6 +56,7 @@ from quarry.training.recipe import Recipe, read_recipe
 
 __all__ = ["train"]
 
+_WHITENED_DOCUMENTS = 1000  # of each source
 _CLUSTERED_TOKENS = 32  # the beginning of a passage says what it is about
 
 
@@ -97,7 +99,7 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
         miner = Miner(recipe.negatives, mixture.sources, encoder, recipe.training.seed, out / "negatives")
         trainer.before_step = miner.before_step
     trainer.run(show_progress=show_progress)
-    final = _write_final(recipe, learner, out / "final")
+    final = _write_final(recipe, learner, stores, out / "final")
     plot_curves(trainer.history, out / "curves.png")
     return final
 
@@ -211,7 +213,7 @@ def _fixed_preparation(
     assert settings is not None
     path = settings.encoder
     files = _files(recipe, ranking.use(), _window(recipe, network), _sizes(stores))
-    weights = file_sha256(network.folder / WEIGHTS_NAME)
+    weights = " ".join(file_sha256(network.folder / name) for name in sorted(network.files()))
     encoder: Encoder = TorchEncoder(network, files, f"before training {weights}")
     if path is not None:
         encoder = open_document_encoder(path, encoder, next(iter(stores.values())))
@@ -331,7 +333,7 @@ def _validation(recipe: Recipe, out: Path) -> ValidationSet | None:
     return make_validation_set(store, settings.n_documents, settings.n_queries)
 
 
-def _write_final(recipe: Recipe, learner: Learner, folder: Path) -> Path:
+def _write_final(recipe: Recipe, learner: Learner, stores: dict[str, ExampleStore], folder: Path) -> Path:
     share, network = recipe.output.original_share, learner.network
     if share:
         network.load_weights(interpolate_weights(network, recipe.model.checkpoint, share))
@@ -340,6 +342,26 @@ def _write_final(recipe: Recipe, learner: Learner, folder: Path) -> Path:
         shutil.rmtree(each, ignore_errors=True)
     # Exports of other precisions than int8 have the rounded weights, too: the encoder was trained for these.
     with rounded_weights(network) if recipe.model.rounds_weights else nullcontext():
-        learner.write(partial_folder)
+        if isinstance(learner, EncoderLearner) and recipe.output.whitening is not None:
+            _whitened(recipe, learner.student, stores).write(partial_folder)
+        else:
+            learner.write(partial_folder)
     partial_folder.rename(folder)
     return folder
+
+
+def _whitened(recipe: Recipe, student: Student, stores: dict[str, ExampleStore]) -> Student:
+    """The student with a projection that whitens its vectors, after the projection it may have."""
+    assert recipe.output.whitening is not None
+    vectors = []
+    for store in stores.values():
+        n_taken = min(store.n_documents, _WHITENED_DOCUMENTS)
+        numbers = [number * store.n_documents // n_taken for number in range(n_taken)]
+        vectors.append(document_vectors(store, student.network, student.documents, numbers))
+    layer = whitening(vectors, [each.weight for each in recipe.data], recipe.output.whitening)
+    before, biases = student.network.projection, None
+    if before is not None:
+        biases = None if before.bias is None else layer @ before.bias.detach().cpu()
+        layer = layer @ before.weight.detach().cpu()
+    projection = new_projection(layer, biases).to(student.network.device)
+    return replace(student, network=replace(student.network, projection=projection))

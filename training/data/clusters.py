@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -50,19 +52,22 @@ def cluster_vectors(values: torch.Tensor, n_clusters: int, seed: int) -> npt.NDA
     return found
 
 
-def document_vectors(store: ExampleStore, network: EncoderNetwork, batcher: TextBatcher) -> torch.Tensor:
+def document_vectors(
+    store: ExampleStore, network: EncoderNetwork, batcher: TextBatcher, numbers: Sequence[int] | None = None
+) -> torch.Tensor:
     """The mean of each document's token vectors: (n_documents, dim) float32 on the CPU.
 
     Args:
         store: the documents.
         network: is left in evaluation mode.
         batcher: cuts and tokenizes the documents.
+        numbers: of some documents; None: of all.
     """
+    numbers = range(store.n_documents) if numbers is None else numbers
     network.model.eval()
     vectors = []
-    for low in range(0, store.n_documents, _TEXTS_AT_ONCE):
-        numbers = range(low, min(low + _TEXTS_AT_ONCE, store.n_documents))
-        tokens = batcher.batch([store.document(number) for number in numbers])
+    for low in range(0, len(numbers), _TEXTS_AT_ONCE):
+        tokens = batcher.batch([store.document(number) for number in numbers[low : low + _TEXTS_AT_ONCE]])
         with torch.no_grad():
             hidden = network.hidden(tokens).cpu()
         weights = tokens.mask[:, :, None].float()

@@ -12,7 +12,7 @@ import torch
 from quarry.training.data.batches import Batch
 from quarry.training.loop.gradient_cache import GradientCache
 from quarry.training.loop.validation import ValidationSet, validate
-from quarry.training.model.checkpoint_files import WEIGHTS_NAME, EncoderFiles, write_checkpoint
+from quarry.training.model.checkpoint_files import EncoderFiles, write_checkpoint
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.rounded_weights import rounded_weights
 from quarry.training.model.tokens import TextBatcher
@@ -65,8 +65,8 @@ class Student:
         write_checkpoint(self.network, self.files, folder / _QUERIES)
 
     def trained_weights(self, folder: Path) -> Path:
-        """The file of the weights under training in a checkpoint that `write` wrote."""
-        return (folder if self.document_network is None else folder / _QUERIES) / WEIGHTS_NAME
+        """The folder of the weights under training in a checkpoint that `write` wrote."""
+        return folder if self.document_network is None else folder / _QUERIES
 
 
 class EncoderLearner:

@@ -44,5 +44,5 @@ class Learner(Protocol):
         ...
 
     def trained_weights(self, folder: Path) -> Path:
-        """The file of the network's weights in a checkpoint that `write` wrote."""
+        """The folder of the network's weights in a checkpoint that `write` wrote: that, or one in it."""
         ...

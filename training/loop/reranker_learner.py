@@ -13,7 +13,6 @@ from quarry.training.data.batches import Batch
 from quarry.training.data.negatives import open_temporary_index
 from quarry.training.loop.gradient_cache import draw_seed
 from quarry.training.loop.validation import ValidationSet, ndcg_10
-from quarry.training.model.checkpoint_files import WEIGHTS_NAME
 from quarry.training.model.cross_encoder import CrossEncoder, write_cross_encoder
 from quarry.training.model.pairs import PairBatcher
 from quarry.training.objectives.losses import contrastive_loss
@@ -139,4 +138,4 @@ class RerankerLearner:
 
     def trained_weights(self, folder: Path) -> Path:
         """All weights; see `Learner.trained_weights`."""
-        return folder / WEIGHTS_NAME
+        return folder

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from tqdm import tqdm
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
@@ -20,6 +19,7 @@ from quarry.training.loop.checkpoints import Checkpoints
 from quarry.training.loop.history import History
 from quarry.training.loop.learner import Learner
 from quarry.training.loop.optimizer import OptimizerSettings, learning_rate, make_optimizer, set_learning_rate
+from quarry.training.model.network import read_weights
 
 __all__ = ["LoopSettings", "Trainer"]
 
@@ -29,7 +29,7 @@ class LoopSettings:
     """The ``[training]`` table of a recipe.
 
     Attributes:
-        steps: of the whole run, 1 at least.
+        steps: of the whole run; 0: weights stay, and the run makes of them what `OutputSettings` says.
         batch_size: queries in a batch.
         chunk_size: texts, or pairs of a reranker, in one graph; see `GradientCache`.
         n_negatives: hard negatives of each query.
@@ -47,7 +47,7 @@ class LoopSettings:
     validate_every: int = 0
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "batch_size": 2, "chunk_size": 1, "n_negatives": 0, "seed": 0}
+        least = {"steps": 0, "batch_size": 2, "chunk_size": 1, "n_negatives": 0, "seed": 0}
         least |= {"checkpoint_every": 1, "validate_every": 0}
         for name, low in least.items():
             if getattr(self, name) < low:
@@ -161,7 +161,7 @@ class Trainer:
         return step
 
     def _load(self, folder: Path, state: dict[str, Any]) -> None:
-        self.learner.network.load_weights(load_file(self.learner.trained_weights(folder)))
+        self.learner.network.load_weights(read_weights(self.learner.trained_weights(folder)))
         for name, (parameter, _) in self.learner.parameters().items():
             with torch.no_grad():
                 parameter.copy_(state["objective"][name])

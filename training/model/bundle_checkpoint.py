@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, load_b
 from quarry.formats.container.directory import sync_folder, sync_tree
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.checkpoint_files import EncoderFiles
+from quarry.training.model.network import HEAD_NAME, WEIGHTS_NAME
 
 __all__ = ["bundle_checkpoint", "is_bundle"]
 
@@ -34,6 +35,8 @@ _KEPT = re.compile(
     r"embeddings\.LayerNorm\.(weight|bias)"
     r"|encoder\.layer\.\d+\.((attention\.output|intermediate|output)\.dense\.bias|(attention\.)?output\.LayerNorm\.(weight|bias))"
 )
+
+_PROJECTION = re.compile(r"projection_0\.(weight|bias)")
 
 Floats = npt.NDArray[np.float32]
 
@@ -54,7 +57,8 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
         `out`.
 
     Raises:
-        InvalidSetting: the bundle has another kind of network, precision or head, or a quantizer.
+        InvalidSetting: the bundle has another kind of network, precision or head, such as two layers behind the
+            network, or a quantizer.
         CorruptFile: a file is damaged, or the graph lacks a weight.
         BackendUnavailable: the package onnx is not installed.
         QuarryError: the bundle cannot be read; see `quarry.formats.bundle.encoder.load_bundle`.
@@ -70,7 +74,9 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
     partial.mkdir(parents=True)
     from safetensors.numpy import save_file
 
-    save_file(dict(network.weights), partial / "model.safetensors", {"format": "pt"})
+    save_file(dict(network.weights), partial / WEIGHTS_NAME, {"format": "pt"})
+    if network.projection:
+        save_file(dict(network.projection), partial / HEAD_NAME, {"format": "pt"})
     (partial / "config.json").write_text(json.dumps(network.config(), indent=1), "utf-8")
     (partial / "quarry.json").write_text(json.dumps(_use(opened.settings).settings(), indent=1), "utf-8")
     (partial / "README.md").write_text(_use(opened.settings).card, "utf-8")
@@ -89,8 +95,6 @@ def _check_settings(bundle: EncoderBundle) -> None:
     found = (
         f"precision {settings.precision}"
         if settings.precision not in ("int8", "fp32")
-        else "layers behind the network"
-        if settings.projection is not None
         else "a second network for queries"
         if settings.query_source is not None
         else f"pooling {settings.pooling}"
@@ -103,7 +107,7 @@ def _check_settings(bundle: EncoderBundle) -> None:
         raise InvalidSetting(
             "the bundle cannot be trained on",
             path=bundle.path,
-            expected="int8 or fp32, one network without layers behind it or a quantizer",
+            expected="int8 or fp32, one network without a quantizer",
             actual=found,
         )
 
@@ -127,6 +131,7 @@ class _Network:
     weights: Mapping[str, Floats]
     n_heads: int
     epsilon: float
+    projection: Mapping[str, Floats] = field(default_factory=dict)
 
     def config(self) -> dict[str, object]:
         """The members of config.json."""
@@ -180,9 +185,22 @@ def _read_network(path: Path) -> _Network:
             path=path,
             expected="a graph of BERT made by `quarry export`",
         )
+    projection = {
+        f"projection.{name.rpartition('.')[2]}": np.ascontiguousarray(_value(stored, name).T)
+        for name in _names(stored)
+        if _PROJECTION.fullmatch(name)
+    }
+    commutes = "token_vectors" in {output.name for output in graph.output}
+    if projection and (not commutes or any(name.startswith("projection_1.") for name in stored)):
+        raise InvalidSetting(
+            "the layers behind the bundle's network cannot be trained on",
+            path=path,
+            expected="one linear layer without an activation",
+        )
     n_heads = int(heads.pop())
     try:
-        network = _Network(dict(_weights(stored, n_heads)), n_heads, float(f"{epsilons.pop():.6g}"))
+        weights = dict(_weights(stored, n_heads))
+        network = _Network(weights, n_heads, float(f"{epsilons.pop():.6g}"), projection)
         network.config()
     except KeyError as error:
         raise CorruptFile("the graph lacks a weight", path=path, expected=error.args[0]) from error

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.model.network import EncoderNetwork, Network
+from quarry.training.model.network import EncoderNetwork, Network, read_weights
 
-__all__ = ["WEIGHTS_NAME", "EncoderFiles", "interpolate_weights", "write_checkpoint", "write_network"]
+__all__ = ["EncoderFiles", "interpolate_weights", "write_checkpoint", "write_network"]
 
-WEIGHTS_NAME = "model.safetensors"
 _COPIED_NAMES = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", "NOTICE")
 
 
@@ -95,7 +94,8 @@ def write_network(network: Network, folder: Path, card: str) -> None:
         if (network.folder / name).is_file():
             shutil.copyfile(network.folder / name, folder / name)
     (folder / "README.md").write_text(card, "utf-8")
-    save_file(network.weights(), folder / WEIGHTS_NAME, {"format": "pt"})
+    for name, weights in network.files().items():
+        save_file(weights, folder / name, {"format": "pt"})
 
 
 def interpolate_weights(network: Network, original: Path, share: float) -> dict[str, torch.Tensor]:
@@ -118,7 +118,7 @@ def interpolate_weights(network: Network, original: Path, share: float) -> dict[
     if not 0 <= share <= 1:
         raise InvalidSetting("the share of the original weights is out of range", expected="0 to 1", actual=share)
     prefix = f"{getattr(network.model, 'base_model_prefix', 'bert')}."
-    before = {_plain(name, prefix): values for name, values in load_file(original / WEIGHTS_NAME).items()}
+    before = {_plain(name, prefix): values for name, values in read_weights(original).items()}
     mixed = {}
     for name, values in network.weights().items():
         if name not in before or before[name].shape != values.shape:

@@ -11,17 +11,35 @@ from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.tokens import TokenBatch
 
-__all__ = ["EncoderNetwork", "Network", "Precision", "check_request", "load_network", "load_pretrained", "move"]
+__all__ = [
+    "HEAD_NAME",
+    "WEIGHTS_NAME",
+    "EncoderNetwork",
+    "Network",
+    "Precision",
+    "check_request",
+    "load_network",
+    "load_pretrained",
+    "move",
+    "new_projection",
+    "read_weights",
+]
+
+WEIGHTS_NAME = "model.safetensors"
+HEAD_NAME = "head.safetensors"
+"""The file of layers behind the network, such as a projection."""
 
 Precision = str
 """``fp32``, or ``bf16``: matrix products in bfloat16 by autocast, weights and sums in float32."""
 
 _PRECISIONS = ("fp32", "bf16")
 _PREDICTOR = "cls.predictions."  # in the names of its weights
+_PROJECTION = "projection."  # likewise
 _TIED = ("decoder.weight", "decoder.bias")
 _OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # begin behind the padding token's id
 _DROPOUTS = (  # names of the probabilities, by kind of network
@@ -97,6 +115,10 @@ class Network:
             raise ValueError(f"the weights do not fit: {', '.join(wrong[:3])}")
         self._load(weights)
 
+    def files(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The weights by the names of the files that a checkpoint has them in."""
+        return {WEIGHTS_NAME: self.weights()}
+
     def _named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         yield from self.model.named_parameters()
 
@@ -116,14 +138,16 @@ class EncoderNetwork(Network):
 
     Attributes:
         predictor: the masked-language-model head, None unless it was requested.
+        projection: a linear layer that follows the model, None if there is none.
     """
 
     predictor: torch.nn.Module | None = None
+    projection: torch.nn.Linear | None = None
 
     @property
     def dim(self) -> int:
         """Length of a token vector."""
-        return int(self.model.config.hidden_size)
+        return int(self.model.config.hidden_size) if self.projection is None else self.projection.out_features
 
     @property
     def max_tokens(self) -> int | None:
@@ -135,11 +159,17 @@ class EncoderNetwork(Network):
         return positions - int(config.pad_token_id) - 1
 
     def hidden(self, tokens: TokenBatch) -> torch.Tensor:
-        """The last hidden states: (n_texts, longest, dim) float32; those of padding mean nothing."""
+        """The last hidden states, projected: (n_texts, longest, dim) float32; those of padding mean nothing."""
         placed = tokens.to(self.device)
         with self._autocast():
-            found = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state
-        return found.float()
+            found = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state.float()
+        return found if self.projection is None else self.projection(found)
+
+    def files(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The weights by the names of files; those of the projection are in one of their own."""
+        (name, weights), *_ = super().files().items()
+        head = {each: weights.pop(each) for each in list(weights) if each.startswith(_PROJECTION)}
+        return {name: weights, HEAD_NAME: head} if head else {name: weights}
 
     def word_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits over the vocabulary, by the masked-language-model head: (n_texts, longest, n_words) float32."""
@@ -153,6 +183,9 @@ class EncoderNetwork(Network):
         if self.predictor is not None:
             for name, value in self.predictor.named_parameters():
                 yield f"{_PREDICTOR}{name}", value
+        if self.projection is not None:
+            for name, value in self.projection.named_parameters():
+                yield f"{_PROJECTION}{name}", value
 
     def _state(self) -> dict[str, torch.Tensor]:
         state = super()._state()
@@ -160,14 +193,21 @@ class EncoderNetwork(Network):
             tied = _TIED if self._has_tied_words() else _TIED[1:]
             head = self.predictor.state_dict().items()
             state |= {f"{_PREDICTOR}{name}": value for name, value in head if name not in tied}
+        if self.projection is not None:
+            state |= {f"{_PROJECTION}{name}": value for name, value in self.projection.state_dict().items()}
         return state
 
     def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
-        own = {name: values for name, values in weights.items() if not name.startswith(_PREDICTOR)}
+        own = {name: values for name, values in weights.items() if not name.startswith((_PREDICTOR, _PROJECTION))}
         super()._load(own)
-        if self.predictor is not None:
-            head = {name.removeprefix(_PREDICTOR): weights[name] for name in weights.keys() - own.keys()}
-            self.predictor.load_state_dict(head, strict=False)
+        for prefix, part in ((_PREDICTOR, self.predictor), (_PROJECTION, self.projection)):
+            if part is not None:
+                head = {
+                    name.removeprefix(prefix): values
+                    for name, values in weights.items()
+                    if name.startswith(prefix)
+                }
+                part.load_state_dict(head, strict=False)
 
     def _has_tied_words(self) -> bool:
         """Whether the head predicts words by the vectors that the network reads them with."""
@@ -185,7 +225,7 @@ def load_network(
     dropout: float = 0.0,
     mlm: bool = False,
 ) -> EncoderNetwork:
-    """Load a Hugging Face checkpoint.
+    """Load a Hugging Face checkpoint, with the projection behind it if ``head.safetensors`` has one.
 
     Attention is computed eagerly: on CPUs the backward pass of the fused kernel takes nearly twice as long.
 
@@ -213,9 +253,70 @@ def load_network(
         model = model.base_model
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it follows the last hidden states, and is random when a checkpoint has none
-    network = EncoderNetwork(move(model, device), folder, precision, predictor)
+    projection = None if mlm else _read_projection(folder, int(model.config.hidden_size))
+    if projection is not None:
+        move(projection, device)
+    network = EncoderNetwork(move(model, device), folder, precision, predictor, projection)
     network.freeze(frozen)
     return network
+
+
+def read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Read the weights of a network, as `Network.weights` returns them, from the files of a checkpoint.
+
+    Raises:
+        OSError, SafetensorError: a file cannot be read.
+    """
+    weights = load_file(folder / WEIGHTS_NAME)
+    if (folder / HEAD_NAME).is_file():
+        head = load_file(folder / HEAD_NAME)
+        weights |= {name: values for name, values in head.items() if name.startswith(_PROJECTION)}
+    return weights
+
+
+def new_projection(weights: torch.Tensor, biases: torch.Tensor | None = None) -> torch.nn.Linear:
+    """Make a projection.
+
+    Args:
+        weights: (n_out, n_hidden) float32.
+        biases: (n_out,) float32, or None.
+    """
+    layer = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=biases is not None)
+    with torch.no_grad():
+        layer.weight.copy_(weights)
+        if biases is not None:
+            layer.bias.copy_(biases)
+    return layer
+
+
+def _read_projection(folder: Path, n_hidden: int) -> torch.nn.Linear | None:
+    """Read the projection of a checkpoint; None if there is none, as in one of Aggretriever.
+
+    Raises:
+        CorruptFile: the file cannot be read, or the layer does not fit the network.
+    """
+    path = folder / HEAD_NAME
+    if not path.is_file():
+        return None
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CorruptFile(f"the weights cannot be read: {error}", path=path) from error
+    weights, biases = (tensors.get(f"{_PROJECTION}{name}") for name in ("weight", "bias"))
+    if weights is None:
+        return None
+    if (
+        weights.ndim != 2
+        or weights.shape[1] != n_hidden
+        or (biases is not None and biases.shape != weights.shape[:1])
+    ):
+        raise CorruptFile(
+            "the projection does not fit the network",
+            path=path,
+            expected=f"projection.weight (n, {n_hidden}), and projection.bias (n,) or none",
+            actual={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        )
+    return new_projection(weights.float(), None if biases is None else biases.float())
 
 
 class _AutoModel(Protocol):

@@ -47,6 +47,7 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("passages", "quarry-minilm-l6"),
         ("codes", "quarry-minilm-l6"),
         ("queries", "quarry-minilm-l6"),
+        ("whitened", "quarry-minilm-l6"),
         ("reranker", "model"),
     ],
 )
@@ -83,9 +84,15 @@ def test_a_shipped_recipe_is_valid(
         (("tokens_per_piece = [4, 8]", "tokens_per_piece = 4"), r"objective\.tokens_per_piece .* a list"),
         (("tokens_per_piece = [4, 8]", "tokens_per_piece = [4.5]"), r"objective\.tokens_per_piece"),
         (("learning_rate = 1e-3", "learning_rate = 0"), "optimizer is out of range"),
-        (("steps = 6", "steps = 0"), "steps is out of range"),
+        (("steps = 6", "steps = -1"), "steps is out of range"),
         (('name = "pairs"', 'name = "articles"'), "two of .* have one name"),
         (("original_share = 0.25", "original_share = 2"), "original_share is out of range"),
+        (("original_share = 0.25", "whitening = 0"), "whitening is out of range"),
+        (("original_share = 0.25", "whitening = nan"), "whitening is out of range"),
+        (
+            ('name = "passages"\ntokens_per_piece = [4, 8]', 'name = "aggretriever"'),
+            "no whitening with aggretriever",
+        ),
         (
             ('name = "passages"\ntokens_per_piece = [4, 8]', 'name = "aggretriever"\nmlm = true'),
             "expected mlm = false with rounds_weights",
@@ -121,12 +128,19 @@ def test_a_shipped_recipe_is_valid(
         (("cluster_size = 3", 'split = "test"'), "a setting of collections; .* found split"),
         (('kind = "pairs"', 'kind = "pair-titles"\nlimit = 3'), "pair-titles has a setting of coll.* found limit"),
         (("[output]", '[compression]\nmethod = "dpq"\ncode_bytes = 4\n\n[output]'), "codes belong to the trained"),
+        (
+            ("[output]", '[compression]\nmethod = "dpq"\ncode_bytes = 4\n\n[output]'),
+            r"no whitening with \[compression\]",
+        ),
     ],
 )
 def test_bad_recipes_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     assert change[0] in RECIPE
+    text = RECIPE.replace(*change)
+    if "whitening" in message:
+        text = text.replace("passage_weight = 0.25\n", "").replace("original_share = 0.25", "whitening = 1")
     with pytest.raises(InvalidSetting, match=message):
-        read_recipe(written(tmp_path, RECIPE.replace(*change)))
+        read_recipe(written(tmp_path, text))
 
 
 def test_a_recipe_without_data_is_refused(tmp_path: Path) -> None:

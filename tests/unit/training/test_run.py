@@ -286,3 +286,41 @@ def test_changed_data_stops_a_run_from_resuming(tmp_path: Path) -> None:
     write_pairs(recipe.parent / "pairs.jsonl", seed=8)
     with pytest.raises(InvalidSetting, match="the files of the source 'pairs' changed"):
         train(recipe, tmp_path / "out")
+
+
+WHITENED = RECIPE.replace("original_share = 0.25", "whitening = 2.0")
+
+
+def test_whitening_puts_a_layer_behind_the_trained_network(recipe: Path, finished: Path, tmp_path: Path) -> None:
+    """The layer whitens means of documents; the bundle's vectors are the network's, and are trained on again."""
+    path = write_recipe(tmp_path / "whitened", WHITENED)
+    final = train(path, tmp_path / "run")
+    last = tmp_path / "run" / "checkpoints" / "step-00000006"
+    assert not (last / "head.safetensors").exists()
+    layer = load_file(final / "head.safetensors")["projection.weight"]
+    np.testing.assert_allclose(layer, layer.T, atol=1e-6)
+    assert np.abs(layer - np.eye(len(layer))).max() > 0.01
+    bundle = export(final, tmp_path / "bundle", "fp32")
+    plain = tmp_path / "plain"
+    shutil.copytree(final, plain)
+    (plain / "head.safetensors").unlink()
+    text = "abc def gh"
+    found, before = (
+        engine.open_encoder(each.path).encode_query(text)
+        for each in (bundle, export(plain, tmp_path / "b", "fp32"))
+    )
+    expected = layer @ before
+    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
+
+    again = WHITENED.replace('checkpoint = "checkpoint"', f'checkpoint = "{bundle.path}"').replace(
+        "steps = 6", "steps = 0"
+    )
+    twice = train(write_recipe(tmp_path / "again", again), tmp_path / "again" / "run")
+    second = load_file(twice / "head.safetensors")["projection.weight"]
+    ratios = np.linalg.solve(
+        layer.T.astype(np.float64), second.T.astype(np.float64)
+    ).T  # what follows the first layer
+    np.testing.assert_allclose(ratios, ratios.T, atol=1e-3)
+    assert np.abs(ratios - np.eye(len(layer))).max() > 1e-3
+    assert not list((tmp_path / "again" / "run" / "checkpoints").glob("*"))
+    assert (tmp_path / "again" / "run" / "curves.png").is_file()

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("transformers", reason="training needs transformers")
 pytest.importorskip("onnx", reason="graphs are read with onnx")
 
-from safetensors.numpy import load_file  # noqa: E402
+from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from quarry.engine.bundled import bundled_path  # noqa: E402
 from quarry.engine.encoding.opening import open_encoder  # noqa: E402
@@ -47,6 +48,61 @@ def test_int8_bundles_survive_a_second_export(tmp_path: Path) -> None:
     before, after, fp32 = (open_encoder(each.path).encode_query(text) for each in (bundle, again, exact))
     assert before @ after > 0.999
     assert before @ fp32 > 0.98
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_projection_survives_a_second_export(tmp_path: Path, precision: str, biased: bool) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    rng = np.random.default_rng(2)
+    head = {"projection.weight": rng.standard_normal((5, CONFIG["hidden_size"])).astype(np.float32)}
+    if biased:
+        head["projection.bias"] = rng.standard_normal(5).astype(np.float32)
+    shutil.rmtree(checkpoint / "1_Pooling")
+    (checkpoint / "modules.json").unlink()
+    save_file(head, checkpoint / "head.safetensors")
+    settings = {"format": 1, "pooling": "mean", "normalise": True, "window": 16, "query_prefix": ""}
+    settings |= {"document_prefix": "", "beta": None, "representation": "pieces"}
+    (checkpoint / "quarry.json").write_text(json.dumps(settings), "utf-8")
+    bundle = export(checkpoint, tmp_path / "bundle", precision=precision)
+    out = bundle_checkpoint(bundle.path, tmp_path / "out")
+    found = load_file(out / "head.safetensors")
+    assert found.keys() == head.keys()
+    assert all(np.array_equal(found[name], head[name]) for name in head)
+    again = export(out, tmp_path / "again", precision=precision)
+    text = "a tide of mud, roots hold"
+    before, after = (open_encoder(each.path).encode_query(text) for each in (bundle, again))
+    assert before.shape == (5,)
+    assert before @ after > 0.999
+    network = load_network(out)
+    tokens = TextBatcher(network.tokenizer_path, "", 16).batch([text])
+    with torch.no_grad():
+        pooled = network.hidden(tokens).mean(1)[0].numpy()
+    assert before @ pooled / np.linalg.norm(pooled) > 0.98
+
+
+def test_two_layers_behind_the_network_are_refused(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    n_hidden = CONFIG["hidden_size"]
+    modules = json.loads((checkpoint / "modules.json").read_text("utf-8"))
+    layers = []
+    for number, activation in enumerate(("Identity", "Identity"), 2):
+        name = f"{number}_Dense"
+        (checkpoint / name).mkdir()
+        config = {"in_features": n_hidden, "out_features": n_hidden, "bias": False}
+        config["activation_function"] = f"torch.nn.modules.linear.{activation}"
+        (checkpoint / name / "config.json").write_text(json.dumps(config), "utf-8")
+        save_file({"linear.weight": np.eye(n_hidden, dtype=np.float32)}, checkpoint / name / "model.safetensors")
+        layers.append(
+            {"idx": number, "name": str(number), "path": name, "type": "sentence_transformers.models.Dense"}
+        )
+    place = 1 + [module["type"].endswith("Pooling") for module in modules].index(True)
+    modules[place:place] = layers
+    (checkpoint / "modules.json").write_text(json.dumps(modules), "utf-8")
+    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32").path
+    with pytest.raises(InvalidSetting, match="layers behind the bundle's network"):
+        bundle_checkpoint(bundle, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "quarry-minilm-l6"])

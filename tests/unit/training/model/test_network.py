@@ -12,12 +12,12 @@ from support.training.tiny_run import tiny_encoder
 torch = pytest.importorskip("torch", reason="networks need torch")
 pytest.importorskip("transformers", reason="training needs transformers")
 
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 from quarry.engine.encoding.encoder import trained_settings  # noqa: E402
 from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint  # noqa: E402
-from quarry.training.model.network import load_network  # noqa: E402
+from quarry.training.model.network import load_network, read_weights  # noqa: E402
 from quarry.training.model.tokens import TextBatcher  # noqa: E402
 from quarry.training.model.torch_encoder import TorchEncoder  # noqa: E402
 
@@ -134,3 +134,55 @@ def test_damaged_weights_are_named(checkpoint: Path) -> None:
 
 def test_an_index_of_a_network_in_training_has_the_settings_that_are_trained(checkpoint: Path) -> None:
     assert trained_settings(TorchEncoder(load_network(checkpoint), FILES, "0")) == {"k": 3}
+
+
+class TestProjection:
+    @pytest.fixture
+    def projected(self, checkpoint: Path) -> Path:
+        torch.manual_seed(3)
+        save_file({"projection.weight": torch.randn(5, 32)}, checkpoint / "head.safetensors")
+        return checkpoint
+
+    def test_it_follows_the_hidden_states(self, projected: Path) -> None:
+        network = load_network(projected)
+        layer = load_file(projected / "head.safetensors")["projection.weight"]
+        (projected / "head.safetensors").unlink()
+        tokens = TextBatcher(network.tokenizer_path, "", 40).batch(["a b c"])
+        with torch.no_grad():
+            found, plain = network.hidden(tokens), load_network(projected).hidden(tokens)
+        assert network.dim == found.shape[2] == 5
+        torch.testing.assert_close(found, plain @ layer.T)
+
+    def test_it_is_trained_frozen_written_and_taken_over(self, projected: Path, tmp_path: Path) -> None:
+        network = load_network(projected, frozen=("embeddings.", "encoder."))
+        assert [name for name, _ in network.trained_parameters()] == ["projection.weight"]
+        assert not dict(
+            load_network(projected, frozen=("embeddings.", "encoder.", "projection.")).trained_parameters()
+        )
+        network.load_weights({name: 2 * values for name, values in network.weights().items()})
+        write_checkpoint(network, FILES, tmp_path / "out")
+        assert "projection.weight" not in load_file(tmp_path / "out" / "model.safetensors")
+        written = read_weights(tmp_path / "out")
+        assert written.keys() == network.weights().keys()
+        assert all(torch.equal(values, written[name]) for name, values in network.weights().items())
+        mixed = interpolate_weights(network, projected, 1.0)
+        assert torch.equal(
+            mixed["projection.weight"], load_file(projected / "head.safetensors")["projection.weight"]
+        )
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            {"projection.weight": torch.ones(5, 7)},
+            {"projection.weight": torch.ones(32)},
+            {"projection.weight": torch.ones(5, 32), "projection.bias": torch.ones(4)},
+        ],
+        ids=["width", "vector", "bias"],
+    )
+    def test_layers_that_do_not_fit_are_refused(self, checkpoint: Path, head: dict[str, torch.Tensor]) -> None:
+        save_file(head, checkpoint / "head.safetensors")
+        with pytest.raises(CorruptFile, match=r"head\.safetensors: the projection does not fit"):
+            load_network(checkpoint)
+        (checkpoint / "head.safetensors").write_bytes(b"no tensors")
+        with pytest.raises(CorruptFile, match=r"head\.safetensors: the weights cannot be read"):
+            load_network(checkpoint)
