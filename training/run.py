@@ -93,6 +93,8 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
         encoder = learner.student if first_stage is None else first_stage
     if recipe.output.original_share:  # what cannot be mixed is refused now, not after the last step
         interpolate_weights(learner.network, recipe.model.checkpoint, recipe.output.original_share)
+    if recipe.output.whitening is not None and isinstance(learner, EncoderLearner):
+        _check_whitening(learner.student, stores)  # likewise
     mixture = _mixture(recipe, stores)
     trainer = Trainer(out, learner, mixture, recipe.training, recipe.optimizer)
     if recipe.negatives is not None:
@@ -353,11 +355,11 @@ def _write_final(recipe: Recipe, learner: Learner, stores: dict[str, ExampleStor
 def _whitened(recipe: Recipe, student: Student, stores: dict[str, ExampleStore]) -> Student:
     """The student with a projection that whitens its vectors, after the projection it may have."""
     assert recipe.output.whitening is not None
+    of_first_token = recipe.objective.name == "single_vector" and recipe.objective.pooling == "cls"
     vectors = []
     for store in stores.values():
-        n_taken = min(store.n_documents, _WHITENED_DOCUMENTS)
-        numbers = [number * store.n_documents // n_taken for number in range(n_taken)]
-        vectors.append(document_vectors(store, student.network, student.documents, numbers))
+        numbers, network = _whitened_documents(store), student.network
+        vectors.append(document_vectors(store, network, student.documents, numbers, of_first_token=of_first_token))
     layer = whitening(vectors, [each.weight for each in recipe.data], recipe.output.whitening)
     before, biases = student.network.projection, None
     if before is not None:
@@ -365,3 +367,22 @@ def _whitened(recipe: Recipe, student: Student, stores: dict[str, ExampleStore])
         layer = layer @ before.weight.detach().cpu()
     projection = new_projection(layer, biases).to(student.network.device)
     return replace(student, network=replace(student.network, projection=projection))
+
+
+def _whitened_documents(store: ExampleStore) -> list[int]:
+    """Evenly spaced documents of a source, whose vectors are whitened."""
+    n_taken = min(store.n_documents, _WHITENED_DOCUMENTS)
+    return [number * store.n_documents // n_taken for number in range(n_taken)]
+
+
+def _check_whitening(student: Student, stores: dict[str, ExampleStore]) -> None:
+    """Refuse a source whose documents are the same for the encoder, so that their vectors have no variance."""
+    for name, store in stores.items():
+        texts = (store.document(number) for number in _whitened_documents(store))
+        first = student.documents.batch([next(texts)]).texts[0].ids.tolist()
+        if all(student.documents.batch([text]).texts[0].ids.tolist() == first for text in texts):
+            raise InvalidSetting(
+                f"vectors of the source {name!r} cannot be whitened",
+                expected="documents that differ in their first document_tokens tokens",
+                actual=f"{store.n_documents} alike",
+            )

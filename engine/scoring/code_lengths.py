@@ -10,6 +10,7 @@ from quarry.formats.vectors.quantizer import Quantizer
 __all__ = ["CodeLengths", "lengths_bytes", "lengths_of"]
 
 _DECODED_AT_ONCE = 4096
+_COLUMNS = 4096
 
 
 class CodeLengths:
@@ -53,6 +54,12 @@ def lengths_bytes(quantizer: Quantizer, n_rows: int) -> int:
 
 def lengths_of(vectors: Float32Array) -> Float32Array:
     """Return what (n, dim) decoded vectors are divided by to have length 1: their lengths, 1 for length 0."""
-    lengths: Float32Array = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    squares = np.zeros(len(vectors), np.float32)
+    for low in range(
+        0, vectors.shape[1], _COLUMNS
+    ):  # the sum of more, of one row, has other last bits than of several
+        part = vectors[:, low : low + _COLUMNS]
+        squares += np.einsum("ij,ij->i", part, part)
+    lengths: Float32Array = np.sqrt(squares)
     lengths[lengths == 0] = 1
     return lengths

@@ -53,7 +53,12 @@ def cluster_vectors(values: torch.Tensor, n_clusters: int, seed: int) -> npt.NDA
 
 
 def document_vectors(
-    store: ExampleStore, network: EncoderNetwork, batcher: TextBatcher, numbers: Sequence[int] | None = None
+    store: ExampleStore,
+    network: EncoderNetwork,
+    batcher: TextBatcher,
+    numbers: Sequence[int] | None = None,
+    *,
+    of_first_token: bool = False,
 ) -> torch.Tensor:
     """The mean of each document's token vectors: (n_documents, dim) float32 on the CPU.
 
@@ -62,6 +67,7 @@ def document_vectors(
         network: is left in evaluation mode.
         batcher: cuts and tokenizes the documents.
         numbers: of some documents; None: of all.
+        of_first_token: take the vector of [CLS] instead.
     """
     numbers = range(store.n_documents) if numbers is None else numbers
     network.model.eval()
@@ -70,6 +76,9 @@ def document_vectors(
         tokens = batcher.batch([store.document(number) for number in numbers[low : low + _TEXTS_AT_ONCE]])
         with torch.no_grad():
             hidden = network.hidden(tokens).cpu()
+        if of_first_token:
+            vectors.append(hidden[:, 0])
+            continue
         weights = tokens.mask[:, :, None].float()
         vectors.append((hidden * weights).sum(1) / weights.sum(1))
     return torch.cat(vectors)

@@ -253,8 +253,12 @@ def load_network(
         model = model.base_model
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it follows the last hidden states, and is random when a checkpoint has none
-    projection = None if mlm else _read_projection(folder, int(model.config.hidden_size))
+    projection = _read_projection(folder, int(model.config.hidden_size))
     if projection is not None:
+        if mlm:
+            raise InvalidSetting(
+                "the masked-language-model head cannot be used with a projection", path=folder / HEAD_NAME
+            )
         move(projection, device)
     network = EncoderNetwork(move(model, device), folder, precision, predictor, projection)
     network.freeze(frozen)

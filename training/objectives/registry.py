@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.network import HEAD_NAME, EncoderNetwork
 from quarry.training.objectives.aggretriever import Aggretriever, AggretrieverSettings
 from quarry.training.objectives.first_m import FirstVectors
 from quarry.training.objectives.passages import Passages
@@ -148,6 +148,12 @@ def _aggretriever(
 ) -> Aggretriever:
     if network is None:
         raise InvalidSetting("aggretriever has layers, which are made for a network", expected="a network")
+    if network.projection is not None:
+        raise InvalidSetting(
+            "aggretriever has layers of its own",
+            path=network.folder / HEAD_NAME,
+            expected="a checkpoint without a projection",
+        )
     return Aggretriever(
         shared,
         AggretrieverSettings(settings.n_cls, settings.n_dims, settings.signed, settings.part_weight),

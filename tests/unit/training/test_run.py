@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="the training loop needs torch")
 pytest.importorskip("transformers", reason="training needs transformers")
 pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
+import torch
 from safetensors.numpy import load_file
 
 from quarry import engine
@@ -19,6 +20,8 @@ from quarry.engine.cli.commands import main
 from quarry.exporters.export import export
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.loop.history import History
+from quarry.training.model.network import load_network
+from quarry.training.model.tokens import TextBatcher
 from quarry.training.run import train
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -324,3 +327,37 @@ def test_whitening_puts_a_layer_behind_the_trained_network(recipe: Path, finishe
     assert np.abs(ratios - np.eye(len(layer))).max() > 1e-3
     assert not list((tmp_path / "again" / "run" / "checkpoints").glob("*"))
     assert (tmp_path / "again" / "run" / "curves.png").is_file()
+
+
+def test_a_source_that_cannot_be_whitened_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "alike", WHITENED)
+    lines = "".join(json.dumps({"q": f"question {letter}", "d": "abc def"}) + "\n" for letter in "abcdefgh")
+    (path.parent / "pairs.jsonl").write_text(lines, "utf-8")
+    with pytest.raises(InvalidSetting, match="the source 'pairs' cannot be whitened"):
+        train(path, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_the_vectors_that_are_compared_are_whitened(tmp_path: Path) -> None:
+    """Of single vectors with pooling cls these are the vectors of [CLS], not means."""
+    single = WHITENED.replace(
+        'name = "passages"\ntokens_per_piece = [4, 8]', 'name = "single_vector"\npooling = "cls"'
+    )
+    text = single.replace("passage_weight = 0.25\n", "").replace("steps = 6", "steps = 0")
+    text = text.replace("whitening = 2.0", "whitening = 1e-4").replace(
+        '[[data]]\nname = "pairs"', '[[data]]\nname = "more"'
+    )
+    path = write_recipe(tmp_path / "cls", text)
+    final = train(path, tmp_path / "run")
+    network = load_network(final)
+    batcher = TextBatcher(network.tokenizer_path, "", 32)
+    entries = (json.loads(line) for line in (path.parent / "pairs.jsonl").read_text("utf-8").splitlines())
+    with torch.no_grad():
+        vectors = [network.hidden(batcher.batch([entry["d"]]))[0, 0].numpy() for entry in entries]
+        layer = network.projection.weight.numpy()
+    before = np.array(vectors) @ np.linalg.inv(layer.T)
+    largest = [
+        np.linalg.svd(each - each.mean(0), compute_uv=False)[0] / np.linalg.norm(each - each.mean(0))
+        for each in (before, np.array(vectors))
+    ]
+    assert largest[1] < 0.8 * largest[0]

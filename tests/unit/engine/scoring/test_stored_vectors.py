@@ -10,6 +10,7 @@ from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, rando
 
 from quarry.engine.backends.protocol import SearchParameters
 from quarry.engine.backends.registry import open_backend
+from quarry.engine.scoring.code_lengths import lengths_of
 from quarry.engine.scoring.stored_vectors import StoredVectors, mean_share, unpack_codes
 from quarry.engine.search.rescorer import Rescorer
 from quarry.formats.container.directory import Directory
@@ -115,6 +116,15 @@ class TestCodes:
         found = backend.candidates(queries, SearchParameters(10, 10, 5, 1))
         hits = [int(scores.argmax()) in each.docs for each, scores in zip(found, best, strict=True)]
         assert all(hits)
+
+
+@pytest.mark.parametrize("dim", [24, 4096, 8256, 12288])
+def test_a_length_does_not_depend_on_the_rows_it_is_computed_with(dim):
+    vectors = np.random.default_rng(9).standard_normal((20, dim)).astype(np.float32)
+    expected = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    np.testing.assert_allclose(lengths_of(vectors), expected, rtol=2e-6)
+    alone = np.concatenate([lengths_of(vectors[low : low + 1]) for low in range(len(vectors))])
+    assert alone.tolist() == lengths_of(vectors).tolist()
 
 
 def test_decoded_vectors_of_length_0_keep_their_length(directory):

@@ -28,6 +28,7 @@ from quarry.training.model.torch_encoder import TorchEncoder  # noqa: E402
 from quarry.training.objectives.aggretriever import Aggretriever, AggretrieverSettings  # noqa: E402
 from quarry.training.objectives.objective import StepTargets  # noqa: E402
 from quarry.training.objectives.ranking import RankingSettings  # noqa: E402
+from quarry.training.objectives.registry import ObjectiveSettings, make_objective  # noqa: E402
 from quarry.training.run import train  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -291,3 +292,10 @@ def test_a_run_mines_trains_and_exports(tmp_path: Path) -> None:
 def test_settings_out_of_range_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(InvalidSetting, match="out of range"):
         AggretrieverSettings(**change)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_with_a_projection_is_refused(tmp_path: Path) -> None:
+    folder = tiny_encoder(tmp_path / "checkpoint")
+    save_file({"projection.weight": np.eye(DIM, dtype=np.float32)}, folder / "head.safetensors")
+    with pytest.raises(InvalidSetting, match=r"head\.safetensors: aggretriever has layers of its own"):
+        make_objective(ObjectiveSettings(name="aggretriever"), network=load_network(folder))
