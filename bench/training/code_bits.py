@@ -2,7 +2,7 @@
 
 ``python -m bench code_bits INDEX COLLECTION`` takes the vectors of an index that was built with the bundled
 encoder and default settings, makes indexes of codes alone with sub-quantizers of 16 and of 256 sub-vectors, and
-searches them with the same queries in turn. The default of `Thresholds.long_code_rows` was chosen with the result.
+searches them with the same queries in turn.
 """
 
 from __future__ import annotations

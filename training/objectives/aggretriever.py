@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
+from quarry.training.model.network import HEAD_NAME
 from quarry.training.model.tokens import TokenBatch
 from quarry.training.objectives.losses import contrastive_loss
 from quarry.training.objectives.objective import StepTargets, Use
@@ -19,7 +20,6 @@ from quarry.training.objectives.scoring import DocumentRows, normalize_rows
 
 __all__ = ["Aggretriever", "AggretrieverSettings"]
 
-_HEAD_NAME = "head.safetensors"
 _FIRST_DEVIATION = 0.02  # of the weights of new layers, as BERT's
 
 WordLogits = Callable[[torch.Tensor], torch.Tensor]
@@ -86,7 +86,7 @@ class Aggretriever(RankingObjective):
         super().__init__(ranking)
         self.parts, self._word_logits = settings, word_logits
         self._layers = _new_layers(settings, n_hidden, seed, device)
-        path = None if checkpoint is None else checkpoint / _HEAD_NAME
+        path = None if checkpoint is None else checkpoint / HEAD_NAME
         if path is not None and path.is_file():
             try:
                 weights = load_file(path)
@@ -133,7 +133,7 @@ class Aggretriever(RankingObjective):
     def save(self, folder: Path) -> dict[str, object]:
         """Write the layers; see `Objective.save`."""
         layers = {name: value.detach().cpu().float().contiguous() for name, value in self._layers.items()}
-        save_file(layers, folder / _HEAD_NAME)
+        save_file(layers, folder / HEAD_NAME)
         members: dict[str, object] = {"agg_dims": self.parts.n_dims, "mlm": self._word_logits is not None}
         return members if self.parts.signed else {**members, "agg_signed": False}
 

@@ -14,18 +14,13 @@ from quarry.engine import build
 
 
 def test_the_command_records_both_kinds_of_codes(
-    small_corpus: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    coded_collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for module in COMMANDS["code_bits"].needs:
         pytest.importorskip(module, reason=f"the measurement needs {module}")
-    documents = {str(each["id"]): str(each["text"]) for each in small_corpus} | {
-        f"{each['id']}-{number}": f"{each['text']} {number}" for number in range(12) for each in small_corpus
-    }
-    name = str(small_corpus[0]["id"])
-    collection = Collection("small", "test", documents, {"q": documents[name]}, {"q": {name: 1}})
-    monkeypatch.setitem(code_bits.COLLECTIONS, "cranfield", lambda: collection)
+    monkeypatch.setitem(code_bits.COLLECTIONS, "cranfield", lambda: coded_collection)
     index, out = tmp_path / "index", tmp_path / "results.jsonl"
-    build(({"id": key, "text": text} for key, text in documents.items()), index, progress=False)
+    build(({"id": key, "text": text} for key, text in coded_collection.documents.items()), index, progress=False)
     assert main(["code_bits", str(index), "cranfield", "--code-bytes", "24", "--out", str(out)]) == 0
     four, eight = read_records(out)
     assert (four["nbits"], eight["nbits"]) == (4, 8)

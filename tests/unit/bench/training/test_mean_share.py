@@ -26,16 +26,11 @@ def test_the_mean_ranks_a_document_of_many_good_vectors_above_one_of_a_single_be
 
 
 def test_the_command_records_every_share(
-    small_corpus: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    coded_collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for module in COMMANDS["mean_share"].needs:
         pytest.importorskip(module, reason=f"the measurement needs {module}")
-    documents = {str(each["id"]): str(each["text"]) for each in small_corpus} | {
-        f"{each['id']}-{number}": f"{each['text']} {number}" for number in range(12) for each in small_corpus
-    }
-    name = str(small_corpus[0]["id"])
-    collection = Collection("small", "test", documents, {"q": documents[name]}, {"q": {name: 1}})
-    monkeypatch.setitem(mean_share.COLLECTIONS, "cranfield", lambda: collection)
+    monkeypatch.setitem(mean_share.COLLECTIONS, "cranfield", lambda: coded_collection)
     out = tmp_path / "results.jsonl"
     arguments = ["mean_share", "--on", "cranfield", "--code-bytes", "24", "--out", str(out)]
     assert main(arguments) == 0
