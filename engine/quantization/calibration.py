@@ -1,18 +1,17 @@
 """Calibrates the default settings of searches for ten and for a hundred hits with queries, after training.
 
-All rows of the collection are read once. For each query the best documents by exact scores are kept, and the rows
-with the best scores by their codes, with the rank of the list of each. They determine the recall of a search for
-every pair of `nprobe` and number of rescored rows. The pair with the least cost that reaches the target recall is
-stored with the quantizer; in an index of codes alone, the larger values of two such pairs, so that a search finds
-both the best documents by full vectors and those that an exhaustive scan of the codes finds. The computed recall
-differs from that of a search only by the rounding of look-up tables and by documents that are not rescored in
-full: with 96 of 256 lists of squad it was .9910 and .9815, and searches reached .9910 and .9797 (10 hits and 150
-rows, 100 hits and 1000 rows).
+All rows of the collection are read once. For each query the best documents are kept, those that an exhaustive scan
+of the index finds: by exact scores or, in an index of codes alone, by those of decoded codes; and the rows with
+the best scores by their codes, with the rank of the list of each. They determine the recall of a search for every
+pair of `nprobe` and number of rescored rows. The pair with the least cost that reaches the target recall is stored
+with the quantizer. The computed recall differs from that of a search only by the rounding of look-up tables and by
+documents that are not rescored in full: with 96 of 256 lists of squad it was .9910 and .9815, and searches reached
+.9910 and .9797 (10 hits and 150 rows, 100 hits and 1000 rows).
 
-With settings calibrated by rows, queries of five collections found .986 to .994 of ten hits and .948 to .985 of a
-hundred; with the texts of `query_sample` it is .993 to .997 and .982 to .991. Queries about another subject than
-the documents find less, .976 to .986 and .938 to .969. Ties count against the quantizer, so that settings do not
-depend on the CPU; a collection of mostly equal vectors is not calibrated but searched with cautious defaults.
+The targets are close to 1 because a list that is not read may hold the best document of all (measured by ``python
+-m bench recall``). Queries about another subject than the documents find less. Ties count against the quantizer,
+so that settings do not depend on the CPU; a collection of mostly equal vectors is not calibrated but searched with
+cautious defaults.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ from quarry.formats.vectors.search_setting import SearchSetting
 __all__ = ["calibrated"]
 
 
-_TARGETS = {10: 0.991, 100: 0.981}  # hits -> recall; a margin of .001 over .99 and .98 for other kinds of queries
+_TARGETS = {10: 0.997, 100: 0.991}  # hits -> recall; a margin over .995 and .99 for other kinds of queries
+_TARGETS_OF_CODES = {10: 0.999, 100: 0.995}  # costs little: the nearest lists have nearly all of the best codes
 _MAX_ROWS = 1 << 14  # most rows kept for each query; if the target needs more, the codes are too coarse for it
 _ROWS_FACTOR = 16  # rows kept, as a multiple of the estimate for ten hits by `candidates`
 _MIN_ROWS = 1 << 10
@@ -60,8 +60,9 @@ def calibrated(
     that finds others of them has a higher recall than computed. Ties count against the quantizer: rows and lists
     whose scores are equal, up to rounding, are ranked before the wanted ones.
 
-    The best documents by codes are those with the largest score of a decoded code. Their final scores also have a
-    share of the mean (`quarry.engine.scoring.stored_vectors.mean_share`), by which nearly the same are the best.
+    In an index of codes alone the best documents are those with the largest score of a decoded code. Their final
+    scores also have a share of the mean (`quarry.engine.scoring.stored_vectors.mean_share`), by which nearly the
+    same are the best. Equal scores are common there, so that every query counts.
 
     Args:
         quantizer: a trained quantizer.
@@ -78,21 +79,18 @@ def calibrated(
     """
     if not len(queries):
         return quantizer
-    best = _BestOfCollection(quantizer, queries, threads)
+    best = _BestOfCollection(quantizer, queries, threads, codes_only=codes_only)
     for vectors, docs in batches:
         best.add(vectors, docs)
     best.finish()
-    references = [(best.documents, best.roundings())]
-    if codes_only:
-        references.append((best.documents_by_codes, np.full(len(queries), -1, np.float32)))
     settings: list[SearchSetting] = []
     probe_recall: Float32Array | None = None
-    for k, target in _TARGETS.items():
-        found = [wanted for each in references if (wanted := _find_wanted(best, *each, k)) is not None]
-        if found:
-            settings.append(_largest(_cheapest_setting(best, wanted, k, target) for wanted in found))
+    for k, target in (_TARGETS_OF_CODES if codes_only else _TARGETS).items():
+        wanted = _find_wanted(best, k)
+        if wanted is not None:
+            settings.append(_cheapest_setting(best, wanted, k, target, settings[-1].nprobe if settings else 1))
             if probe_recall is None:
-                probe_recall = np.min([wanted.list_recall(k) for wanted in found], axis=0)
+                probe_recall = wanted.list_recall(k)
     if not settings:
         return quantizer
     return replace(
@@ -150,25 +148,28 @@ class _BestOfCollection:
         quantizer: encodes the rows.
         queries: (n_queries, dim) float32.
         threads: number of threads for encoding rows.
+        codes_only: documents are scored by their codes.
 
     Attributes:
-        documents: best documents by exact scores.
-        documents_by_codes: best documents by the scores of their codes.
+        documents: best documents by their final scores.
         by_codes: best rows by the scores of their codes in stage 1, labeled with their documents and lists.
         list_ranks: (n_queries, nlist) int64, see `quarry.engine.quantization.nprobe.list_ranks`.
     """
 
-    def __init__(self, quantizer: Quantizer, queries: Float32Array, threads: int) -> None:
+    def __init__(
+        self, quantizer: Quantizer, queries: Float32Array, threads: int, *, codes_only: bool = False
+    ) -> None:
         estimated = _ROWS_FACTOR * (quantizer.candidate_rows or _MAX_ROWS)
-        self.documents, self.documents_by_codes = (_TopScores(len(queries), max(_TARGETS) + 1) for _ in range(2))
+        self.documents = _TopScores(len(queries), max(_TARGETS) + 1)
         self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), _MAX_ROWS))
         self._queries, self._rotated = queries, quantizer.rotate(queries)
         self.list_ranks = list_ranks(self._rotated, quantizer.coarse)
         self._list_sizes = np.zeros(quantizer.nlist, np.int64)
         self._quantizer, self._coder = quantizer, VectorCoder(quantizer, threads)
         self._open_doc = -1  # the last document, whose rows may continue in the next batch, and its scores so far
-        self._open_scores = np.full((2, len(queries), 1), -np.inf, np.float32)
+        self._open_scores = np.full((len(queries), 1), -np.inf, np.float32)
         self._lengths: list[float] = []
+        self._codes_only = codes_only
 
     def add(self, vectors: Float32Array, docs: Int64Array) -> None:
         """Add the next (n, dim) float32 rows, n >= 1, and the (n,) int64 documents that own them."""
@@ -178,29 +179,34 @@ class _BestOfCollection:
         decoded = decode_codes(self._quantizer, lists, codes)
         by_codes = self._rotated @ decoded.T
         self.by_codes.add(by_codes, docs, lists)
+        if not self._codes_only:
+            self._add_documents(self._queries @ vectors.T, docs)
+            return
         if self._quantizer.unit_length:
             by_codes /= lengths_of(decoded)
-        self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
+        self._add_documents(by_codes, docs)
 
     def _add_documents(self, scores: Float32Array, docs: Int64Array) -> None:
-        """Add (2, n_queries, n) float32 scores of the next rows: exact ones, and those of the codes."""
+        """Add (n_queries, n) float32 final scores of the next rows."""
         starts = np.flatnonzero(np.concatenate([[True], docs[1:] != docs[:-1]]))
-        best, numbers = np.maximum.reduceat(scores, starts, axis=2), docs[starts]
+        best, numbers = np.maximum.reduceat(scores, starts, axis=1), docs[starts]
         if numbers[0] == self._open_doc:
-            best[..., 0] = np.maximum(best[..., 0], self._open_scores[..., 0])
+            best[:, 0] = np.maximum(best[:, 0], self._open_scores[:, 0])
         else:
             self.finish()
-        for documents, scores_of_all in zip((self.documents, self.documents_by_codes), best, strict=True):
-            documents.add(scores_of_all[:, :-1], numbers[:-1], numbers[:-1])
-        self._open_doc, self._open_scores = int(numbers[-1]), best[..., -1:].copy()
+        self.documents.add(best[:, :-1], numbers[:-1], numbers[:-1])
+        self._open_doc, self._open_scores = int(numbers[-1]), best[:, -1:].copy()
 
     def finish(self) -> None:
         """Add the scores of the last document, after its last row."""
         if self._open_doc >= 0:
             number = np.array([self._open_doc])
-            self.documents.add(self._open_scores[0], number, number)
-            self.documents_by_codes.add(self._open_scores[1], number, number)
+            self.documents.add(self._open_scores, number, number)
             self._open_doc = -1
+
+    def separations(self) -> Float32Array:
+        """Return for each query the difference of scores that separates documents: (n_queries,) float32."""
+        return np.full(len(self._queries), -1, np.float32) if self._codes_only else self.roundings()
 
     def roundings(self) -> Float32Array:
         """Return for each query the difference of scores that rounding explains: (n_queries,) float32."""
@@ -258,23 +264,14 @@ class _Wanted(NamedTuple):
         return np.sort(found.ravel())
 
 
-def _find_wanted(
-    best: _BestOfCollection, documents: _TopScores, separations: Float32Array, k: int
-) -> _Wanted | None:
-    """Return the rows of the best k documents of each query that counts; None if too few queries count.
-
-    Args:
-        best: of the collection.
-        documents: its best documents for each query.
-        separations: (n_queries,) float32; a query counts if its k-th score exceeds the next by more.
-        k: number of hits.
-    """
-    roundings, nlist = best.roundings(), best.list_ranks.shape[1]
+def _find_wanted(best: _BestOfCollection, k: int) -> _Wanted | None:
+    """Return the rows of the best k documents of each query that counts; None if too few queries count."""
+    roundings, separations, nlist = best.roundings(), best.separations(), best.list_ranks.shape[1]
     separated: list[bool] = []
     ranks: list[Int64Array] = []
     columns: list[Int64Array] = []
     for query, rounding in enumerate(roundings.tolist()):
-        scores, docs, _ = documents.of(query)
+        scores, docs, _ = best.documents.of(query)
         separated.append(len(scores) > k and bool(scores[k - 1] - scores[k] > separations[query]))
         if not separated[-1]:
             continue
@@ -296,19 +293,25 @@ def _find_wanted(
     return _Wanted(kept, of_query, places, own, before, nlist)
 
 
-def _largest(settings: Iterable[SearchSetting]) -> SearchSetting:
-    """Return the larger values of settings for the same number of hits."""
-    k, nprobe, rows = zip(*((each.k, each.nprobe, each.rows) for each in settings), strict=True)
-    return SearchSetting(k[0], max(nprobe), max(rows))
+def _cheapest_setting(
+    best: _BestOfCollection, wanted: _Wanted, k: int, target: float, least_nprobe: int
+) -> SearchSetting:
+    """Return the cheapest setting with the target recall, or with nearly that of all lists if it is less.
 
-
-def _cheapest_setting(best: _BestOfCollection, wanted: _Wanted, k: int, target: float) -> SearchSetting:
-    """Return the cheapest setting with the target recall, or with nearly that of all lists if it is less."""
+    Args:
+        best: of the collection.
+        wanted: rows of the documents to find.
+        k: number of hits.
+        target: share of the documents to find.
+        least_nprobe: least number of lists, that of fewer hits: the first of more hits are then found as well.
+    """
     read = best.rows_read()
     reachable = float(np.isfinite(wanted.needed(k, wanted.nlist)).mean())
     target = min(target, max(0.0, reachable - _GIVEN_UP))
     cheapest, least = SearchSetting(k, wanted.nlist, _MAX_ROWS), math.inf
     for nprobe in _ladder(wanted.nlist):
+        if nprobe < least_nprobe:
+            continue
         needed = wanted.needed(k, nprobe)
         rows = needed[max(0, math.ceil(target * len(needed)) - 1)]
         cost = read[nprobe - 1] + _CODES_PER_ROW * rows

@@ -107,7 +107,7 @@ def trained():
     return train_quantizer(vectors, 32, 4, 0, 1), vectors, owners
 
 
-@pytest.mark.parametrize(("k", "aim"), [(10, 0.991), (100, 0.981)])
+@pytest.mark.parametrize(("k", "aim"), [(10, 0.997), (100, 0.991)])
 def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
     made, vectors, owners = trained
     query_vectors = queries(20)
@@ -148,6 +148,14 @@ def test_batches_do_not_matter(size):
     assert measured(made, vectors, owners, queries(), size) == measured(made, vectors, owners, queries(), 60)
 
 
+def test_more_hits_read_no_fewer_lists(trained, monkeypatch):
+    """If a hundred hits need fewer lists than ten, the best of them would be missed."""
+    made, vectors, owners = trained
+    monkeypatch.setattr(search_calibration, "_TARGETS", {10: 1.0, 100: 0.5})
+    ten, hundred = measured(made, vectors, owners, queries())
+    assert hundred.nprobe >= ten.nprobe > 1
+
+
 def test_only_what_is_kept_counts(trained, monkeypatch):
     """At most `_MAX_ROWS` rows by codes are kept; documents that only more rows would find count as not found."""
     made, vectors, owners = trained
@@ -186,7 +194,7 @@ class TestCodesOnly:
     """Without full vectors, the best documents are those by decoded codes."""
 
     @pytest.mark.parametrize("rank", [DIM, 2])
-    @pytest.mark.parametrize(("k", "target"), [(10, 0.991), (100, 0.981)])
+    @pytest.mark.parametrize(("k", "target"), [(10, 0.999), (100, 0.995)])
     def test_the_target_is_reached(self, rank, k, target):
         """The target is also reached for vectors of rank two, where nearly all scores are tied."""
         vectors, owners = collection()
@@ -201,17 +209,16 @@ class TestCodesOnly:
         found = [found_by_codes(made, vectors, owners, query, setting) for query in query_vectors]
         assert np.mean(found) >= target
 
-    def test_full_vectors_count_too(self, trained):
-        """With full vectors, codes of 2 bytes need more rescored rows than without."""
+    def test_full_vectors_do_not_count(self, trained):
+        """The best documents by full vectors, far behind by codes of 2 bytes, need not be found."""
         made, vectors, owners = trained
         batches = partial(in_batches, vectors, owners, 700)
         full = calibrated(made, batches(), queries(), 1)
         codes = calibrated(made, batches(), queries(), 1, codes_only=True)
         for one, other in zip(codes.search_settings, full.search_settings, strict=True):
             assert one.k == other.k
-            assert one.nprobe >= other.nprobe
-            assert one.rows >= other.rows
-        assert (codes.probe_recall <= full.probe_recall).all()
+            assert one.rows < other.rows
+        assert (codes.probe_recall != full.probe_recall).any()
 
 
 class TestDegenerate:
@@ -294,7 +301,7 @@ class TestIndex:
         with Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast:
             found = {k: fast.search(query_texts, k=k, mode="dense") for k in (10, 100)}
         with Engine.open(tmp_path, encoder=encoder, backend="scan") as exact:
-            for k, aim in ((10, 0.98), (100, 0.97)):
+            for k, aim in ((10, 0.99), (100, 0.98)):
                 best = exact.search(query_texts, k=k, mode="dense")
                 shares = [
                     len({hit.id for hit in hits} & {hit.id for hit in truth}) / k
