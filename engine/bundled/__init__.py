@@ -17,7 +17,7 @@ DEFAULT_NAME = "quarry-minilm-l6"
 
 BUNDLED = {
     "all-MiniLM-L6-v2": "a5d4b94e229bbcc70d2387a095aa1302",
-    "quarry-minilm-l6": "9dc9cbacac0376168958711789295dfe",
+    "quarry-minilm-l6": "89531a451839f066c94efc3795b810bf",
 }
 """Name and identity of each encoder."""
 

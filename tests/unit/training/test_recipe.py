@@ -47,7 +47,7 @@ def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("passages", "quarry-minilm-l6"),
         ("codes", "quarry-minilm-l6"),
         ("queries", "quarry-minilm-l6"),
-        ("whitened", "quarry-minilm-l6"),
+        ("whitened", "final"),
         ("reranker", "model"),
     ],
 )
