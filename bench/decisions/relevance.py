@@ -56,6 +56,7 @@ _RIDGE = 1e-3
 _STEPS = 50
 
 Floats = npt.NDArray[np.float64]
+Vectors = npt.NDArray[np.float32]
 
 
 class Example(NamedTuple):
@@ -103,10 +104,18 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print tables, append the raw results, write the calibration."""
     collections = [_load(name).subset(None, args.queries) for name in args.collections]
     encoder = open_encoder(args.encoder)
-    examples = _search_all(collections, encoder, args.indexes)
     names = [collection.name for collection in collections]
     shipped = _shipped_models(encoder) if args.shipped else None
     fitted = [name for name in names if name not in args.only_measure] if shipped is None else shipped.collections
+    paths = {each.name: _index(each, encoder, args.indexes) for each in collections}
+    vectors = {
+        each.name: to_host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
+    }
+    if shipped is None:
+        typical: float | None = _typical_spread(fitted, paths, vectors)
+    else:
+        typical = shipped.typical_spread
+    examples = _search_all(collections, paths, vectors, typical)
     print(f"{'AUC':<12} {'mode':<8} {'relevance':>9} {'score':>7} {'answered':>9} {'refused':>8}")
     for mode, features in _MODES.items():
         for name in names:
@@ -122,12 +131,13 @@ def run(args: argparse.Namespace) -> int:
                 flush=True,
             )
             about = {"collection": name, "mode": mode, "encoder": encoder.name, "fitted_on": list(fitted)}
-            append_result(args.out, {**record, **about, "n_queries": args.queries})
+            append_result(args.out, {**record, **about, "n_queries": args.queries, "typical_spread": typical})
     if args.write is not None:
         models: dict[str, LogisticModel] = {
             mode: fit_model(_without(examples[mode], fitted, None), features) for mode, features in _MODES.items()
         }
-        add_bundle_file(args.write, RELEVANCE_NAME, write_relevance(RelevanceModels(models, tuple(fitted))))
+        written = write_relevance(RelevanceModels(models, tuple(fitted), typical))
+        add_bundle_file(args.write, RELEVANCE_NAME, written)
     return 0
 
 
@@ -143,19 +153,38 @@ def _load(name: str) -> Collection:
     return read_collection(folder, split_of(folder))
 
 
-def _search_all(collections: Sequence[Collection], encoder: Encoder, indexes: Path) -> dict[str, list[Example]]:
+def _index(collection: Collection, encoder: Encoder, indexes: Path) -> Path:
+    """Build the index of a collection unless it is there; return its folder."""
+    path = indexes / f"{collection.name}.idx"
+    if not path.exists():
+        documents = ({"id": key, "text": text} for key, text in collection.documents.items())
+        engine.build(list(documents), path, encoder=encoder)
+        print(f"indexed {collection.name}", flush=True)
+    return path
+
+
+def _typical_spread(names: Sequence[str], paths: Mapping[str, Path], vectors: Mapping[str, Vectors]) -> float:
+    """Return the mean spread of queries, half of them the collection's own and half those of the others."""
+    spreads: dict[bool, list[float]] = {True: [], False: []}
+    for name in names:
+        with closing(Snapshot(Directory(paths[name]))) as snapshot:
+            sample = sample_background(snapshot.segments, Searcher(snapshot, OpenOptions(threads=1)))
+            for source in names:
+                spreads[source == name].append(float(np.mean([sample.spread(each) for each in vectors[source]])))
+    return round(float(np.mean([np.mean(each) for each in spreads.values()])), 4)
+
+
+def _search_all(
+    collections: Sequence[Collection],
+    paths: Mapping[str, Path],
+    vectors: Mapping[str, Vectors],
+    typical_spread: float | None,
+) -> dict[str, list[Example]]:
     """Search every collection with the queries of all; return the examples of each mode."""
-    vectors = {
-        each.name: to_host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
-    }
     examples: dict[str, list[Example]] = {mode: [] for mode in _MODES}
     for collection in collections:
-        path = indexes / f"{collection.name}.idx"
-        if not path.exists():
-            documents = ({"id": key, "text": text} for key, text in collection.documents.items())
-            engine.build(list(documents), path, encoder=encoder)
-        with closing(Snapshot(Directory(path))) as snapshot:
-            probe = _Probe(snapshot)
+        with closing(Snapshot(Directory(paths[collection.name]))) as snapshot:
+            probe = _Probe(snapshot, typical_spread)
             for source in collections:
                 for mode in _MODES:
                     examples[mode] += probe.search(mode, collection, source, vectors[source.name])
@@ -166,15 +195,15 @@ def _search_all(collections: Sequence[Collection], encoder: Encoder, indexes: Pa
 class _Probe:
     """Searches one index and returns the features of the hits."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, typical_spread: float | None) -> None:
+        self._snapshot, self._typical_spread = snapshot, typical_spread
         self._dense = Searcher(snapshot, OpenOptions(threads=1))
         lexical = LexicalSearcher(snapshot, _CACHE_BYTES)
         self._retriever = Retriever(snapshot.segments, self._dense, lexical)
         self._sample = sample_background(snapshot.segments, self._dense)
 
     def search(
-        self, mode: Mode, collection: Collection, source: Collection, vectors: npt.NDArray[np.float32]
+        self, mode: Mode, collection: Collection, source: Collection, vectors: Vectors
     ) -> Iterator[Example]:
         """Yield the hits of each query of `source`."""
         options, texts = SearchOptions(k=_N_HITS, mode=mode), list(source.queries.values())
@@ -192,7 +221,7 @@ class _Probe:
     def _describe(
         self,
         answer: Answer,
-        vector: npt.NDArray[np.float32],
+        vector: Vectors,
         judged: Mapping[str, int],
         collection: str,
         source: str,
@@ -211,7 +240,7 @@ class _Probe:
             "score": ranking.scores.astype(np.float64),
             "dense": np.zeros(n) if ranking.dense is None else ranking.dense.astype(np.float64),
             "share": shares,
-            "spread": np.full(n, self._sample.spread(vector)),
+            "spread": np.full(n, self._sample.spread(vector, self._typical_spread)),
         }
         return Example(collection, source, features, np.array([judged.get(doc_id, 0) > 0 for doc_id in ids], bool))
 

@@ -7,7 +7,8 @@ are relative to the candidates of the query, and BM25 scores to the length and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _N_DOCUMENTS = 256
+_PRIOR = 32  # documents that a typical spread counts for
 
 
 class BackgroundSample(NamedTuple):
@@ -52,9 +54,22 @@ class BackgroundSample(NamedTuple):
         """Return the sample of a collection without documents."""
         return BackgroundSample(np.empty(0, np.uint64), np.empty((0, 0), np.float32))
 
-    def spread(self, query: Float32Array) -> float:
-        """Return the standard deviation of the inner products with a (dim,) query; 0 without documents."""
-        return float((self.vectors @ query).std(dtype=np.float64)) if len(self.vectors) else 0.0
+    def spread(self, query: Float32Array, typical: float | None = None) -> float:
+        """Return the standard deviation of the inner products with a query; 0 without documents.
+
+        A few documents, one of which answers the query, have a large spread, although the query is not closer than
+        others to the subject of the collection.
+
+        Args:
+            query: (dim,) float32.
+            typical: the spread of an average query. The variance is then as if this many more documents, `_PRIOR`,
+                had it.
+        """
+        n = len(self.vectors)
+        measured = float((self.vectors @ query).std(dtype=np.float64)) if n else 0.0
+        if typical is None:
+            return measured
+        return math.sqrt((n * measured**2 + _PRIOR * typical**2) / (n + _PRIOR))
 
 
 def sample_background(segments: Sequence[OpenSegment], searcher: Searcher) -> BackgroundSample:
@@ -116,7 +131,7 @@ class QueryRelevance(NamedTuple):
 
     Attributes:
         model: the model.
-        spread: standard deviation of the query's scores with random documents.
+        spread: standard deviation of the query's scores with random documents, see `BackgroundSample.spread`.
     """
 
     model: LogisticModel
@@ -161,7 +176,7 @@ class RelevanceEstimator:
         """Return the model for the searches of a mode; None if the encoder has none, or is not the index's."""
         if mode != "lexical" and not self._is_of_index:
             return None
-        return self._models.get(mode)
+        return self._calibration.models.get(mode)
 
     def require(self, mode: str) -> None:
         """Raise unless relevance can be estimated in a mode.
@@ -181,7 +196,9 @@ class RelevanceEstimator:
         model = self.model(mode)
         if model is None:
             return None
-        return QueryRelevance(model, 0.0 if vector is None else self._sample.spread(vector))
+        if vector is None:
+            return QueryRelevance(model, 0.0)
+        return QueryRelevance(model, self._sample.spread(vector, self._calibration.typical_spread))
 
     @cached_property
     def _encoder(self) -> Encoder | None:
@@ -194,9 +211,9 @@ class RelevanceEstimator:
             return None
 
     @cached_property
-    def _models(self) -> Mapping[str, LogisticModel]:
+    def _calibration(self) -> RelevanceModels:
         models = self._encoder.relevance if isinstance(self._encoder, CalibratedEncoder) else None
-        return {} if models is None else models.models
+        return RelevanceModels({}, ()) if models is None else models
 
     @cached_property
     def _sample(self) -> BackgroundSample:

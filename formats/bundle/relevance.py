@@ -30,7 +30,7 @@ RELEVANCE_SEARCHES: Final = ("hybrid", "dense", "lexical")
 FEATURES: Final = ("dense", "share", "spread")
 """Of a document and a query: its dense score; the share of the query's information (idf) whose terms the document
 has; and of the query alone the standard deviation of its dense scores with random documents, which is larger for
-queries about the subject of the collection."""
+queries about the subject of the collection (`RelevanceModels.typical_spread`: in small collections)."""
 
 _FORMAT: Final = 1
 _MAX_BYTES: Final = 1 << 16
@@ -58,10 +58,13 @@ class RelevanceModels:
     Attributes:
         models: by kind of search: "hybrid", "dense", "lexical"; some may be missing.
         collections: names of the collections that they were fitted on.
+        typical_spread: the feature "spread" of an average query, which takes the place of documents in small
+            collections; None: the spread is that of their few documents.
     """
 
     models: Mapping[str, LogisticModel]
     collections: tuple[str, ...]
+    typical_spread: float | None = None
 
 
 def read_relevance(path: Path) -> RelevanceModels:
@@ -77,10 +80,11 @@ def read_relevance(path: Path) -> RelevanceModels:
     models = {name: _read_model(searches.child(name)) for name in RELEVANCE_SEARCHES if searches.has(name)}
     searches.refuse_unknown()
     names = fields.items("collections", _MAX_NAMES)
+    typical = fields.number("typical_spread", 0.0, _MAX_WEIGHT) if fields.has("typical_spread") else None
     fields.refuse_unknown()
     if not all(isinstance(name, str) for name in names):
         raise CorruptFile("names of collections that are no texts", path=path)
-    return RelevanceModels(models, tuple(str(name) for name in names))
+    return RelevanceModels(models, tuple(str(name) for name in names), typical)
 
 
 def _read_model(fields: Fields) -> LogisticModel:
@@ -94,6 +98,7 @@ def _read_model(fields: Fields) -> LogisticModel:
 
 def write_relevance(models: RelevanceModels) -> bytes:
     """Return the content of the file of a calibration."""
+    typical = {} if models.typical_spread is None else {"typical_spread": models.typical_spread}
     content = {
         "format": _FORMAT,
         "models": {
@@ -101,5 +106,6 @@ def write_relevance(models: RelevanceModels) -> bytes:
             for name, model in models.models.items()
         },
         "collections": list(models.collections),
+        **typical,
     }
     return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()

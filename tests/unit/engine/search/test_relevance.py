@@ -15,7 +15,7 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.lexical.bm25 import inverse_document_frequency
 from quarry.engine.options import OpenOptions
-from quarry.engine.search.relevance import merge_samples, sample_background
+from quarry.engine.search.relevance import BackgroundSample, merge_samples, sample_background
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.ids import hash_id
@@ -72,6 +72,30 @@ def test_the_background_is_that_of_the_documents_with_the_smallest_hashes(folder
         half = sample._replace(hashes=sample.hashes[::2], vectors=sample.vectors[::2])
         other = sample._replace(hashes=sample.hashes[1::2], vectors=sample.vectors[1::2])
         assert merge_samples([other, half]).hashes.tolist() == sample.hashes.tolist()
+
+
+@pytest.mark.parametrize("n", [0, 3, 256])
+def test_few_documents_hardly_change_the_spread_of_a_query(n):
+    """The variance is that of the documents together with 32 whose variance is the typical one."""
+    vectors = np.random.default_rng(n).standard_normal((n, 16)).astype(np.float32)
+    sample, query = BackgroundSample(np.arange(n, dtype=np.uint64), vectors), np.full(16, 0.25, np.float32)
+    measured = np.std(vectors.astype(np.float64) @ query) if n else 0.0
+    assert sample.spread(query) == pytest.approx(measured, rel=1e-5)
+    expected = math.sqrt((n * measured**2 + 32 * 0.07**2) / (n + 32))
+    assert sample.spread(query, 0.07) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_document_that_answers_does_not_make_others_relevant(tmp_path):
+    """In an index of three documents, the scores of a query that one of them answers vary much."""
+    texts = ["The Moon raises the tides.", "Bread rises because of yeast.", "The night train leaves at nine."]
+    engine.build([{"id": text[4:9], "text": text} for text in texts], tmp_path / "index")
+    with Engine.open(tmp_path / "index") as index:
+        for mode in ("hybrid", "dense"):
+            best, *others = index.search("what makes dough grow?", mode=mode)
+            assert "Bread" in best.text
+            assert best.relevance > 0.5
+            assert all(hit.relevance < 0.1 for hit in others)
+            assert not index.search("capital of France", mode=mode).answerable
 
 
 def test_relevance_is_that_of_the_model(folder):

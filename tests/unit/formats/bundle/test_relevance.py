@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -24,10 +25,11 @@ MODELS = RelevanceModels(
 )
 
 
-def test_what_was_written_is_read(tmp_path):
-    path = tmp_path / RELEVANCE_NAME
-    path.write_bytes(write_relevance(MODELS))
-    assert read_relevance(path) == MODELS
+@pytest.mark.parametrize("typical", [None, 0.0, 0.0625])
+def test_what_was_written_is_read(tmp_path, typical):
+    path, models = tmp_path / RELEVANCE_NAME, replace(MODELS, typical_spread=typical)
+    path.write_bytes(write_relevance(models))
+    assert read_relevance(path) == models
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,8 @@ def test_what_was_written_is_read(tmp_path):
         {"models": {"dense": {"intercept": 0, "weights": {"dense": 1e9}}}},
         {"models": []},
         {"collections": [1]},
+        {"typical_spread": -0.1},
+        {"typical_spread": None},
         {"more": 1},
     ],
 )
