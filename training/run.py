@@ -33,8 +33,9 @@ from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
-from quarry.training.model.network import EncoderNetwork, load_network, new_projection
+from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.pairs import PairBatcher
+from quarry.training.model.projection import new_projection
 from quarry.training.model.rounded_weights import rounded_weights
 from quarry.training.model.tokens import TextBatcher
 from quarry.training.model.torch_encoder import TorchEncoder

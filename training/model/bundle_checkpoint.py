@@ -22,7 +22,8 @@ from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, load_b
 from quarry.formats.container.directory import sync_folder, sync_tree
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.checkpoint_files import EncoderFiles
-from quarry.training.model.network import HEAD_NAME, WEIGHTS_NAME
+from quarry.training.model.network import WEIGHTS_NAME
+from quarry.training.model.projection import HEAD_NAME
 
 __all__ = ["bundle_checkpoint", "is_bundle"]
 

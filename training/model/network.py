@@ -14,10 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
+from quarry.training.model.projection import HEAD_NAME, PROJECTION, read_projection, read_projection_weights
 from quarry.training.model.tokens import TokenBatch
 
 __all__ = [
-    "HEAD_NAME",
     "WEIGHTS_NAME",
     "EncoderNetwork",
     "Network",
@@ -26,20 +26,16 @@ __all__ = [
     "load_network",
     "load_pretrained",
     "move",
-    "new_projection",
     "read_weights",
 ]
 
 WEIGHTS_NAME = "model.safetensors"
-HEAD_NAME = "head.safetensors"
-"""The file of layers behind the network, such as a projection."""
 
 Precision = str
 """``fp32``, or ``bf16``: matrix products in bfloat16 by autocast, weights and sums in float32."""
 
 _PRECISIONS = ("fp32", "bf16")
 _PREDICTOR = "cls.predictions."  # in the names of its weights
-_PROJECTION = "projection."  # likewise
 _TIED = ("decoder.weight", "decoder.bias")
 _OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # begin behind the padding token's id
 _DROPOUTS = (  # names of the probabilities, by kind of network
@@ -168,7 +164,7 @@ class EncoderNetwork(Network):
     def files(self) -> dict[str, dict[str, torch.Tensor]]:
         """The weights by the names of files; those of the projection are in one of their own."""
         (name, weights), *_ = super().files().items()
-        head = {each: weights.pop(each) for each in list(weights) if each.startswith(_PROJECTION)}
+        head = {each: weights.pop(each) for each in list(weights) if each.startswith(PROJECTION)}
         return {name: weights, HEAD_NAME: head} if head else {name: weights}
 
     def word_logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -185,7 +181,7 @@ class EncoderNetwork(Network):
                 yield f"{_PREDICTOR}{name}", value
         if self.projection is not None:
             for name, value in self.projection.named_parameters():
-                yield f"{_PROJECTION}{name}", value
+                yield f"{PROJECTION}{name}", value
 
     def _state(self) -> dict[str, torch.Tensor]:
         state = super()._state()
@@ -194,13 +190,13 @@ class EncoderNetwork(Network):
             head = self.predictor.state_dict().items()
             state |= {f"{_PREDICTOR}{name}": value for name, value in head if name not in tied}
         if self.projection is not None:
-            state |= {f"{_PROJECTION}{name}": value for name, value in self.projection.state_dict().items()}
+            state |= {f"{PROJECTION}{name}": value for name, value in self.projection.state_dict().items()}
         return state
 
     def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
-        own = {name: values for name, values in weights.items() if not name.startswith((_PREDICTOR, _PROJECTION))}
+        own = {name: values for name, values in weights.items() if not name.startswith((_PREDICTOR, PROJECTION))}
         super()._load(own)
-        for prefix, part in ((_PREDICTOR, self.predictor), (_PROJECTION, self.projection)):
+        for prefix, part in ((_PREDICTOR, self.predictor), (PROJECTION, self.projection)):
             if part is not None:
                 head = {
                     name.removeprefix(prefix): values
@@ -225,7 +221,7 @@ def load_network(
     dropout: float = 0.0,
     mlm: bool = False,
 ) -> EncoderNetwork:
-    """Load a Hugging Face checkpoint, with the projection behind it if ``head.safetensors`` has one.
+    """Load a Hugging Face checkpoint, with the projection behind it if it has one.
 
     Attention is computed eagerly: on CPUs the backward pass of the fused kernel takes nearly twice as long.
 
@@ -253,7 +249,7 @@ def load_network(
         model = model.base_model
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # it follows the last hidden states, and is random when a checkpoint has none
-    projection = _read_projection(folder, int(model.config.hidden_size))
+    projection = read_projection(folder, int(model.config.hidden_size))
     if projection is not None:
         if mlm:
             raise InvalidSetting(
@@ -271,56 +267,7 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     Raises:
         OSError, SafetensorError: a file cannot be read.
     """
-    weights = load_file(folder / WEIGHTS_NAME)
-    if (folder / HEAD_NAME).is_file():
-        head = load_file(folder / HEAD_NAME)
-        weights |= {name: values for name, values in head.items() if name.startswith(_PROJECTION)}
-    return weights
-
-
-def new_projection(weights: torch.Tensor, biases: torch.Tensor | None = None) -> torch.nn.Linear:
-    """Make a projection.
-
-    Args:
-        weights: (n_out, n_hidden) float32.
-        biases: (n_out,) float32, or None.
-    """
-    layer = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=biases is not None)
-    with torch.no_grad():
-        layer.weight.copy_(weights)
-        if biases is not None:
-            layer.bias.copy_(biases)
-    return layer
-
-
-def _read_projection(folder: Path, n_hidden: int) -> torch.nn.Linear | None:
-    """Read the projection of a checkpoint; None if there is none, as in one of Aggretriever.
-
-    Raises:
-        CorruptFile: the file cannot be read, or the layer does not fit the network.
-    """
-    path = folder / HEAD_NAME
-    if not path.is_file():
-        return None
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CorruptFile(f"the weights cannot be read: {error}", path=path) from error
-    weights, biases = (tensors.get(f"{_PROJECTION}{name}") for name in ("weight", "bias"))
-    if weights is None:
-        return None
-    if (
-        weights.ndim != 2
-        or weights.shape[1] != n_hidden
-        or (biases is not None and biases.shape != weights.shape[:1])
-    ):
-        raise CorruptFile(
-            "the projection does not fit the network",
-            path=path,
-            expected=f"projection.weight (n, {n_hidden}), and projection.bias (n,) or none",
-            actual={name: tuple(tensor.shape) for name, tensor in tensors.items()},
-        )
-    return new_projection(weights.float(), None if biases is None else biases.float())
+    return load_file(folder / WEIGHTS_NAME) | read_projection_weights(folder)
 
 
 class _AutoModel(Protocol):

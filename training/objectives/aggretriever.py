@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
-from quarry.training.model.network import HEAD_NAME
+from quarry.training.model.projection import HEAD_NAME
 from quarry.training.model.tokens import TokenBatch
 from quarry.training.objectives.losses import contrastive_loss
 from quarry.training.objectives.objective import StepTargets, Use

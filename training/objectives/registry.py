@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.model.network import HEAD_NAME, EncoderNetwork
+from quarry.training.model.network import EncoderNetwork
+from quarry.training.model.projection import HEAD_NAME
 from quarry.training.objectives.aggretriever import Aggretriever, AggretrieverSettings
 from quarry.training.objectives.first_m import FirstVectors
 from quarry.training.objectives.passages import Passages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.models.torch_checkpoint import TorchNetwork
 from support.training.tiny_run import tiny_encoder
@@ -15,6 +16,7 @@ pytest.importorskip("transformers", reason="training needs transformers")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from quarry.engine.encoding.encoder import trained_settings  # noqa: E402
+from quarry.engine.encoding.opening import open_encoder  # noqa: E402
 from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights, write_checkpoint  # noqa: E402
 from quarry.training.model.network import load_network, read_weights  # noqa: E402
@@ -182,6 +184,65 @@ class TestProjection:
     def test_layers_that_do_not_fit_are_refused(self, checkpoint: Path, head: dict[str, torch.Tensor]) -> None:
         save_file(head, checkpoint / "head.safetensors")
         with pytest.raises(CorruptFile, match=r"head\.safetensors: the projection does not fit"):
+            load_network(checkpoint)
+
+
+def with_dense(checkpoint: Path, activation: str = "torch.nn.modules.linear.Identity", n: int = 1) -> Path:
+    """Put Dense modules of sentence-transformers behind a checkpoint."""
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), *((f"{each + 2}_Dense", "Dense") for each in range(n))]
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds]
+    (checkpoint / "modules.json").write_text(json.dumps(modules), "utf-8")
+    (checkpoint / "1_Pooling").mkdir(exist_ok=True)
+    (checkpoint / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}', "utf-8")
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        "linear.weight": torch.randn(5, 32, generator=generator),
+        "linear.bias": torch.randn(5, generator=generator),
+    }
+    for path, _ in kinds[2:]:
+        (checkpoint / path).mkdir()
+        save_file(tensors, checkpoint / path / "model.safetensors")
+        config = {"in_features": 32, "out_features": 5, "bias": True, "activation_function": activation}
+        (checkpoint / path / "config.json").write_text(json.dumps(config), "utf-8")
+    return checkpoint
+
+
+class TestDense:
+    """The linear layer of a checkpoint of sentence-transformers."""
+
+    def test_it_is_the_projection(self, checkpoint: Path, tmp_path: Path) -> None:
+        """The network finds what the exported bundle finds, and writes the layer with its weights."""
+        network = load_network(with_dense(checkpoint))
+        assert network.dim == 5
+        assert torch.equal(
+            read_weights(checkpoint)["projection.bias"],
+            load_file(checkpoint / "2_Dense" / "model.safetensors")["linear.bias"],
+        )
+        exporting = pytest.importorskip("quarry.exporters.export", reason="exporting needs onnx")
+        bundle = exporting.export(checkpoint, tmp_path / "bundle", precision="fp32")
+        vector = open_encoder(bundle.path).encode_query("a b c")
+        tokens = TextBatcher(network.tokenizer_path, "", 40).batch(["a b c"])
+        network.model.eval()
+        with torch.no_grad():
+            pooled = network.hidden(tokens).mean(1)[0].numpy()
+        length = np.linalg.norm(pooled) / np.linalg.norm(vector)
+        np.testing.assert_allclose(pooled / length, vector, rtol=1e-3, atol=1e-4)
+        write_checkpoint(network, FILES, tmp_path / "out")
+        assert "projection.bias" in load_file(tmp_path / "out" / "head.safetensors")
+        assert load_network(tmp_path / "out").dim == 5
+
+    def test_layers_that_are_not_linear_are_refused(self, checkpoint: Path) -> None:
+        with pytest.raises(InvalidSetting, match=r"cannot be trained; .*Identity; found torch.nn.Tanh"):
+            load_network(with_dense(checkpoint, "torch.nn.Tanh"))
+
+    def test_several_layers_are_refused(self, checkpoint: Path) -> None:
+        with pytest.raises(InvalidSetting, match="several layers behind the checkpoint's network"):
+            load_network(with_dense(checkpoint, n=2))
+
+    @pytest.mark.parametrize("content", ["{", "[1]", '[{"type": "Dense"}]', '[{"type": "Dense", "path": "../x"}]'])
+    def test_damaged_lists_are_refused(self, checkpoint: Path, content: str) -> None:
+        (checkpoint / "modules.json").write_text(content, "utf-8")
+        with pytest.raises(CorruptFile, match=r"modules\.json"):
             load_network(checkpoint)
         (checkpoint / "head.safetensors").write_bytes(b"no tensors")
         with pytest.raises(CorruptFile, match=r"head\.safetensors: the weights cannot be read"):
