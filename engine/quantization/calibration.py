@@ -37,6 +37,11 @@ __all__ = ["calibrated"]
 
 _TARGETS = {10: 0.997, 100: 0.991}  # hits -> recall; a margin over .995 and .99 for other kinds of queries
 _TARGETS_OF_CODES = {10: 0.999, 100: 0.995}  # costs little: the nearest lists have nearly all of the best codes
+_TARGETS_BESIDE_CODES = {
+    10: 0.991,
+    100: 0.981,
+}  # of the best documents by full vectors, in an index of codes alone
+_CODED_ROWS_PER_HIT = 4  # least number of rows; look-up tables are rounded, which calibration does not see
 _MAX_ROWS = 1 << 14  # most rows kept for each query; if the target needs more, the codes are too coarse for it
 _ROWS_FACTOR = 16  # rows kept, as a multiple of the estimate for ten hits by `candidates`
 _MIN_ROWS = 1 << 10
@@ -62,7 +67,8 @@ def calibrated(
 
     In an index of codes alone the best documents are those with the largest score of a decoded code. Their final
     scores also have a share of the mean (`quarry.engine.scoring.stored_vectors.mean_share`), by which nearly the
-    same are the best. Equal scores are common there, so that every query counts.
+    same are the best. Equal scores are common there, so that every query counts. If vectors have unequal lengths,
+    the best documents by full vectors are found, too.
 
     Args:
         quantizer: a trained quantizer.
@@ -85,12 +91,16 @@ def calibrated(
     best.finish()
     settings: list[SearchSetting] = []
     probe_recall: Float32Array | None = None
-    for k, target in (_TARGETS_OF_CODES if codes_only else _TARGETS).items():
-        wanted = _find_wanted(best, k)
-        if wanted is not None:
-            settings.append(_cheapest_setting(best, wanted, k, target, settings[-1].nprobe if settings else 1))
-            if probe_recall is None:
-                probe_recall = wanted.list_recall(k)
+    for k in _TARGETS:
+        found = [(_find_wanted(best, aim, k), targets[k]) for aim, targets in best.aims()]
+        wanted = [(each, target) for each, target in found if each is not None]
+        if not wanted:
+            continue
+        least_nprobe = settings[-1].nprobe if settings else 1
+        least = SearchSetting(k, least_nprobe, _CODED_ROWS_PER_HIT * k if codes_only else 1)
+        settings.append(_largest(least, *(_cheapest_setting(best, *each, least) for each in wanted)))
+        if probe_recall is None:
+            probe_recall = np.min([each.list_recall(k) for each, _ in wanted], axis=0)
     if not settings:
         return quantizer
     return replace(
@@ -151,7 +161,6 @@ class _BestOfCollection:
         codes_only: documents are scored by their codes.
 
     Attributes:
-        documents: best documents by their final scores.
         by_codes: best rows by the scores of their codes in stage 1, labeled with their documents and lists.
         list_ranks: (n_queries, nlist) int64, see `quarry.engine.quantization.nprobe.list_ranks`.
     """
@@ -160,14 +169,14 @@ class _BestOfCollection:
         self, quantizer: Quantizer, queries: Float32Array, threads: int, *, codes_only: bool = False
     ) -> None:
         estimated = _ROWS_FACTOR * (quantizer.candidate_rows or _MAX_ROWS)
-        self.documents = _TopScores(len(queries), max(_TARGETS) + 1)
+        self._documents, self._documents_by_codes = (_TopScores(len(queries), max(_TARGETS) + 1) for _ in range(2))
         self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), _MAX_ROWS))
         self._queries, self._rotated = queries, quantizer.rotate(queries)
         self.list_ranks = list_ranks(self._rotated, quantizer.coarse)
         self._list_sizes = np.zeros(quantizer.nlist, np.int64)
         self._quantizer, self._coder = quantizer, VectorCoder(quantizer, threads)
         self._open_doc = -1  # the last document, whose rows may continue in the next batch, and its scores so far
-        self._open_scores = np.full((len(queries), 1), -np.inf, np.float32)
+        self._open_scores = np.full((2, len(queries), 1), -np.inf, np.float32)
         self._lengths: list[float] = []
         self._codes_only = codes_only
 
@@ -179,34 +188,43 @@ class _BestOfCollection:
         decoded = decode_codes(self._quantizer, lists, codes)
         by_codes = self._rotated @ decoded.T
         self.by_codes.add(by_codes, docs, lists)
-        if not self._codes_only:
-            self._add_documents(self._queries @ vectors.T, docs)
-            return
         if self._quantizer.unit_length:
             by_codes /= lengths_of(decoded)
-        self._add_documents(by_codes, docs)
+        self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
 
     def _add_documents(self, scores: Float32Array, docs: Int64Array) -> None:
-        """Add (n_queries, n) float32 final scores of the next rows."""
+        """Add (2, n_queries, n) float32 scores of the next rows: exact ones, and those of the codes."""
         starts = np.flatnonzero(np.concatenate([[True], docs[1:] != docs[:-1]]))
-        best, numbers = np.maximum.reduceat(scores, starts, axis=1), docs[starts]
+        best, numbers = np.maximum.reduceat(scores, starts, axis=2), docs[starts]
         if numbers[0] == self._open_doc:
-            best[:, 0] = np.maximum(best[:, 0], self._open_scores[:, 0])
+            best[..., 0] = np.maximum(best[..., 0], self._open_scores[..., 0])
         else:
             self.finish()
-        self.documents.add(best[:, :-1], numbers[:-1], numbers[:-1])
-        self._open_doc, self._open_scores = int(numbers[-1]), best[:, -1:].copy()
+        for documents, scores_of_all in zip((self._documents, self._documents_by_codes), best, strict=True):
+            documents.add(scores_of_all[:, :-1], numbers[:-1], numbers[:-1])
+        self._open_doc, self._open_scores = int(numbers[-1]), best[..., -1:].copy()
 
     def finish(self) -> None:
         """Add the scores of the last document, after its last row."""
         if self._open_doc >= 0:
             number = np.array([self._open_doc])
-            self.documents.add(self._open_scores, number, number)
+            self._documents.add(self._open_scores[0], number, number)
+            self._documents_by_codes.add(self._open_scores[1], number, number)
             self._open_doc = -1
 
-    def separations(self) -> Float32Array:
-        """Return for each query the difference of scores that separates documents: (n_queries,) float32."""
-        return np.full(len(self._queries), -1, np.float32) if self._codes_only else self.roundings()
+    def aims(self) -> Iterator[tuple[_Aim, dict[int, float]]]:
+        """Yield which documents are to be found, and the share of them by the number of hits.
+
+        In an index of codes alone they are those with the best codes. Codes of vectors of unequal lengths are
+        scored with a larger error, so there the best documents by full vectors are to be found, too; codes of
+        vectors of length 1 rank these far behind others that are found instead.
+        """
+        if not self._codes_only:
+            yield _Aim(self._documents, self.roundings()), _TARGETS
+            return
+        yield _Aim(self._documents_by_codes, np.full(len(self._queries), -1, np.float32)), _TARGETS_OF_CODES
+        if not self._quantizer.unit_length:
+            yield _Aim(self._documents, self.roundings()), _TARGETS_BESIDE_CODES
 
     def roundings(self) -> Float32Array:
         """Return for each query the difference of scores that rounding explains: (n_queries,) float32."""
@@ -218,6 +236,18 @@ class _BestOfCollection:
         order = np.argsort(self.list_ranks, axis=1)
         read: Float64Array = np.cumsum(self._list_sizes[order], axis=1).mean(axis=0)
         return read
+
+
+class _Aim(NamedTuple):
+    """The best documents of each query, by one kind of scores.
+
+    Attributes:
+        documents: best documents.
+        separations: (n_queries,) float32; a query counts for k hits if its k-th score exceeds the next by more.
+    """
+
+    documents: _TopScores
+    separations: Float32Array
 
 
 class _Wanted(NamedTuple):
@@ -264,15 +294,15 @@ class _Wanted(NamedTuple):
         return np.sort(found.ravel())
 
 
-def _find_wanted(best: _BestOfCollection, k: int) -> _Wanted | None:
+def _find_wanted(best: _BestOfCollection, aim: _Aim, k: int) -> _Wanted | None:
     """Return the rows of the best k documents of each query that counts; None if too few queries count."""
-    roundings, separations, nlist = best.roundings(), best.separations(), best.list_ranks.shape[1]
+    roundings, nlist = best.roundings(), best.list_ranks.shape[1]
     separated: list[bool] = []
     ranks: list[Int64Array] = []
     columns: list[Int64Array] = []
     for query, rounding in enumerate(roundings.tolist()):
-        scores, docs, _ = best.documents.of(query)
-        separated.append(len(scores) > k and bool(scores[k - 1] - scores[k] > separations[query]))
+        scores, docs, _ = aim.documents.of(query)
+        separated.append(len(scores) > k and bool(scores[k - 1] - scores[k] > aim.separations[query]))
         if not separated[-1]:
             continue
         by_codes, owners, lists = best.by_codes.of(query)
@@ -293,30 +323,37 @@ def _find_wanted(best: _BestOfCollection, k: int) -> _Wanted | None:
     return _Wanted(kept, of_query, places, own, before, nlist)
 
 
+def _largest(first: SearchSetting, *others: SearchSetting) -> SearchSetting:
+    """Return the larger values of settings for the same number of hits."""
+    every = (first, *others)
+    return SearchSetting(first.k, max(each.nprobe for each in every), max(each.rows for each in every))
+
+
 def _cheapest_setting(
-    best: _BestOfCollection, wanted: _Wanted, k: int, target: float, least_nprobe: int
+    best: _BestOfCollection, wanted: _Wanted, target: float, least: SearchSetting
 ) -> SearchSetting:
     """Return the cheapest setting with the target recall, or with nearly that of all lists if it is less.
 
     Args:
         best: of the collection.
         wanted: rows of the documents to find.
-        k: number of hits.
         target: share of the documents to find.
-        least_nprobe: least number of lists, that of fewer hits: the first of more hits are then found as well.
+        least: the number of hits, and the least number of lists: that of fewer hits, so that their documents are
+            found among more hits, too.
     """
+    k = least.k
     read = best.rows_read()
     reachable = float(np.isfinite(wanted.needed(k, wanted.nlist)).mean())
     target = min(target, max(0.0, reachable - _GIVEN_UP))
-    cheapest, least = SearchSetting(k, wanted.nlist, _MAX_ROWS), math.inf
+    cheapest, least_cost = SearchSetting(k, wanted.nlist, _MAX_ROWS), math.inf
     for nprobe in _ladder(wanted.nlist):
-        if nprobe < least_nprobe:
+        if nprobe < least.nprobe:
             continue
         needed = wanted.needed(k, nprobe)
         rows = needed[max(0, math.ceil(target * len(needed)) - 1)]
         cost = read[nprobe - 1] + _CODES_PER_ROW * rows
-        if cost < least:
-            cheapest, least = SearchSetting(k, nprobe, max(1, int(rows))), cost
+        if cost < least_cost:
+            cheapest, least_cost = SearchSetting(k, nprobe, max(1, int(rows))), cost
     return cheapest
 
 

@@ -209,16 +209,30 @@ class TestCodesOnly:
         found = [found_by_codes(made, vectors, owners, query, setting) for query in query_vectors]
         assert np.mean(found) >= target
 
-    def test_full_vectors_do_not_count(self, trained):
-        """The best documents by full vectors, far behind by codes of 2 bytes, need not be found."""
+    def test_full_vectors_count_unless_decoded_vectors_are_scaled(self, trained):
+        """By codes of 2 bytes the best documents by full vectors are far behind, and need many rows."""
         made, vectors, owners = trained
-        batches = partial(in_batches, vectors, owners, 700)
-        full = calibrated(made, batches(), queries(), 1)
-        codes = calibrated(made, batches(), queries(), 1, codes_only=True)
-        for one, other in zip(codes.search_settings, full.search_settings, strict=True):
+        of_unequal, of_unit = (
+            calibrated(
+                replace(made, unit_length=unit_length),
+                in_batches(vectors, owners, 700),
+                queries(),
+                1,
+                codes_only=True,
+            ).search_settings
+            for unit_length in (False, True)
+        )
+        for one, other in zip(of_unequal, of_unit, strict=True):
             assert one.k == other.k
-            assert one.rows < other.rows
-        assert (codes.probe_recall != full.probe_recall).any()
+            assert one.rows > 1.5 * other.rows
+
+    def test_rows_that_rounded_tables_rank_first_are_read_too(self, trained):
+        made, vectors, owners = trained
+        same = replace(made, unit_length=True)
+        for setting in calibrated(
+            same, in_batches(vectors, owners, 700), queries(), 1, codes_only=True
+        ).search_settings:
+            assert setting.rows >= 4 * setting.k
 
 
 class TestDegenerate:
@@ -331,6 +345,36 @@ class TestIndex:
             for hits, truth in zip(found, best, strict=True)
         ]
         assert np.mean(shares) >= 0.99
+
+    @pytest.mark.parametrize(("metric", "scatter"), [("cosine", 0.0), ("ip", 0.3), ("l2", 0.3)])
+    def test_codes_of_given_vectors_find_what_a_scan_of_them_finds(self, tmp_path, metric, scatter):
+        """Also for other numbers of hits than calibrated ones, and with vectors of unequal lengths."""
+        generator = np.random.default_rng(0)
+        words = generator.standard_normal((3000, 96))
+        shares = 1 / np.arange(1, 3001)
+        document_texts = generator.choice(3000, (3000, 20), p=shares / shares.sum())
+        lengths = np.exp(scatter * generator.standard_normal(3000))
+
+        def vectors_of(texts):
+            found = np.array([words[[int(word[1:]) for word in text.split()]].sum(axis=0) for text in texts])
+            return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+        encoder = engine.FunctionEncoder(vectors_of, dim=96, name="words")
+        documents = []
+        for number, (numbers, length) in enumerate(zip(document_texts, lengths, strict=True)):
+            text = " ".join(f"w{each}" for each in numbers)
+            vector = (length * vectors_of([text])).astype(np.float32)
+            documents.append({"id": str(number), "text": text, "vectors": vector})
+        engine.build(documents, tmp_path, encoder=encoder, centroids="none", metric=metric)
+        query_vectors = [vectors_of([" ".join(each["text"].split()[3:11])])[0] for each in documents[::60]]
+        with (
+            Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast,
+            Engine.open(tmp_path, encoder=encoder, backend="scan") as scan,
+        ):
+            for k in (10, 50, 100, 200):
+                pairs = zip(*(each.search_vectors(query_vectors, k) for each in (fast, scan)), strict=True)
+                found = [len({hit.id for hit in one} & {hit.id for hit in other}) / k for one, other in pairs]
+                assert np.mean(found) >= 0.99
 
     @pytest.mark.parametrize("change", ["retrain", "grown"])
     def test_a_merge_measures_too(self, tmp_path, change):
