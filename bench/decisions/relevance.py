@@ -6,11 +6,12 @@ features in `quarry.formats.bundle.relevance`: positive examples are hits that a
 the first hits of queries of other collections; collections weigh the same, and both kinds within each.
 
 Every collection is measured with a model that was fitted without it, neither as a collection nor as a source of
-queries: AUC of the largest relevance of the first ten hits, own queries against foreign ones, beside the AUC of
-the best score of the mode (fused, cosine, BM25). Foreign queries may happen to be answered, for example
-questions about Wikipedia articles by other articles, so 1 cannot be reached. ``--write`` fits on all
-collections, except those that are only to be measured, and adds the calibration to a bundle. ``--shipped``
-measures the calibration that the bundle has, which may have been fitted on some of the collections.
+queries (the typical spread is one value for all): AUC of the largest relevance of the first ten hits, own queries
+against foreign ones, beside the AUC of the best score of the mode (fused, cosine, BM25). Foreign queries may
+happen to be answered, for example questions about Wikipedia articles by other articles, so 1 cannot be reached.
+``--write`` fits on all collections, except those that are only to be measured, and adds the calibration to a
+bundle. ``--shipped`` measures the calibration that the bundle has, which may have been fitted on some of the
+collections.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _MODES: dict[Mode, tuple[str, ...]] = {
 }
 _N_HITS = 10
 _CACHE_BYTES = 128 << 20
+_LEAST_FITTED = 3  # one is left out, and queries of another are foreign to the third
 _RIDGE = 1e-3
 _STEPS = 50
 
@@ -103,6 +105,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print tables, append the raw results, write the calibration."""
     collections = [_load(name).subset(None, args.queries) for name in args.collections]
+    n_fitted = len({each.name for each in collections} - set(args.only_measure))
+    if n_fitted < _LEAST_FITTED and not args.shipped:
+        raise InvalidSetting(
+            "too few collections to fit on", expected=f"at least {_LEAST_FITTED}", actual=n_fitted
+        )
     encoder = open_encoder(args.encoder)
     names = [collection.name for collection in collections]
     shipped = _shipped_models(encoder) if args.shipped else None
@@ -164,7 +171,10 @@ def _index(collection: Collection, encoder: Encoder, indexes: Path) -> Path:
 
 
 def _typical_spread(names: Sequence[str], paths: Mapping[str, Path], vectors: Mapping[str, Vectors]) -> float:
-    """Return the mean spread of queries, half of them the collection's own and half those of the others."""
+    """Return the mean spread of queries, half of them the collection's own and half those of the others.
+
+    One value for all: it hardly counts beside the documents of collections that are not small.
+    """
     spreads: dict[bool, list[float]] = {True: [], False: []}
     for name in names:
         with closing(Snapshot(Directory(paths[name]))) as snapshot:

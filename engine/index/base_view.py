@@ -93,7 +93,8 @@ class ViewResources:
             (DEFAULT_NAME, BUNDLED[DEFAULT_NAME]) if chosen is None else (chosen.name, chosen.identity)
         )
         raise EncoderMismatch(
-            "the vectors of this index are of another encoder; open it with encoder=...",
+            "the vectors of this index are of another encoder; open it with encoder=..., or encode its documents "
+            "again with reencode",
             path=path,
             expected=f"{expected.name} ({expected.identity})",
             actual=f"{name} ({identity})",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from quarry.formats.container.fields import Fields, read_json
-from quarry.formats.errors import CorruptFile
+from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = [
     "FEATURES",
@@ -30,7 +30,7 @@ RELEVANCE_SEARCHES: Final = ("hybrid", "dense", "lexical")
 FEATURES: Final = ("dense", "share", "spread")
 """Of a document and a query: its dense score; the share of the query's information (idf) whose terms the document
 has; and of the query alone the standard deviation of its dense scores with random documents, which is larger for
-queries about the subject of the collection (`RelevanceModels.typical_spread`: in small collections)."""
+queries about the subject of the collection, averaged with `RelevanceModels.typical_spread`."""
 
 _FORMAT: Final = 1
 _MAX_BYTES: Final = 1 << 16
@@ -58,8 +58,8 @@ class RelevanceModels:
     Attributes:
         models: by kind of search: "hybrid", "dense", "lexical"; some may be missing.
         collections: names of the collections that they were fitted on.
-        typical_spread: the feature "spread" of an average query, which takes the place of documents in small
-            collections; None: the spread is that of their few documents.
+        typical_spread: the feature "spread" of an average query, which counts as much as that of 32 documents;
+            None: the spread is that of the documents alone.
     """
 
     models: Mapping[str, LogisticModel]
@@ -97,7 +97,15 @@ def _read_model(fields: Fields) -> LogisticModel:
 
 
 def write_relevance(models: RelevanceModels) -> bytes:
-    """Return the content of the file of a calibration."""
+    """Return the content of the file of a calibration.
+
+    Raises:
+        InvalidSetting: the typical spread is not a number from 0.
+    """
+    if models.typical_spread is not None and not 0 <= models.typical_spread <= _MAX_WEIGHT:
+        raise InvalidSetting(
+            "typical_spread is out of range", expected=f"0 to {_MAX_WEIGHT}", actual=models.typical_spread
+        )
     typical = {} if models.typical_spread is None else {"typical_spread": models.typical_spread}
     content = {
         "format": _FORMAT,

@@ -32,6 +32,12 @@ def test_what_was_written_is_read(tmp_path, typical):
     assert read_relevance(path) == models
 
 
+@pytest.mark.parametrize("typical", [-0.1, float("nan"), 1e9])
+def test_what_could_not_be_read_is_not_written(typical):
+    with pytest.raises(InvalidSetting, match="typical_spread is out of range"):
+        write_relevance(replace(MODELS, typical_spread=typical))
+
+
 @pytest.mark.parametrize(
     "change",
     [
