@@ -42,6 +42,9 @@ _TARGETS_BESIDE_CODES = {
     100: 0.981,
 }  # of the best documents by full vectors, in an index of codes alone
 _CODED_ROWS_PER_HIT = 4  # least number of rows; look-up tables are rounded, which calibration does not see
+_CODED_LISTS = (
+    2  # times the lists that are needed: unlike the sample, titles and questions find less, at most the best
+)
 _MAX_ROWS = 1 << 14  # most rows kept for each query; if the target needs more, the codes are too coarse for it
 _ROWS_FACTOR = 16  # rows kept, as a multiple of the estimate for ten hits by `candidates`
 _MIN_ROWS = 1 << 10
@@ -90,15 +93,19 @@ def calibrated(
         best.add(vectors, docs)
     best.finish()
     settings: list[SearchSetting] = []
+    least_nprobe = 1
     probe_recall: Float32Array | None = None
     for k in _TARGETS:
         found = [(_find_wanted(best, aim, k), targets[k]) for aim, targets in best.aims()]
         wanted = [(each, target) for each, target in found if each is not None]
         if not wanted:
             continue
-        least_nprobe = settings[-1].nprobe if settings else 1
         least = SearchSetting(k, least_nprobe, _CODED_ROWS_PER_HIT * k if codes_only else 1)
-        settings.append(_largest(least, *(_cheapest_setting(best, *each, least) for each in wanted)))
+        setting = _largest(least, *(_cheapest_setting(best, *each, least) for each in wanted))
+        least_nprobe = setting.nprobe
+        if codes_only:
+            setting = replace(setting, nprobe=min(quantizer.nlist, _CODED_LISTS * setting.nprobe))
+        settings.append(setting)
         if probe_recall is None:
             probe_recall = np.min([each.list_recall(k) for each, _ in wanted], axis=0)
     if not settings:
