@@ -8,10 +8,10 @@ with the quantizer. The computed recall differs from that of a search only by th
 documents that are not rescored in full: with 96 of 256 lists of squad it was .9910 and .9815, and searches reached
 .9910 and .9797 (10 hits and 150 rows, 100 hits and 1000 rows).
 
-The targets are close to 1 because a list that is not read may hold the best document of all (measured by ``python
--m bench recall``). Queries about another subject than the documents find less. Ties count against the quantizer,
-so that settings do not depend on the CPU; a collection of mostly equal vectors is not calibrated but searched with
-cautious defaults.
+The targets are close to 1 because a list that is not read may hold the best document of all (bench/README.md,
+"Recall of the default search"). Queries about another subject than the documents find less. Ties count against the
+quantizer, so that settings do not depend on the CPU; a collection of mostly equal vectors is not calibrated but
+searched with cautious defaults.
 """
 
 from __future__ import annotations
