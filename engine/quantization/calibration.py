@@ -37,14 +37,9 @@ __all__ = ["calibrated"]
 
 _TARGETS = {10: 0.997, 100: 0.991}  # hits -> recall; a margin over .995 and .99 for other kinds of queries
 _TARGETS_OF_CODES = {10: 0.999, 100: 0.995}  # costs little: the nearest lists have nearly all of the best codes
-_TARGETS_BESIDE_CODES = {
-    10: 0.991,
-    100: 0.981,
-}  # of the best documents by full vectors, in an index of codes alone
+_TARGETS_BESIDE_CODES = {10: 0.991, 100: 0.981}  # of the best by full vectors, in an index of codes alone
 _CODED_ROWS_PER_HIT = 4  # least number of rows; look-up tables are rounded, which calibration does not see
-_CODED_LISTS = (
-    2  # times the lists that are needed: unlike the sample, titles and questions find less, at most the best
-)
+_CODED_LISTS = 2  # times the lists that the sample needs: queries unlike it most often miss the best document
 _MAX_ROWS = 1 << 14  # most rows kept for each query; if the target needs more, the codes are too coarse for it
 _ROWS_FACTOR = 16  # rows kept, as a multiple of the estimate for ten hits by `candidates`
 _MIN_ROWS = 1 << 10
