@@ -92,6 +92,11 @@ COMMANDS = {
         "trained encoders and the bundled one",
         ("ir_measures", "torch", "transformers"),
     ),
+    "wording": Command(
+        "training.wording",
+        "what the wording of texts adds to hybrid search",
+        ("ir_measures", "torch", "transformers"),
+    ),
     "rerankers": Command("training.rerankers", "hits before and after a reranker read them", ("ir_measures",)),
     "mean_share": Command(
         "training.mean_share",
@@ -101,11 +106,6 @@ COMMANDS = {
     "code_bits": Command(
         "training.code_bits",
         "codes of 4 and of 8 bits a sub-quantizer in indexes of codes alone",
-        ("ir_measures", "torch", "transformers"),
-    ),
-    "proximity": Command(
-        "training.proximity",
-        "what the proximity of terms adds to hybrid search",
         ("ir_measures", "torch", "transformers"),
     ),
     "reproduce": Command(

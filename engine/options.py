@@ -34,7 +34,7 @@ __all__ = [
 MAX_K = 1 << 20
 _MAX_TIMEOUT_S = 86_400
 DEFAULT_K1 = 1.2
-DEFAULT_DENSE_WEIGHT = 0.55
+DEFAULT_DENSE_WEIGHT = 0.5
 DEFAULT_B = 0.75
 _CANDIDATES_PER_HIT = 3
 _MIN_CANDIDATES = 100
@@ -172,7 +172,7 @@ class SearchOptions:
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1; None: the weight that was chosen for the
-            index (see `quarry.engine.evaluation.tuning`), otherwise 0.55.
+            index (see `quarry.engine.evaluation.tuning`), otherwise 0.5.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see

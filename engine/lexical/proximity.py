@@ -1,4 +1,4 @@
-"""How close together the terms of a query are in a document.
+"""How close together the terms of a query are in a text: a part of the score of `wording`.
 
 BM25 counts terms wherever they are. Documents in which they follow one another as in the query, or are all in one
 sentence, are relevant more often (D. Metzler and W. B. Croft, A Markov random field model for term dependencies,
@@ -19,11 +19,11 @@ _WINDOW = 30  # successive terms of a text, about two sentences
 class Proximity:
     """Scores texts by the proximity of a query's terms, from 0 to 1.
 
-    The score is the mean of two shares:
+    The score is the weighted mean of two shares:
 
     * of the pairs of terms that follow one another in the query, those that do so in the text, in the same order;
-      a pair weighs as much as its terms together,
-    * of the terms of the query, the largest that 30 successive terms of the text have.
+      a pair weighs as much as its terms together; a third of the score,
+    * of the terms of the query, the largest that 30 successive terms of the text have; two thirds.
 
     Stop words are no terms, so terms follow one another over them.
 
@@ -53,7 +53,7 @@ class Proximity:
             (before, after) for (low, before), (high, after) in pairwise(found) if high == low + 1
         } & self._pairs.keys()
         pairs = math.fsum(self._pairs[pair] for pair in adjacent)  # the same in any order
-        return (pairs / self._pairs_weight + self._best_window(found) / self._terms_weight) / 2
+        return (pairs / self._pairs_weight + 2 * self._best_window(found) / self._terms_weight) / 3
 
     def _best_window(self, found: Sequence[tuple[int, str]]) -> float:
         """Return the largest weight of the different terms in a window, given the query's terms by place."""

@@ -12,10 +12,10 @@ from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.correction import correct_text
 from quarry.engine.lexical.prefixes import find_prefix
-from quarry.engine.lexical.proximity import Proximity
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query, parse_words
 from quarry.engine.lexical.query_words import QueryWords
+from quarry.engine.lexical.wording import Wording
 from quarry.engine.options import SearchOptions
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
@@ -90,8 +90,8 @@ class LexicalSearcher:
         quoted = frozenset(parsed.quoted) - free
         return QueryWords(query.idf, settings.language, settings.analysis_rules, quoted, parsed.phrases)
 
-    def proximity(self, text: str, query: Bm25Query) -> Proximity:
-        """Return what scores documents by the proximity of the terms of a text.
+    def wording(self, text: str, query: Bm25Query) -> Wording:
+        """Return what scores documents by how closely they follow the wording of a text.
 
         What a mistyped term most likely stands for takes its place.
 
@@ -100,10 +100,11 @@ class LexicalSearcher:
             query: what `query` returned for it.
         """
         likeliest = {mistyped: several[0].name for mistyped, several in query.expansions.items()}
-        return Proximity([likeliest.get(term, term) for term in self.terms(text)], query.idf)
+        terms = [likeliest.get(term, term) for term in self.terms(text)]
+        return Wording(text, terms, query.idf, self.terms)
 
-    def read_proximity(self, proximity: Proximity, segment: int, docs: Int64Array) -> Float32Array:
-        """Return the proximity of terms in (n,) documents of a segment: (n,) float32.
+    def read_wording(self, wording: Wording, segment: int, docs: Int64Array) -> Float32Array:
+        """Return the scores of (n,) documents of a segment by their wording: (n,) float32.
 
         It is NaN in documents of more than 512 terms or 8,192 characters, whose texts take longer to analyze.
         """
@@ -112,7 +113,7 @@ class LexicalSearcher:
         short = np.flatnonzero(reader.postings.lengths[docs] <= _MAX_LENGTH)
         for place, text in zip(short, _iterate_texts(reader, docs[short]), strict=True):
             if len(text) <= _MAX_CHARACTERS:
-                scores[place] = proximity.score(self.terms(text))
+                scores[place] = wording.score(text)
         return scores
 
     @property

@@ -25,7 +25,7 @@ __all__ = ["N_READ", "Answer", "Pool", "Retriever", "pool_size"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
 N_READ = 15
-"""Number of candidates of each side whose texts are read for the proximity of terms."""
+"""Number of candidates of each side whose texts are read to compare their wording with the query's."""
 
 
 class Answer(NamedTuple):
@@ -54,7 +54,7 @@ class Pool(NamedTuple):
         docs: (n,) int64, ordinals in the segments.
         dense: (n,) float32, exact dense scores.
         lexical: (n,) float32, exact BM25 scores.
-        proximity: (n,) float32, of terms, in the `N_READ` best of each side; NaN in others.
+        wording: (n,) float32, how closely the `N_READ` best of each side follow the query's; NaN in others.
         by_vector: (n,) bool, whether it is among the best by dense score.
         by_terms: (n,) bool, whether it is among the best by BM25.
     """
@@ -63,7 +63,7 @@ class Pool(NamedTuple):
     docs: Int64Array
     dense: Float32Array
     lexical: Float32Array
-    proximity: Float32Array
+    wording: Float32Array
     by_vector: BoolArray
     by_terms: BoolArray
 
@@ -110,7 +110,7 @@ class Retriever:
         """Yield the answer of each query, given as a text and as its vector."""
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
-            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight, pool.proximity)
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight, pool.wording)
             order = best_places(fused, options.n_retrieved, self._order.reader_of(pool.segments, pool.docs))
             order = order[options.n_skipped :]
             ranking = Ranking(
@@ -146,7 +146,7 @@ class Retriever:
             sides = self._order.cut(by_vector, n), self._order.cut(by_terms, n)
             pool = self._pool(vector, terms, *sides)
             if options.fusion == "linear" and options.fusion_weight < 1 and options.like is None:
-                self._read_proximity(pool, text, terms, sides)
+                self._read_wording(pool, text, terms, sides)
             yield vector, terms, pool
 
     def rank_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> list[Ranking]:
@@ -168,20 +168,20 @@ class Retriever:
         ]
         return Pool(*(np.concatenate(column) for column in zip(_NO_CANDIDATES, *parts, strict=True)))
 
-    def _read_proximity(self, pool: Pool, text: str, terms: Bm25Query, sides: tuple[Ranking, Ranking]) -> None:
-        """Read the texts of the best candidates of both sides, and set the proximity of terms in the pool."""
-        proximity = self._lexical.proximity(text, terms)
-        if not proximity.is_defined:
+    def _read_wording(self, pool: Pool, text: str, terms: Bm25Query, sides: tuple[Ranking, Ranking]) -> None:
+        """Read the texts of the best candidates of both sides, and set the scores of their wording in the pool."""
+        wording = self._lexical.wording(text, terms)
+        if not wording.is_defined:
             return
         best = [self._order.cut(ranking, N_READ) for ranking in sides]
         for segment in np.union1d(*(each.segments for each in best)).tolist():
             docs = np.union1d(*(each.docs[each.segments == segment] for each in best))
             first = np.searchsorted(pool.segments, segment)
             places = first + np.searchsorted(pool.docs[pool.segments == segment], docs)
-            pool.proximity[places] = 0
+            pool.wording[places] = 0
             has_terms = pool.lexical[places] > 0
-            found = self._lexical.read_proximity(proximity, segment, docs[has_terms])
-            pool.proximity[places[has_terms]] = found
+            found = self._lexical.read_wording(wording, segment, docs[has_terms])
+            pool.wording[places[has_terms]] = found
 
     def _score_candidates(
         self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int

@@ -38,7 +38,7 @@ def test_statistics_of_an_index(path):
         "n_segments": 1,
         "dim": 32,
         "metric": "cosine",
-        "dense_weight": 0.55,
+        "dense_weight": 0.5,
         "representation": {"name": "kmeans", "n_centroids": 3},
         "encoder": "words",
         "stored": "int8",

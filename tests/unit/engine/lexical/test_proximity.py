@@ -21,16 +21,18 @@ def slow_score(query, weights, text):
     pairs = sum(weight[pair] for pair in in_query & in_text) / sum(weight.values())
     windows = [set(text[first : first + WINDOW]) & known for first in range(len(text))]
     window = max((sum(weights[term] for term in each) for each in windows), default=0)
-    return (pairs + window / sum(weights[term] for term in known)) / 2
+    return (pairs + 2 * window / sum(weights[term] for term in known)) / 3
 
 
 def test_by_hand():
     proximity = Proximity(["closed", "port", "error"], {"closed": 1.0, "port": 2.0, "error": 5.0})
     assert proximity.score(["closed", "port", "error"]) == 1.0
-    assert proximity.score(["port", "closed"]) == pytest.approx((0 + 3 / 8) / 2)  # the pair is in the other order
-    assert proximity.score(["an", "port", "error"]) == pytest.approx((7 / 10 + 7 / 8) / 2)
+    assert proximity.score(["port", "closed"]) == pytest.approx(
+        (0 + 2 * 3 / 8) / 3
+    )  # the pair is in the other order
+    assert proximity.score(["an", "port", "error"]) == pytest.approx((7 / 10 + 2 * 7 / 8) / 3)
     far = ["closed", *["word"] * (WINDOW - 1), "port", *["word"] * (WINDOW - 2), "error"]
-    assert proximity.score(far) == pytest.approx((0 + 7 / 8) / 2)
+    assert proximity.score(far) == pytest.approx((0 + 2 * 7 / 8) / 3)
     assert proximity.score(["word"]) == proximity.score([]) == 0.0
 
 

@@ -10,7 +10,7 @@ from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.lexical.bm25 import inverse_document_frequency
-from quarry.engine.lexical.proximity import Proximity
+from quarry.engine.lexical.wording import Wording
 from quarry.engine.search.fusion import fuse
 from quarry.formats.errors import EncoderMismatch, InvalidQuery, InvalidSetting
 
@@ -72,11 +72,12 @@ def test_hits_are_ranked_by_the_fused_scores(index, fusion):
 def fused_slowly(query, docs, hits, fusion, weight):
     """Compute the fused scores of hits, which are all documents, from their texts and both of their scores."""
     analyzer = Analyzer()
-    texts = {doc["id"]: analyzer.terms(doc.get("title", "") + "\n" + doc["text"]) for doc in docs}
+    texts = {doc["id"]: doc.get("title", "") + "\n" + doc["text"] for doc in docs}
+    analyzed = {name: analyzer.terms(text) for name, text in texts.items()}
     terms = analyzer.terms(query)
-    counts = {term: sum(term in each for each in texts.values()) for term in terms}
+    counts = {term: sum(term in each for each in analyzed.values()) for term in terms}
     idf = {term: inverse_document_frequency(len(docs), n) for term, n in counts.items() if n}
-    proximity = Proximity(terms, idf)
+    wording = Wording(query, terms, idf, analyzer.terms)
     dense = np.array([hit.dense_score for hit in hits], np.float32)
     lexical = np.array([hit.lexical_score for hit in hits], np.float32)
     read = set()
@@ -84,8 +85,8 @@ def fused_slowly(query, docs, hits, fusion, weight):
         best = sorted((-score, hit.id) for score, hit in zip(scores, hits, strict=True) if score)[:15]
         read.update(name for _, name in best)
     known = [
-        proximity.score(texts[hit.id])
-        if hit.id in read and proximity.is_defined and len(texts[hit.id]) <= 512
+        wording.score(texts[hit.id])
+        if hit.id in read and wording.is_defined and len(analyzed[hit.id]) <= 512
         else np.nan
         for hit in hits
     ]
@@ -104,7 +105,7 @@ def random_documents(n_docs, seed, longest):
 
 
 @pytest.mark.parametrize("longest", [12, 60, 1500])
-def test_proximity_of_terms_in_the_best_candidates(tmp_path, encoder, longest):
+def test_wording_of_the_best_candidates(tmp_path, encoder, longest):
     """Of random documents, in one segment and in four, some of which are too long to be read."""
     docs = random_documents(200, longest, longest)
     engine.build(docs, tmp_path / "one", encoder=encoder)
@@ -118,7 +119,7 @@ def test_proximity_of_terms_in_the_best_candidates(tmp_path, encoder, longest):
                 hits = one.search(query, k=200)
                 assert len(hits) == 200
                 scores = [hit.score for hit in hits]
-                assert scores == pytest.approx(fused_slowly(query, docs, hits, "linear", 0.55), abs=1e-6)
+                assert scores == pytest.approx(fused_slowly(query, docs, hits, "linear", 0.5), abs=1e-6)
                 assert [(hit.id, hit.score) for hit in many.search(query, k=200)] == [
                     (hit.id, hit.score) for hit in hits
                 ]

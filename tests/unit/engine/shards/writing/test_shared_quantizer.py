@@ -64,7 +64,7 @@ def recall(path, **options):
 
 
 def test_recall_of_inverted_lists_in_shards(folder, tmp_path):
-    """Recall is at most .05 lower than that of one index, by default and with one list, and 1 if all lists are read."""
+    """Recall is at most .05 lower than that of one index, also with one list read, and 1 with all of them."""
     engine.build(DOCUMENTS, tmp_path / "one", encoder=ENCODER, centroids="none")
     assert 0.95 < recall(tmp_path / "one") <= recall(folder) + 0.05
     assert recall(tmp_path / "one", nprobe=1) <= recall(folder, nprobe=1) + 0.05 < 1

@@ -1,8 +1,8 @@
-"""What the proximity of terms adds to hybrid search, by the weight of dense scores.
+"""What the wording of texts adds to hybrid search, by the weight of dense scores.
 
-``python -m bench proximity`` indexes collections with the bundled encoder, finds the candidates of hybrid
-searches and fuses their scores with several weights, with the proximity of terms and without it. The engine's
-weight was chosen with the result.
+``python -m bench wording`` indexes collections with the bundled encoder, finds the candidates of hybrid
+searches and fuses their scores with several weights, with the scores of wording and without them (see
+`quarry.engine.lexical.wording`). The engine's weight was chosen with the result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from quarry.formats.snapshot import Snapshot
 
 __all__ = ["WEIGHTS", "add_arguments", "measure", "run"]
 
-WEIGHTS = (0.5, 0.55, 0.6, 0.65, 0.7)
+WEIGHTS = (0.4, 0.45, 0.5, 0.55, 0.6, 0.7)
 _PAIRS = {name: partial(pairs_collection, name, 4000) for name in ("qed_nq", "nq_oracle", "pubmedqa", "scitldr")}
 _COLLECTIONS: dict[str, Callable[[], Collection]] = COLLECTIONS | _PAIRS
 _N_HITS = 100
@@ -46,15 +46,15 @@ _CACHE_BYTES = 128 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``python -m bench proximity``."""
+    """Declare the arguments of ``python -m bench wording``."""
     parser.add_argument(
         "--on", choices=_COLLECTIONS, action="append", help="may be repeated; default: the small ones and pairs"
     )
-    add_out(parser, "proximity")
+    add_out(parser, "wording")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure every weight with proximity and without it, print two lines and append the raw results."""
+    """Measure every weight with the wording and without it, print two lines and append the raw results."""
     encoder = open_encoder()
     for name in args.on or [*SMALL_COLLECTIONS, *_PAIRS]:
         collection = _COLLECTIONS[name]()
@@ -65,19 +65,19 @@ def run(args: argparse.Namespace) -> int:
         }
         about |= {"encoder": encoder.name, "encoder_identity": encoder.identity}
         found, added_ms = measure(collection, encoder)
-        for has_proximity in (False, True):
-            qualities = {weight: found[has_proximity, weight] for weight in WEIGHTS}
+        for has_wording in (False, True):
+            qualities = {weight: found[has_wording, weight] for weight in WEIGHTS}
             for weight, quality in qualities.items():
-                case = {"proximity": has_proximity, "dense_weight": weight, "added_ms": added_ms}
+                case = {"wording": has_wording, "dense_weight": weight, "added_ms": added_ms}
                 append_result(args.out, {**about, **case, **asdict(quality)})
             shown = "  ".join(f"{weight}: {quality.ndcg_10:.4f}" for weight, quality in qualities.items())
-            print(f"{name:<12} {'with' if has_proximity else 'without':<8} {shown}", flush=True)
+            print(f"{name:<12} {'with' if has_wording else 'without':<8} {shown}", flush=True)
         print(f"{name:<12} reading texts takes {added_ms:.2f} ms", flush=True)
     return 0
 
 
 def measure(collection: Collection, encoder: Encoder) -> tuple[Mapping[tuple[bool, float], Quality], float]:
-    """Return the quality with proximity or without it by weight, and the median time that it takes, in ms."""
+    """Return the quality with the wording or without it by weight, and the median time that it takes, in ms."""
     vectors = np.stack([encoder.encode_query(text) for text in collection.queries.values()])
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "index"
@@ -105,7 +105,7 @@ def _search(
         return pool, 1000 * (time.perf_counter() - started)
 
     runs: dict[tuple[bool, float], dict[str, dict[str, float]]] = {
-        (has_proximity, weight): {} for has_proximity in (False, True) for weight in WEIGHTS
+        (has_wording, weight): {} for has_wording in (False, True) for weight in WEIGHTS
     }
     added: list[float] = []
     for place, (query, text) in enumerate(collection.queries.items()):
@@ -113,9 +113,9 @@ def _search(
         if place < _TIMED:  # once more, since the first one has decoded the postings of the terms
             added.append(find(place, text)[1] - find(place, text, "rrf")[1])
         names = order.read_ids(pool.segments, pool.docs)
-        for (has_proximity, weight), found in runs.items():
-            proximity = pool.proximity if has_proximity else None
-            scores = fuse(pool.dense, pool.lexical, "linear", weight, proximity)
+        for (has_wording, weight), found in runs.items():
+            wording = pool.wording if has_wording else None
+            scores = fuse(pool.dense, pool.lexical, "linear", weight, wording)
             best = np.argsort(-scores, kind="stable")[:_N_HITS].tolist()
             found[query] = {names[number]: float(scores[number]) for number in best}
     qualities = {way: measure_quality(collection.qrels, found) for way, found in runs.items()}
