@@ -1,12 +1,15 @@
-"""A Ray cluster for these tests."""
+"""A Ray cluster for these tests, which run first."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+FOLDER = Path(__file__).resolve().parent
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +22,11 @@ def cluster() -> Iterator[None]:
         with ray_cluster():
             logging.getLogger("ray.data").setLevel(logging.CRITICAL)
             yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the tests of this folder to the front: what one worker begins with is not taken over by another.
+
+    A module that two workers divide needs two clusters, and the second waits until the first one has ended.
+    """
+    items.sort(key=lambda item: FOLDER not in item.path.parents)
