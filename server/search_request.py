@@ -172,7 +172,7 @@ def _options_schema(limits: Limits) -> Mapping[str, Schema]:
             "minimum": 0,
             "maximum": 1,
             "default": None,
-            "description": "weight of the dense scores in the fusion linear; null: that of the index, or 0.6",
+            "description": "weight of the dense scores in the fusion linear; null: that of the index, or 0.5",
         },
         "candidates": {
             "type": ["integer", "null"],

@@ -101,7 +101,8 @@ class LexicalSearcher:
         """
         likeliest = {mistyped: several[0].name for mistyped, several in query.expansions.items()}
         terms = [likeliest.get(term, term) for term in self.terms(text)]
-        return Wording(text, terms, query.idf, self.terms)
+        corrected = correct_text(text, query.expansions, self._analyzer) if likeliest else text
+        return Wording(corrected, terms, query.idf, self.terms)
 
     def read_wording(self, wording: Wording, segment: int, docs: Int64Array) -> Float32Array:
         """Return the scores of (n,) documents of a segment by their wording: (n,) float32.

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from quarry.engine.analysis.words import is_unspaced
+from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.engine.lexical.proximity import Proximity
 
 __all__ = ["ExactWords", "Wording", "exact_words"]
@@ -34,28 +34,24 @@ class ExactWords:
     """
 
     def __init__(self, words: Sequence[str], weights: Mapping[str, float]) -> None:
-        self._weights = {f" {word} ": weights[word] for word in words if word in weights}
+        self._weights = {word: weights[word] for word in words if word in weights}
+        self._words = frozenset(self._weights)
         self._weight = math.fsum(self._weights.values())
-        self._pairs = {
-            f" {before} {after} ": {f" {before} ", f" {after} "} & self._weights.keys()
-            for before, after in pairwise(words)
-        }
+        self._pairs = frozenset(pairwise(words))
 
     @property
     def is_defined(self) -> bool:
         """Whether the query has a word with a weight, or two words."""
-        return bool(self._weights or self._pairs)
+        return bool(self._words or self._pairs)
 
     def score(self, words: Sequence[str]) -> float:
         """Return the score of a text, given its words; the query is defined."""
-        text = f" {' '.join(words)} "  # a string is searched faster than sets of its words and pairs are made
-        found = {word for word in self._weights if word in text}
         shares = []
-        if self._weights:
-            shares.append(math.fsum(self._weights[word] for word in found) / self._weight)
+        if self._words:
+            found = self._words.intersection(words)
+            shares.append(math.fsum(self._weights[word] for word in found) / self._weight)  # the same in any order
         if self._pairs:
-            n_found = sum(found >= weighted and pair in text for pair, weighted in self._pairs.items())
-            shares.append(n_found / len(self._pairs))
+            shares.append(len(self._pairs.intersection(pairwise(words))) / len(self._pairs))
         return sum(shares) / len(shares)
 
 
@@ -65,7 +61,7 @@ class Wording:
     The score is (3 x proximity of terms + 2 x exact words) / 5, see `Proximity` and `ExactWords`.
 
     Args:
-        text: of the query.
+        text: of the query, with mistyped words corrected.
         terms: of the query, in order; what a mistyped term most likely stands for in its place.
         weights: of terms, above 0, such as inverse document frequencies; terms without one are taken to be in no
             text. A word weighs as much as the rarest of its terms.
@@ -81,17 +77,15 @@ class Wording:
     ) -> None:
         self._analyze = analyze
         self._proximity = Proximity(terms, weights)
-        words = exact_words(text)
-        rarest = {word: max((weights.get(term, 0.0) for term in analyze(word)), default=0.0) for word in words}
-        self._exact = ExactWords(words, {word: weight for word, weight in rarest.items() if weight})
+        self._exact = ExactWords(exact_words(text), _word_weights(text, weights, analyze))
 
     @property
     def is_defined(self) -> bool:
-        """Whether the query has two different terms, so that texts can differ."""
+        """Whether the query has two different terms with a weight, so that texts can differ."""
         return self._proximity.is_defined and self._exact.is_defined
 
     def score(self, text: str) -> float:
-        """Return the score of a text; 0 without a term of the query."""
+        """Return the score of a text; 0 without a term of the query, which is defined."""
         proximity = self._proximity.score(self._analyze(text))
         if not proximity:
             return 0.0
@@ -101,8 +95,8 @@ class Wording:
 def exact_words(text: str) -> list[str]:
     """Return the words of a text in order, case-folded and not stemmed.
 
-    A word is a run of letters, digits and marks, unlike those of `quarry.engine.analysis.words` without inner
-    punctuation; in scripts without spaces it is a character.
+    A word is a run of letters, digits and marks, without the inner punctuation of those of
+    `quarry.engine.analysis.words`; in scripts without spaces it is a character.
     """
     if not text.isascii():
         folded = unicodedata.normalize("NFKC", text).casefold()
@@ -112,18 +106,39 @@ def exact_words(text: str) -> list[str]:
     return text.translate(_ANY).split()
 
 
+def _word_weights(
+    text: str, weights: Mapping[str, float], analyze: Callable[[str], Sequence[str]]
+) -> dict[str, float]:
+    """Return the weights of the exact words of a query, given those of terms.
+
+    A word of the analyzer, such as "3.5" or a run of ideographs, may be several exact words: all weigh as much.
+    """
+    found: dict[str, float] = {}
+    for word in dict.fromkeys(split_words(text)):
+        weight = max((weights.get(term, 0.0) for term in analyze(word)), default=0.0)
+        if weight:
+            for part in exact_words(word):
+                found[part] = max(found.get(part, 0.0), weight)
+    return found
+
+
 class _Separators(dict[int, str]):
-    """What stands for a character, given its code: itself in words, a space for others."""
+    """What stands for a character, given its code: itself in words, nothing if invisible, a space for others."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if character.isalnum() or unicodedata.category(character)[0] == "M":
+        if character in _INVISIBLE:
+            found = ""
+        elif character.isalnum() or unicodedata.category(character)[0] == "M":
             found = f" {character} " if is_unspaced(character) else character
         else:
             found = " "
-        self[code] = found
+        if len(self) < _N_CACHED:
+            self[code] = found
         return found
 
 
+_INVISIBLE = "\u00ad\u200c\u200d" + "".join(map(chr, range(0xFE00, 0xFE10)))  # soft hyphen, joiners, variants
+_N_CACHED = 1 << 14
 _ANY = _Separators()
 _ASCII = {code: _ANY[code] for code in range(128)}

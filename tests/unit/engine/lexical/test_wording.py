@@ -31,7 +31,10 @@ def slow_exact(query, weights, words):
 def slow_words(text):
     """Split a text character by character."""
     words, run = [], ""
-    for character in unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()):
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    for character in folded:
+        if character in "\u00ad\u200c\u200d" or "\ufe00" <= character <= "\ufe0f":
+            continue
         in_word = character.isalnum() or unicodedata.category(character)[0] == "M"
         if in_word and not is_unspaced(character):
             run += character
@@ -81,6 +84,11 @@ def test_exact_words_against_the_definition(seed):
         ("e\u0301te\u0301 \ufb01ne", ["\u00e9t\u00e9", "fine"]),
         ("NASA\u306e\u8a08\u753b 7", ["nasa", "\u306e", "\u8a08", "\u753b", "7"]),
         ("\u0939\u093f\u0928\u094d\u0926\u0940 \u0964", ["\u0939\u093f\u0928\u094d\u0926\u0940"]),
+        (
+            "inter\u00adnational \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            ["international", "\u0645\u06cc\u062e\u0648\u0627\u0647\u0645"],
+        ),
+        ("a \u2764\ufe0f b", ["a", "b"]),
         ("", []),
         (" ?! \u2026 ", []),
     ],
@@ -110,10 +118,14 @@ def test_wording_against_the_definition(seed):
         assert wording.is_defined == proximity.is_defined
         if not wording.is_defined:
             continue
-        rarest = {
-            word: max([weights.get(term, 0) for term in analyzer.terms(word)] or [0]) for word in slow_words(query)
+        rarest = [
+            (part, max([weights.get(term, 0) for term in analyzer.terms(word)] or [0]))
+            for word in query.split()
+            for part in slow_words(word)
+        ]
+        known = {
+            part: max(weight for other, weight in rarest if other == part) for part, weight in rarest if weight
         }
-        known = {word: weight for word, weight in rarest.items() if weight}
         for length in (1, 4, 60):
             text = " ".join(rng.choice(words, length))
             exact = slow_exact(slow_words(query), known, slow_words(text))
@@ -131,3 +143,21 @@ def test_the_same_form_scores_more_than_another_of_the_same_stem():
     scores = [wording.score(text) for text in texts]
     assert scores == sorted(scores, reverse=True)
     assert len(set(scores)) == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "better", "worse"),
+    [
+        ("parseArgs error", "an error: parse args. parseArgs!", "an error: parse args."),
+        ("python 3.5 release", "python release 3.5", "python release 3-6, 5"),
+        ("O'Brien's port", "the port of O'Brien's", "the port of OBrien and s"),
+        ("\u4f60\u597d\u4e16\u754c", "\u4f60\u597d\u4e16\u754c", "\u597d\u4e16\u754c\u4f60\u597d"),
+    ],
+)
+def test_words_that_are_divided_have_weights(query, better, worse):
+    analyzer = Analyzer()
+    terms = analyzer.terms(query)
+    wording = Wording(query, terms, dict.fromkeys(terms, 1.0), analyzer.terms)
+    assert wording.is_defined
+    assert wording.score(better) > wording.score(worse)
+    assert wording.score(query) == 1.0

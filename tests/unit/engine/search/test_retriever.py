@@ -312,3 +312,17 @@ def test_texts_of_many_characters_are_not_read(tmp_path, encoder, monkeypatch):
         read.clear()
         assert len(index.search("moon tide", dense_weight=1)) == 4
         assert max(read) == len("moon tide")
+
+
+def test_the_wording_of_a_mistyped_query_is_that_of_the_corrected_one(tmp_path, encoder):
+    docs = [
+        {"id": "same", "text": "bishop moves diagonally"},
+        {"id": "other form", "text": "bishops move diagonally"},
+        {"id": "other words", "text": "rooks and pawns advance"},
+    ]
+    engine.build(docs, tmp_path / "idx", encoder=encoder)
+    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
+        found = {hit.id: hit for hit in index.search("bishpo moves diagonally", k=3, dense_weight=0)}
+    assert found["same"].score == pytest.approx(1, abs=1e-6)
+    assert found["other form"].score < found["same"].score
+    assert found["other form"].lexical_score == found["same"].lexical_score
