@@ -12,7 +12,7 @@ __all__ = ["fuse"]
 
 _RANK_OFFSET = 60
 _N_ASSUMED = 2
-_WORDING = np.float32(5)  # weight of the wording beside BM25
+_WORDING = 5  # weight of the wording beside BM25
 
 
 def fuse(
@@ -46,7 +46,7 @@ def fuse(
     weight = np.float32(dense_weight)
     terms = _normalize_min_max(lexical)
     if wording is not None:
-        terms = (terms + _WORDING * _estimate_unknown(wording, terms)) / (1 + _WORDING)
+        terms = (terms + _WORDING * _estimate_unknown(wording, terms)) / np.float32(1 + _WORDING)
     mixed: Float32Array = weight * _normalize_min_max(dense) + (1 - weight) * terms
     return mixed
 
