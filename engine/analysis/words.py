@@ -12,12 +12,20 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["find_words", "is_unspaced", "normalize_text", "normalize_word", "split_normal", "split_words"]
+__all__ = [
+    "INVISIBLE",
+    "find_words",
+    "is_unspaced",
+    "normalize_text",
+    "normalize_word",
+    "split_normal",
+    "split_words",
+]
 
 _JOINTS = "['.-]|::"
 _WIDE_JOINTS = "['\u2019.\u2010-]|::"  # also the typographic apostrophe and hyphen
-_INVISIBLE = "\u00ad\u200c\u200d"  # soft hyphen, zero-width joiners: removed from words
-_PLAIN = str.maketrans({"\u2019": "'", "\u2010": "-"} | dict.fromkeys(_INVISIBLE))
+INVISIBLE = "\u00ad\u200c\u200d"  # soft hyphen, zero-width joiners: removed from words
+_PLAIN = str.maketrans({"\u2019": "'", "\u2010": "-"} | dict.fromkeys(INVISIBLE))
 _SUPPLEMENTARY = "\U00010000-\U0001cfff\U0001d400-\U0001efff"  # rare scripts, letters and all; no emoji
 _UNSPACED = (
     "\u0e00-\u0eff"  # Thai, Lao
@@ -108,5 +116,5 @@ def _iterate_spaced_ranges() -> Iterator[str]:
 
 
 def _is_spaced(character: str) -> bool:
-    belongs = character.isalnum() or character in _INVISIBLE or character == "_"
+    belongs = character.isalnum() or character in INVISIBLE or character == "_"
     return (belongs or unicodedata.category(character)[0] == "M") and not is_unspaced(character)

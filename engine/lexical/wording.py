@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from quarry.engine.analysis.words import is_unspaced, split_words
+from quarry.engine.analysis.words import INVISIBLE, is_unspaced, split_words
 from quarry.engine.lexical.proximity import Proximity
 
 __all__ = ["ExactWords", "Wording", "exact_words"]
@@ -127,7 +127,7 @@ class _Separators(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if character in _INVISIBLE:
+        if character in INVISIBLE or character in _VARIANTS:
             found = ""
         elif character.isalnum() or unicodedata.category(character)[0] == "M":
             found = f" {character} " if is_unspaced(character) else character
@@ -138,7 +138,9 @@ class _Separators(dict[int, str]):
         return found
 
 
-_INVISIBLE = "\u00ad\u200c\u200d" + "".join(map(chr, range(0xFE00, 0xFE10)))  # soft hyphen, joiners, variants
+_VARIANTS = "".join(
+    map(chr, range(0xFE00, 0xFE10))
+)  # select one of several forms of a character, such as an emoji
 _N_CACHED = 1 << 14
 _ANY = _Separators()
 _ASCII = {code: _ANY[code] for code in range(128)}
