@@ -10,78 +10,135 @@ their words compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.words import is_unspaced, split_words
-from quarry.formats.arrays import BoolArray, Int64Array, UInt32Array
+from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["TextReader", "find_prefix"]
+__all__ = ["PrefixFinder", "TextReader"]
 
 TextReader = Callable[[Int64Array], Iterable[str]]
 """Returns the texts of documents of a segment, with their titles, given their ordinals."""
 
 _LAST_LETTERS = ("", "e", "i", "l", "y")  # with which stems of English end instead of a suffix
 _MIN_STEM = 2
+_MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
-def find_prefix(
-    prefix: str, reader: PostingsReader, deleted: BoolArray | None, texts: TextReader, analyzer: Analyzer
-) -> Postings:
-    """Return the live documents of a segment with a term or a word that begins with a prefix.
-
-    Frequencies are numbers of terms and of further words with it.
+class PrefixFinder:
+    """Finds the live documents of a segment that have a prefix; thread-safe.
 
     Args:
-        prefix: case-folded; see `quarry.engine.analysis.analyzer.Analyzer.prefix`.
         reader: the segment's postings.
         deleted: (reader.n_docs,) bool; None: nothing is deleted.
         texts: reads texts of the segment.
         analyzer: of the index.
+    """
+
+    def __init__(
+        self, reader: PostingsReader, deleted: BoolArray | None, texts: TextReader, analyzer: Analyzer
+    ) -> None:
+        self._reader = reader
+        self._deleted = deleted
+        self._texts = texts
+        self._analyzer = analyzer
+
+    def find(self, prefix: str) -> Postings:
+        """Return the documents with a term or a word that begins with a prefix.
+
+        A single character of a script without spaces is also found inside of runs, and at their end. Frequencies
+        are numbers of terms and of further words with the prefix.
+
+        Args:
+            prefix: case-folded; see `quarry.engine.analysis.analyzer.Analyzer.prefix`.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        reader = self._reader
+        totals: UInt32Array = np.zeros(reader.n_docs, np.uint32)
+        for batch in reader.batches_with_prefix(prefix):
+            np.add.at(totals, batch.postings.docs, batch.postings.frequencies)
+        if len(prefix) == 1 and is_unspaced(prefix):
+            totals = np.maximum(totals, self._count_bigrams_ending_with(prefix))
+        candidates = np.zeros(reader.n_docs, bool)
+        for stem in _shorter_stems(prefix, self._analyzer):
+            candidates[reader.postings(stem).docs] = True
+        if self._deleted is not None:
+            totals[self._deleted] = 0
+            candidates &= ~self._deleted
+        docs = np.flatnonzero(candidates)
+        counted = _Words(prefix, self._analyzer)
+        for doc, text in zip(docs.tolist(), self._texts(docs), strict=True):
+            totals[doc] += counted.count(text)
+        found = np.flatnonzero(totals)
+        return Postings(found.astype(np.uint32), totals[found])
+
+    def _count_bigrams_ending_with(self, character: str) -> UInt32Array:
+        """Return how many bigrams of each document end with a character, (n_docs,) uint32.
+
+        Only at the end of a run does a character not begin a bigram.
+        """
+        totals: UInt32Array = np.zeros(self._reader.n_docs, np.uint32)
+        for bigram in self._bigrams.ending_with(character):
+            postings = self._reader.postings(bigram)
+            totals[postings.docs] += postings.frequencies
+        return totals
+
+    @cached_property
+    def _bigrams(self) -> _Bigrams:
+        return _Bigrams(self._reader)
+
+
+class _Bigrams:
+    """The bigrams of a segment in scripts without spaces, by their last character: four bytes for each.
+
+    The dictionary, which is in the order of first characters, is read once from the first term to the last.
 
     Raises:
         FormatError: the segment is damaged.
     """
-    totals: UInt32Array = np.zeros(reader.n_docs, np.uint32)
-    for batch in reader.batches_with_prefix(prefix):
-        np.add.at(totals, batch.postings.docs, batch.postings.frequencies)
-    if len(prefix) == 1 and is_unspaced(prefix):
-        totals = np.maximum(totals, _bigrams_ending_with(prefix, reader))
-    candidates = np.zeros(reader.n_docs, bool)
-    for stem in _shorter_stems(prefix, analyzer):
-        candidates[reader.postings(stem).docs] = True
-    if deleted is not None:
-        totals[deleted] = 0
-        candidates &= ~deleted
-    docs = np.flatnonzero(candidates)
-    counted = _Words(prefix, analyzer)
-    for doc, text in zip(docs.tolist(), texts(docs), strict=True):
-        totals[doc] += counted.count(text)
-    found = np.flatnonzero(totals)
-    return Postings(found.astype(np.uint32), totals[found])
+
+    def __init__(self, reader: PostingsReader) -> None:
+        parts = [np.empty((0, 2), np.uint32), *map(_read_bigrams, reader.term_rows())]
+        bigrams = np.concatenate(parts)
+        bigrams = bigrams[np.argsort(bigrams[:, 1], kind="stable")]
+        self._firsts = bigrams[:, 0].copy()
+        self._lasts, starts = np.unique(bigrams[:, 1], return_index=True)
+        self._bounds = np.append(starts, len(bigrams))
+
+    def ending_with(self, character: str) -> list[str]:
+        """Return those that end with a character, ascending."""
+        place = int(np.searchsorted(self._lasts, ord(character)))
+        if place == len(self._lasts) or self._lasts[place] != ord(character):
+            return []
+        firsts = self._firsts[self._bounds[place] : self._bounds[place + 1]]
+        return [chr(first) + character for first in firsts.tolist()]
 
 
-def _bigrams_ending_with(character: str, reader: PostingsReader) -> UInt32Array:
-    """Return how many bigrams of each document of a segment end with a character, (n_docs,) uint32.
+def _read_bigrams(rows: UInt8Array) -> UInt32Array:
+    """Return the code points of those terms that are two characters of a script without spaces, (n, 2).
 
-    The dictionary is read from the first term to the last. Only at the end of a run does a character not begin a
-    bigram.
+    Args:
+        rows: of terms, see `quarry.formats.postings.term_blocks`.
     """
-    totals: UInt32Array = np.zeros(reader.n_docs, np.uint32)
-    end = np.frombuffer(character.encode(), np.uint8)
-    for rows in reader.term_rows():
-        sizes = rows[:, -1].astype(np.int64)
-        longer = np.flatnonzero(sizes > len(end))
-        columns = sizes[longer, np.newaxis] + np.arange(-len(end), 0)
-        for row in longer[(rows[longer[:, np.newaxis], columns] == end).all(axis=1)].tolist():
-            term = rows[row, : sizes[row]].tobytes().decode()
-            if len(term) == 2 and is_unspaced(term):
-                postings = reader.postings(term)
-                totals[postings.docs] += postings.frequencies
-    return totals
+    width = min(rows.shape[1] - 1, 2 * _MAX_CHARACTER_BYTES)
+    is_short = rows[:, -1] <= width
+    texts, sizes = rows[is_short, :width], rows[is_short, -1]
+    is_inside = np.arange(width) < sizes[:, np.newaxis]
+    n_characters = np.count_nonzero(is_inside & (texts & 0xC0 != 0x80), axis=1)  # bytes that begin one in UTF-8
+    is_pair = n_characters == 2
+    data = texts[is_pair][is_inside[is_pair]].tobytes().decode("utf-8", "surrogatepass")
+    pairs = np.frombuffer(data.encode("utf-32-le", "surrogatepass"), "<u4").reshape(-1, 2).astype(np.uint32)
+    firsts, numbers = np.unique(pairs[:, 0], return_inverse=True)
+    is_unspaced_first = np.array([is_unspaced(chr(first)) for first in firsts.tolist()], bool)
+    found: UInt32Array = pairs[is_unspaced_first[numbers]]
+    return found
 
 
 def _shorter_stems(prefix: str, analyzer: Analyzer) -> set[str]:

@@ -8,20 +8,24 @@
 
 Characters that are no operator separate words, as in documents. A single character of a script without spaces
 between words is a prefix in every query: documents have only the bigrams with it, unless it is alone there too.
+
+The first 64 different prefixes of a query count; each is a search of its own.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.positions import locate_words
 from quarry.engine.analysis.words import is_unspaced
 
-__all__ = ["PREFIX_SIGN", "ParsedQuery", "find_phrases", "parse_query", "parse_words"]
+__all__ = ["MAX_PREFIXES", "PREFIX_SIGN", "ParsedQuery", "find_phrases", "parse_query", "parse_words"]
 
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
+MAX_PREFIXES = 64
 _QUOTED = re.compile(r'(?<!\w)"([^"]*\w[^"]*)"(?!\w)')
 
 
@@ -58,13 +62,19 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
     prefixes, text = _find_prefixes(text, analyzer)
     characters, text = _find_characters(text)
     quoted = tuple(term for phrase in phrases for term in analyzer.terms(phrase))
-    return ParsedQuery((*analyzer.terms(text), *characters, *prefixes), quoted, phrases)
+    return ParsedQuery((*analyzer.terms(text), *_take_first(characters + prefixes)), quoted, phrases)
 
 
 def parse_words(text: str, analyzer: Analyzer) -> ParsedQuery:
     """Parse a query text without operators."""
     characters, text = _find_characters(text)
-    return ParsedQuery((*analyzer.terms(text), *characters))
+    return ParsedQuery((*analyzer.terms(text), *_take_first(characters)))
+
+
+def _take_first(prefixes: list[str]) -> list[str]:
+    """Return the first `MAX_PREFIXES` different prefixes, repeated as often as they occur."""
+    kept = set(islice(dict.fromkeys(prefixes), MAX_PREFIXES))
+    return [prefix for prefix in prefixes if prefix in kept]
 
 
 def _find_characters(text: str) -> tuple[list[str], str]:

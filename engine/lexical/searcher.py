@@ -11,7 +11,7 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.correction import correct_text
-from quarry.engine.lexical.prefixes import find_prefix
+from quarry.engine.lexical.prefixes import PrefixFinder
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query, parse_words
 from quarry.engine.lexical.query_words import QueryWords
@@ -20,7 +20,7 @@ from quarry.engine.options import SearchOptions
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.segment import SegmentReader
-from quarry.formats.snapshot import OpenSegment, Snapshot
+from quarry.formats.snapshot import Snapshot
 
 __all__ = ["LexicalSearcher"]
 
@@ -129,7 +129,12 @@ class LexicalSearcher:
 
     def prefixes(self) -> list[Callable[[str], Postings]]:
         """Return for each segment what finds the live documents with a prefix."""
-        return [partial(_find_prefix, segment, self._analyzer) for segment in self._segments]
+        return [
+            PrefixFinder(
+                segment.reader.postings, segment.deleted, partial(_iterate_texts, segment.reader), self._analyzer
+            ).find
+            for segment in self._segments
+        ]
 
     @cached_property
     def _analyzer(self) -> Analyzer:
@@ -150,11 +155,6 @@ class LexicalSearcher:
             self._analyzer.edited_stems,
             self.prefixes(),
         )
-
-
-def _find_prefix(segment: OpenSegment, analyzer: Analyzer, prefix: str) -> Postings:
-    texts = partial(_iterate_texts, segment.reader)
-    return find_prefix(prefix, segment.reader.postings, segment.deleted, texts, analyzer)
 
 
 def _iterate_texts(reader: SegmentReader, docs: Int64Array) -> Iterator[str]:

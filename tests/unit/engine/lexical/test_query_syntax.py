@@ -11,8 +11,9 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.query_syntax import parse_query
+from quarry.engine.lexical.query_syntax import MAX_PREFIXES, parse_query, parse_words
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.postings.postings import PostingsReader
 
 ENCODER = WordEncoder()
 DOCUMENTS = {
@@ -171,7 +172,9 @@ def test_a_phrase_does_not_begin_in_the_title_and_end_in_the_text(tmp_path):
 @pytest.mark.parametrize("shards", [None, 3])
 def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
     rng = random.Random(0)
-    texts = {str(n): "".join(rng.choices("東京都水火山 、a", k=rng.randint(1, 9))) + "x" for n in range(60)}
+    texts = {
+        str(n): "".join(rng.choices("東京都水火山\U00020000 、aб", k=rng.randint(1, 9))) + "x" for n in range(60)
+    }
     engine.build(
         [{"id": doc_id, "text": text} for doc_id, text in texts.items()],
         tmp_path / "index",
@@ -183,7 +186,7 @@ def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
         index.delete(["7", "8"])
         index.commit()
         del texts["7"], texts["8"]
-        for character in "東京都水火山":
+        for character in "東京都水火山\U00020000":
             wanted = {doc_id for doc_id, text in texts.items() if character in text}
             for query in (character, f"{character} ", f"{character}*"):
                 hits = index.search(query, k=100, mode="lexical", explain=True)
@@ -196,6 +199,37 @@ def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
             hybrid = index.search(character, k=3, dense_weight=0)
             assert {hit.id for hit in hybrid} <= wanted
         assert len(index.search("鳥", mode="lexical")) == 0
+
+
+def test_single_characters_read_the_dictionary_once(tmp_path, monkeypatch):
+    texts = {str(n): "".join(chr(0x4E00 + (7 * n + m) % 150) for m in range(20)) for n in range(60)}
+    engine.build([{"id": key, "text": text} for key, text in texts.items()], tmp_path / "index", encoder=ENCODER)
+    n_read = 0
+
+    def counted(reader, read=PostingsReader.term_rows):
+        nonlocal n_read
+        n_read += 1
+        return read(reader)
+
+    monkeypatch.setattr(PostingsReader, "term_rows", counted)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for first in range(0, 150, 30):
+            query = " ".join(chr(0x4E00 + first + number) for number in range(30))
+            hits = index.search(query, k=100, mode="lexical", typos=False)
+            assert {hit.id for hit in hits} == {key for key, text in texts.items() if set(query) & set(text)}
+    assert n_read == 1
+
+
+def test_the_first_prefixes_count():
+    analyzer = Analyzer()
+    characters = [chr(0x4E00 + number) for number in range(MAX_PREFIXES + 5)]
+    prefixes = [f"{character}*" for character in characters]
+    query = " ".join(characters)
+    for parse in (parse_query, parse_words):
+        assert list(parse(f"{query} {query} fox", analyzer).free) == ["fox", *2 * prefixes[:MAX_PREFIXES]]
+    written = [f"fox{number}*" for number in range(MAX_PREFIXES + 5)]
+    assert list(parse_query(" ".join(written), analyzer).free) == written[:MAX_PREFIXES]
+    assert len(parse_words(" ".join(written), analyzer).free) == len(written)  # words
 
 
 def test_marks_of_single_characters(tmp_path):
