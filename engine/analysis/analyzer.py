@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import unicodedata
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -283,7 +282,7 @@ class _Words:
 
 def _fold(word: str) -> str:
     """Case-fold a word; folding can undo the normal form, so the result is normalized again."""
-    return word.lower() if word.isascii() else unicodedata.normalize("NFKC", word.casefold())
+    return word.lower() if word.isascii() else normalize_text(word.casefold())
 
 
 def _truncate(term: str) -> str:

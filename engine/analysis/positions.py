@@ -1,7 +1,7 @@
 """Positions of words: where each raw word begins and ends in a text as it was given.
 
 Words are found in the text's normal form NFKC, which may be longer or shorter than the text. Every character of
-the normal form comes from a group of characters of the text: a character and the marks after it.
+the normal form comes from a group of characters of the text: a character and the marks after it, at most 30.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-from quarry.engine.analysis.words import find_words
+from quarry.engine.analysis.words import find_cuts, find_words
 
 __all__ = ["WordPosition", "locate_words"]
 
@@ -56,9 +56,10 @@ def _normalize(text: str) -> tuple[str, list[int], list[int]]:
     pieces: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
+    cuts = set(find_cuts(text))
     start = 0
     for end in range(1, len(text) + 1):
-        if end < len(text) and _joins_the_last(text[end]):
+        if end < len(text) and _joins_the_last(text[end]) and end not in cuts:
             continue
         piece = unicodedata.normalize("NFKC", text[start:end])
         pieces.append(piece)

@@ -11,9 +11,11 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 
 __all__ = [
     "INVISIBLE",
+    "find_cuts",
     "find_words",
     "is_unspaced",
     "normalize_text",
@@ -48,6 +50,8 @@ def _make_pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
     return re.compile(word + (f"(?:\\+\\+|#(?![{characters}]))?" if signs else ""))
 
 
+_MAX_MARKS = 30
+_NO_LETTERS = re.compile(rf"[^\w\x00-\x7f]{{{_MAX_MARKS + 1},}}")  # marks are not among the letters of \w
 _ASCII = "A-Za-z0-9_"
 _ASCII_WORD = _make_pattern(_ASCII, _JOINTS, signs=False)
 _ASCII_SIGNED = _make_pattern(_ASCII, _JOINTS, signs=True)
@@ -59,8 +63,33 @@ def split_words(text: str) -> list[str]:
 
 
 def normalize_text(text: str) -> str:
-    """Return a text in normal form NFKC."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    """Return a text in normal form NFKC; of more than 30 marks in a row, each 30 alone (see `find_cuts`)."""
+    if text.isascii() or unicodedata.is_normalized("NFKC", text):
+        return text
+    cuts = find_cuts(text)
+    if not cuts:
+        return unicodedata.normalize("NFKC", text)
+    return "".join(unicodedata.normalize("NFKC", text[low:high]) for low, high in pairwise([0, *cuts, len(text)]))
+
+
+def find_cuts(text: str) -> list[int]:
+    """Return the positions at which a text is cut before its parts are normalized: after each 30 marks in a row.
+
+    Normalization sorts the marks of a character, in a time that grows with the square of their number: a megabyte
+    of marks takes minutes. The Stream-Safe Text Format of Unicode (UAX #15, section 13) has the same limit.
+    """
+    cuts: list[int] = []
+    for run in _NO_LETTERS.finditer(text):
+        n_marks = 0
+        for place, character in enumerate(run[0], run.start()):
+            if unicodedata.category(character)[0] != "M":
+                n_marks = 0
+            elif n_marks < _MAX_MARKS:
+                n_marks += 1
+            else:
+                cuts.append(place)
+                n_marks = 1
+    return cuts
 
 
 def split_normal(text: str) -> list[str]:

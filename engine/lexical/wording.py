@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from quarry.engine.analysis.words import INVISIBLE, is_unspaced, split_words
+from quarry.engine.analysis.words import INVISIBLE, is_unspaced, normalize_text, split_words
 from quarry.engine.lexical.proximity import Proximity
 
 __all__ = ["ExactWords", "Wording", "exact_words"]
@@ -99,8 +99,7 @@ def exact_words(text: str) -> list[str]:
     `quarry.engine.analysis.words`; in scripts without spaces it is a character.
     """
     if not text.isascii():
-        folded = unicodedata.normalize("NFKC", text).casefold()
-        text = unicodedata.normalize("NFKC", folded)  # folding can undo it
+        text = normalize_text(normalize_text(text).casefold())  # folding can undo the normal form
     if text.isascii():
         return text.lower().translate(_ASCII).split()
     return text.translate(_ANY).split()

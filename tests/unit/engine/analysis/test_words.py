@@ -1,0 +1,55 @@
+"""Normal forms of texts with many marks in a row."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+
+import pytest
+
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.positions import locate_words
+from quarry.engine.analysis.words import find_cuts, normalize_text, split_words
+from quarry.engine.lexical.wording import exact_words
+
+MARKS = "\u0301\u0323\u0308\u0345\u20dd\u0903"  # of several combining classes, and two that are never moved
+OTHERS = ["e", "a ", "\ufb03", "\u2014", "\u20ac\u2026", "\u1112\u1161", "\uff8a\uff9e"]
+
+
+def slow_cuts(text):
+    """Count the marks before each character."""
+    cuts, n_marks = [], 0
+    for place, character in enumerate(text):
+        n_marks = n_marks + 1 if unicodedata.category(character).startswith("M") else 0
+        if n_marks == 31:
+            cuts.append(place)
+            n_marks = 1
+    return cuts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cuts_against_the_definition(seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        runs = [
+            "".join(rng.choices(MARKS, k=rng.choice([0, 1, 5, 29, 30, 31, 32, 60, 61, 200]))) for _ in range(6)
+        ]
+        text = "".join(rng.choice(OTHERS) + run for run in runs)
+        cuts = find_cuts(text)
+        assert cuts == slow_cuts(text)
+        parts = [text[low:high] for low, high in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        normal = normalize_text(text)
+        assert normal == "".join(unicodedata.normalize("NFKC", part) for part in parts)
+        if not cuts:
+            assert normal == unicodedata.normalize("NFKC", text)
+        assert [each.word for each in locate_words(text)] == split_words(text)
+
+
+def test_a_long_text_of_marks_is_analyzed():
+    """It took hours: the time grew with the square of the number of marks."""
+    text = "a" + "\u0301\u0323" * 1_000_000
+    assert len(split_words(text)) == 1
+    (term,) = Analyzer("english").terms(text)
+    assert term.startswith("\u1ea1")  # the letter with the mark that sorts first
+    assert len(exact_words(text)) == 1
+    assert len(list(locate_words(text))) == 1
