@@ -158,7 +158,9 @@ class Analyzer:
             terms = self._expansions[word]
             if len(terms) > 1 and not word.isascii() and is_unspaced(word):
                 for place, term in enumerate(terms):
-                    stop = starts[place + 2] if place + 2 < len(starts) else end
+                    last = starts[min(place + 1, len(starts) - 1)]  # the group that the second character is of
+                    following = range(place + 2, len(starts))
+                    stop = next((starts[each] for each in following if starts[each] > last), end)
                     yield LocatedTerms(starts[place], stop, (term,))
             else:
                 yield LocatedTerms(starts[0], end, terms)

@@ -19,6 +19,7 @@ TEXTS = [
     "\u1112\u1161\u11ab\u1100\u1173\u11af 한글",  # Hangul as letters and as syllables
     "soft\u00adhyphen and zero\u200dwidth",
     "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22",
+    "\u3300\u3314 \u3314\u6771\u4eac \u3300",  # characters that are several in normal form
     "Stra\u00dfe \u0130stanbul \u1e9b\u0323",
     "za"
     + "\u0301\u0323" * 50
@@ -26,7 +27,7 @@ TEXTS = [
     + "\u0301" * 31
     + " e"
     + "\u0323\u0301" * 15,  # more than 30 marks in a row
-    "\u0301\u0323" * 40 + "\u1112\u1161\u11ab" + "\u0308\u0323" * 40,
+    "\u0301\u0323" * 40 + "\u1112\u1161\u11ab" + "\u3099\u0323" * 40,
 ]
 
 
