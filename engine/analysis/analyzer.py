@@ -154,16 +154,13 @@ class Analyzer:
             words = {word for word in set(split_words(text)) if not wanted.isdisjoint(self._expansions[word])}
             if not words:
                 return
-        for word, starts, end in locate_words(text, words):
-            terms = self._expansions[word]
+        for position in locate_words(text, words):
+            word, terms = position.word, self._expansions[position.word]
             if len(terms) > 1 and not word.isascii() and is_unspaced(word):
                 for place, term in enumerate(terms):
-                    last = starts[min(place + 1, len(starts) - 1)]  # the group that the second character is of
-                    following = range(place + 2, len(starts))
-                    stop = next((starts[each] for each in following if starts[each] > last), end)
-                    yield LocatedTerms(starts[place], stop, (term,))
+                    yield LocatedTerms(*position.bigram_span(place), (term,))
             else:
-                yield LocatedTerms(starts[0], end, terms)
+                yield LocatedTerms(position.starts[0], position.end, terms)
 
     def units(self, word: str) -> WordUnits:
         """Return the units of a raw word, see `quarry.engine.analysis.phrases`."""

@@ -148,7 +148,7 @@ def _unit_span(word: WordPosition, place: int, n_units: int) -> tuple[int, int]:
     """Return the characters of a unit: those of the whole word, or of one of the bigrams of a run."""
     if n_units == 1 or not is_unspaced(word.word):
         return word.starts[0], word.end
-    return word.starts[place], word.starts[place + 2] if place + 2 < len(word.starts) else word.end
+    return word.bigram_span(place)
 
 
 def _terms(units: Units) -> frozenset[str]:

@@ -7,14 +7,14 @@ the normal form comes from a group of characters of the text: a character and th
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-from quarry.engine.analysis.words import find_cuts, find_words
+from quarry.engine.analysis.words import VOICED_MARKS, find_cuts, find_words
 
 __all__ = ["WordPosition", "locate_words"]
 
-_VOICED_MARKS = "\uff9e\uff9f"  # half-width, which normalization joins to the kana before them
 _JAMO = ("\u1160", "\u11ff")  # vowels and final consonants, which it joins to the Hangul letter before them
 
 
@@ -30,6 +30,12 @@ class WordPosition(NamedTuple):
     word: str
     starts: Sequence[int]
     end: int
+
+    def bigram_span(self, place: int) -> tuple[int, int]:
+        """Return where the bigram that begins at a character is in the text as given, in whole groups."""
+        last = self.starts[min(place + 1, len(self.starts) - 1)]
+        following = bisect_right(self.starts, last, lo=place)
+        return self.starts[place], self.starts[following] if following < len(self.starts) else self.end
 
 
 def locate_words(text: str, wanted: Set[str] | None = None) -> Iterator[WordPosition]:
@@ -74,4 +80,4 @@ def _joins_the_last(character: str) -> bool:
     if character.isascii():
         return False
     is_jamo = _JAMO[0] <= character <= _JAMO[1]
-    return is_jamo or character in _VOICED_MARKS or unicodedata.category(character)[0] == "M"
+    return is_jamo or character in VOICED_MARKS or unicodedata.category(character)[0] == "M"

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 __all__ = [
     "INVISIBLE",
+    "VOICED_MARKS",
     "find_cuts",
     "find_words",
     "is_unspaced",
@@ -26,6 +27,7 @@ __all__ = [
 
 _JOINTS = "['.-]|::"
 _WIDE_JOINTS = "['\u2019.\u2010-]|::"  # also the typographic apostrophe and hyphen
+VOICED_MARKS = "\uff9e\uff9f"  # half-width letters, which normalization makes marks of the kana before them
 INVISIBLE = "\u00ad\u200c\u200d"  # soft hyphen, zero-width joiners: removed from words
 _PLAIN = str.maketrans({"\u2019": "'", "\u2010": "-"} | dict.fromkeys(INVISIBLE))
 _SUPPLEMENTARY = "\U00010000-\U0001cfff\U0001d400-\U0001efff"  # rare scripts, letters and all; no emoji
@@ -51,7 +53,7 @@ def _make_pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
 
 
 _MAX_MARKS = 30
-_NO_LETTERS = re.compile(rf"[^\w\x00-\x7f]{{{_MAX_MARKS + 1},}}")  # marks are not among the letters of \w
+_NO_LETTERS = re.compile(rf"(?:[^\w\x00-\x7f]|[{VOICED_MARKS}]){{{_MAX_MARKS + 1},}}")  # \w has no marks
 _ASCII = "A-Za-z0-9_"
 _ASCII_WORD = _make_pattern(_ASCII, _JOINTS, signs=False)
 _ASCII_SIGNED = _make_pattern(_ASCII, _JOINTS, signs=True)
@@ -82,7 +84,7 @@ def find_cuts(text: str) -> list[int]:
     for run in _NO_LETTERS.finditer(text):
         n_marks = 0
         for place, character in enumerate(run[0], run.start()):
-            if unicodedata.category(character)[0] != "M":
+            if unicodedata.category(character)[0] != "M" and character not in VOICED_MARKS:
                 n_marks = 0
             elif n_marks < _MAX_MARKS:
                 n_marks += 1

@@ -17,6 +17,7 @@ import numpy as np
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
+from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 
@@ -105,7 +106,11 @@ class _Bigrams:
     """
 
     def __init__(self, reader: PostingsReader) -> None:
-        parts = [np.empty((0, 2), np.uint32), *map(_read_bigrams, reader.term_rows())]
+        try:
+            parts = [np.empty((0, 2), np.uint32), *map(_read_bigrams, reader.term_rows())]
+        except UnicodeDecodeError as error:
+            found = error.object[error.start : error.end]
+            raise CorruptFile("terms that are not UTF-8", path=reader.path, actual=found) from error
         bigrams = np.concatenate(parts)
         bigrams = bigrams[np.argsort(bigrams[:, 1], kind="stable")]
         self._firsts = bigrams[:, 0].copy()

@@ -9,7 +9,7 @@
 Characters that are no operator separate words, as in documents. A single character of a script without spaces
 between words is a prefix in every query: documents have only the bigrams with it, unless it is alone there too.
 
-The first 64 different prefixes of a query count; each is a search of its own.
+Of all prefixes of a query the first 64 different ones count, single characters last: each is a search of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["MAX_PREFIXES", "PREFIX_SIGN", "ParsedQuery", "find_phrases", "parse_
 
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
 MAX_PREFIXES = 64
-_QUOTED = re.compile(r'(?<!\w)"([^"]*\w[^"]*)"(?!\w)')
+_QUOTED = re.compile(r'(?<!\w)"([^"\w]*+\w[^"]*+)"(?!\w)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
     prefixes, text = _find_prefixes(text, analyzer)
     characters, text = _find_characters(text)
     quoted = tuple(term for phrase in phrases for term in analyzer.terms(phrase))
-    return ParsedQuery((*analyzer.terms(text), *_take_first(characters + prefixes)), quoted, phrases)
+    return ParsedQuery((*analyzer.terms(text), *_take_first(prefixes + characters)), quoted, phrases)
 
 
 def parse_words(text: str, analyzer: Analyzer) -> ParsedQuery:

@@ -55,12 +55,13 @@ class QueryWords:
         analyzer = cached_analyzer(self.language, self.rules)
         places = self._find_phrases(text)
         prefixes = [term for term in self.weights if term.endswith(PREFIX_SIGN)]
+        prefixes_of = _PrefixesOf(prefixes, analyzer)
         wanted = None if prefixes else self.weights.keys()
         for start, end, terms in analyzer.located_terms(text, wanted):
             own = tuple(term for term in terms if term in self.weights)
             if own and self.quoted and not any(low <= start and end <= high for low, high in places):
                 own = tuple(term for term in own if term not in self.quoted)
-            begun = _find_prefixes(text[start:end], prefixes, analyzer) if prefixes else ()
+            begun = prefixes_of[text[start:end]] if prefixes else ()
             characters = [] if own else _find_characters(text, start, end, begun)
             for character in characters:
                 _append(found, character)
@@ -103,11 +104,19 @@ def _find_characters(text: str, start: int, end: int, prefixes: Sequence[str]) -
     ]
 
 
-def _find_prefixes(word: str, prefixes: Sequence[str], analyzer: Analyzer) -> tuple[str, ...]:
-    """Return the prefixes, with `PREFIX_SIGN`, that a word of a text begins with."""
-    words = split_words(word)  # in its normal form
-    return tuple(
-        prefix
-        for prefix in prefixes
-        if any(analyzer.begins_with(each, prefix.removesuffix(PREFIX_SIGN)) for each in words)
-    )
+class _PrefixesOf(dict[str, tuple[str, ...]]):
+    """The prefixes, with `PREFIX_SIGN`, that a word of a text begins with; remembers those of each word."""
+
+    def __init__(self, prefixes: Sequence[str], analyzer: Analyzer) -> None:
+        super().__init__()
+        self._prefixes = prefixes
+        self._analyzer = analyzer
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        words = split_words(word)  # in its normal form
+        found = self[word] = tuple(
+            prefix
+            for prefix in self._prefixes
+            if any(self._analyzer.begins_with(each, prefix.removesuffix(PREFIX_SIGN)) for each in words)
+        )
+        return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -118,6 +119,11 @@ class PostingsReader:
         self._terms = TermDictionary(container, n_docs)
         self._records = container.section("postings", np.uint8, (None,))
         self._lengths = container.section("doc_lengths", np.uint32, (n_docs,))
+
+    @property
+    def path(self) -> Path:
+        """The file of the segment."""
+        return self._path
 
     @property
     def lengths(self) -> UInt32Array:

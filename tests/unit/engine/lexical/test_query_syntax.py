@@ -10,10 +10,12 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.query_syntax import MAX_PREFIXES, parse_query, parse_words
-from quarry.formats.errors import InvalidSetting
+from quarry.engine.analysis.analyzer import RULES, Analyzer
+from quarry.engine.lexical.query_syntax import MAX_PREFIXES, find_phrases, parse_query, parse_words
+from quarry.engine.lexical.query_words import QueryWords
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.formats.postings.postings import PostingsReader
+from quarry.formats.postings.term_blocks import make_rows
 
 ENCODER = WordEncoder()
 DOCUMENTS = {
@@ -220,6 +222,14 @@ def test_single_characters_read_the_dictionary_once(tmp_path, monkeypatch):
     assert n_read == 1
 
 
+def test_terms_that_are_no_text_are_refused(tmp_path, monkeypatch):
+    engine.build([{"id": "city", "text": "東京"}], tmp_path / "index", encoder=ENCODER)
+    damaged = make_rows([b"a", b"\xe3\xe3"])
+    monkeypatch.setattr(PostingsReader, "term_rows", lambda _: iter([damaged]))
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index, pytest.raises(CorruptFile, match="not UTF-8"):
+        index.search("京", mode="lexical")
+
+
 def test_the_first_prefixes_count():
     analyzer = Analyzer()
     characters = [chr(0x4E00 + number) for number in range(MAX_PREFIXES + 5)]
@@ -230,6 +240,21 @@ def test_the_first_prefixes_count():
     written = [f"fox{number}*" for number in range(MAX_PREFIXES + 5)]
     assert list(parse_query(" ".join(written), analyzer).free) == written[:MAX_PREFIXES]
     assert len(parse_words(" ".join(written), analyzer).free) == len(written)  # words
+    both = parse_query(f"{query} {written[0]} {written[1]}", analyzer).free
+    assert sorted(both) == sorted([*written[:2], *prefixes[: MAX_PREFIXES - 2]])
+
+
+def test_a_quotation_mark_before_a_long_word_is_parsed():
+    """It took hours: the time grew with the square of the length."""
+    assert find_phrases('"' + "a" * 1_000_000) == ()
+    assert find_phrases('"' + "a" * 1_000_000 + '"') == ("a" * 1_000_000,)
+
+
+def test_characters_that_are_several_are_marked_as_a_whole():
+    words = QueryWords({"メー": 1.0, "かメ": 1.0}, "english", RULES, phrases=("かメ", "メー"))
+    assert [(word.start, word.end) for word in words.find("か\u334d")] == [(0, 2)]  # メートル as one character
+    quoted = QueryWords({"メー": 1.0}, "english", RULES, frozenset({"メー"}), ("メー",))
+    assert [(word.start, word.end) for word in quoted.find("\u334d")] == [(0, 1)]
 
 
 def test_marks_of_single_characters(tmp_path):
