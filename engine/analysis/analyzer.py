@@ -184,7 +184,11 @@ class Analyzer:
         """
         if len(prefix) == 1 and is_unspaced(prefix):
             return prefix in word
-        return any(term.startswith(prefix) for term in (*self._expansions[word], *self._words.forms(word)))
+        return any(form.startswith(prefix) for form in self.forms(word))
+
+    def forms(self, word: str) -> Terms:
+        """Return what prefixes are compared with: the terms of a raw word, itself and its parts; no stop words."""
+        return self._expansions[word] + self._words.forms(word)
 
     @classmethod
     def from_settings(cls, language: str, rules: int) -> Analyzer:

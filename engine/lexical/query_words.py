@@ -109,14 +109,17 @@ class _PrefixesOf(dict[str, tuple[str, ...]]):
 
     def __init__(self, prefixes: Sequence[str], analyzer: Analyzer) -> None:
         super().__init__()
-        self._prefixes = prefixes
+        self._prefixes = {prefix.removesuffix(PREFIX_SIGN): prefix for prefix in prefixes}
+        self._characters = {each for each in self._prefixes if len(each) == 1 and is_unspaced(each)}
+        self._beginnings = tuple(self._prefixes.keys() - self._characters)
         self._analyzer = analyzer
 
     def __missing__(self, word: str) -> tuple[str, ...]:
-        words = split_words(word)  # in its normal form
-        found = self[word] = tuple(
-            prefix
-            for prefix in self._prefixes
-            if any(self._analyzer.begins_with(each, prefix.removesuffix(PREFIX_SIGN)) for each in words)
-        )
+        begun: set[str] = set()
+        for each in split_words(word):  # in its normal form
+            begun |= self._characters.intersection(each)
+            for form in self._analyzer.forms(each):
+                if form.startswith(self._beginnings):
+                    begun |= {beginning for beginning in self._beginnings if form.startswith(beginning)}
+        found = self[word] = tuple(prefix for each, prefix in self._prefixes.items() if each in begun)
         return found
