@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from quarry.engine.analysis.analyzer import STOP_WORD_MARK, Analyzer, Units, cached_analyzer
 from quarry.engine.analysis.positions import WordPosition, locate_words
@@ -95,7 +96,10 @@ class _Sequence(dict[str, str]):
         super().__init__()
         self._required = required
         self._units = units
-        self._classes: dict[int, str] = {0: chr(0)}  # by the positions that a unit satisfies, as bits
+        self._positions: dict[str, list[int]] = {}  # by a name that is required there
+        for position, names in enumerate(required):
+            self._positions.setdefault(min(names), []).append(position)
+        self._classes: dict[tuple[int, ...], str] = {(): chr(0)}  # by the positions that a unit satisfies
         self._pattern: re.Pattern[str] | None = None
         self._n_compiled = 0
 
@@ -123,21 +127,22 @@ class _Sequence(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_KNOWN_WORDS:
             self.clear()
-        found = self[word] = "".join(map(self._class, self._units(word))) or self._classes[0]
+        found = self[word] = "".join(map(self._class, self._units(word))) or self._classes[()]
         return found
 
     def _class(self, unit: frozenset[str]) -> str:
-        mask = sum(1 << position for position, required in enumerate(self._required) if required <= unit)
-        return self._classes.setdefault(mask, chr(len(self._classes)))
+        possible = sorted(chain.from_iterable(self._positions.get(name, ()) for name in unit))
+        satisfied = tuple(position for position in possible if self._required[position] <= unit)
+        return self._classes.setdefault(satisfied, chr(len(self._classes)))
 
     def _compiled(self) -> re.Pattern[str] | None:
         """Return the expression for the classes so far; None if no unit has been at one of the positions."""
         if self._n_compiled < len(self._classes):
             self._n_compiled = len(self._classes)
-            places = [
-                "".join(re.escape(name) for mask, name in self._classes.items() if mask >> position & 1)
-                for position in range(len(self._required))
-            ]
+            places = [""] * len(self._required)
+            for positions, name in self._classes.items():
+                for position in positions:
+                    places[position] += re.escape(name)
             is_possible = bool(places) and all(places)
             expression = "".join(f"[{place}]" for place in places)
             self._pattern = re.compile(f"(?={expression})") if is_possible else None
