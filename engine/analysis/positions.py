@@ -33,9 +33,11 @@ class WordPosition(NamedTuple):
 
     def bigram_span(self, place: int) -> tuple[int, int]:
         """Return where the bigram that begins at a character is in the text as given, in whole groups."""
-        last = self.starts[min(place + 1, len(self.starts) - 1)]
-        following = bisect_right(self.starts, last, lo=place)
-        return self.starts[place], self.starts[following] if following < len(self.starts) else self.end
+        starts = self.starts
+        if place + 2 < len(starts) and starts[place + 1] < starts[place + 2]:
+            return starts[place], starts[place + 2]
+        following = bisect_right(starts, starts[min(place + 1, len(starts) - 1)], lo=place)
+        return starts[place], starts[following] if following < len(starts) else self.end
 
 
 def locate_words(text: str, wanted: Set[str] | None = None) -> Iterator[WordPosition]:

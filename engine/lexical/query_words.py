@@ -85,7 +85,7 @@ def _append(found: list[MatchedWord], word: MatchedWord) -> None:
     if found and word.start < found[-1].end:
         before = found.pop()
         terms = tuple(dict.fromkeys(before.terms + word.terms))
-        word = MatchedWord(before.start, max(before.end, word.end), terms)
+        word = MatchedWord(min(before.start, word.start), max(before.end, word.end), terms)
     found.append(word)
 
 

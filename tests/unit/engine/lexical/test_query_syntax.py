@@ -253,6 +253,10 @@ def test_a_quotation_mark_before_a_long_word_is_parsed():
 def test_characters_that_are_several_are_marked_as_a_whole():
     words = QueryWords({"メー": 1.0, "かメ": 1.0}, "english", RULES, phrases=("かメ", "メー"))
     assert [(word.start, word.end) for word in words.find("か\u334d")] == [(0, 2)]  # メートル as one character
+    vowel = QueryWords({"\u0e35*": 1.0, "\u0e14\u0e35": 1.0}, "english", RULES)
+    assert [(word.start, word.end) for word in vowel.find("\u0e17\u0e33\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35")] == [
+        (6, 8)
+    ]
     quoted = QueryWords({"メー": 1.0}, "english", RULES, frozenset({"メー"}), ("メー",))
     assert [(word.start, word.end) for word in quoted.find("\u334d")] == [(0, 1)]
 
