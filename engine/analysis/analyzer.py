@@ -177,15 +177,6 @@ class Analyzer:
         """Return a raw word as the beginning of other words; None for a letter, or a run of an unspaced script."""
         return self._words.prefix(word)
 
-    def begins_with(self, word: str, prefix: str) -> bool:
-        """Return whether a raw word that is no stop word, a part of it or a stem of these begins with a prefix.
-
-        A run of a script without spaces has a word of one character wherever it has the character.
-        """
-        if len(prefix) == 1 and is_unspaced(prefix):
-            return prefix in word
-        return any(form.startswith(prefix) for form in self.forms(word))
-
     def forms(self, word: str) -> Terms:
         """Return what prefixes are compared with: the terms of a raw word, itself and its parts; no stop words."""
         return self._expansions[word] + self._words.forms(word)

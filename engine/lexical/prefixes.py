@@ -9,7 +9,7 @@ their words compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 
-__all__ = ["PrefixFinder", "TextReader"]
+__all__ = ["PrefixFinder", "TextReader", "WordPrefixes"]
 
 TextReader = Callable[[Int64Array], Iterable[str]]
 """Returns the texts of documents of a segment, with their titles, given their ordinals."""
@@ -96,6 +96,35 @@ class PrefixFinder:
         return _Bigrams(self._reader)
 
 
+class WordPrefixes(dict[str, tuple[str, ...]]):
+    """Which of some prefixes a word of a text begins with, or a part of it or a stem of these.
+
+    As a dictionary it remembers those of each word. A run of a script without spaces has a prefix of one character
+    wherever it has the character. No stop word begins with a prefix.
+
+    Args:
+        prefixes: case-folded; see `quarry.engine.analysis.analyzer.Analyzer.prefix`.
+        analyzer: of the index.
+    """
+
+    def __init__(self, prefixes: Sequence[str], analyzer: Analyzer) -> None:
+        super().__init__()
+        self._prefixes = prefixes
+        self._characters = {each for each in prefixes if len(each) == 1 and is_unspaced(each)}
+        self._beginnings = tuple(each for each in prefixes if each not in self._characters)
+        self._analyzer = analyzer
+
+    def __missing__(self, text: str) -> tuple[str, ...]:
+        begun: set[str] = set()
+        for word in split_words(text):  # in normal form
+            begun |= self._characters.intersection(word)
+            for form in self._analyzer.forms(word):
+                if form.startswith(self._beginnings):
+                    begun |= {beginning for beginning in self._beginnings if form.startswith(beginning)}
+        found = self[text] = tuple(prefix for prefix in self._prefixes if prefix in begun)
+        return found
+
+
 class _Bigrams:
     """The bigrams of a segment in scripts without spaces, by their last character: four bytes for each.
 
@@ -160,6 +189,7 @@ class _Words(dict[str, int]):
         super().__init__()
         self._prefix = prefix
         self._analyzer = analyzer
+        self._begun_by = WordPrefixes([prefix], analyzer)
 
     def count(self, text: str) -> int:
         """Return the number of such words of a text."""
@@ -167,5 +197,5 @@ class _Words(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         has_term = any(term.startswith(self._prefix) for term in self._analyzer.terms_of_word(word))
-        self[word] = found = int(not has_term and self._analyzer.begins_with(word, self._prefix))
+        self[word] = found = int(not has_term and bool(self._begun_by[word]))
         return found

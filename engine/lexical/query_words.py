@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
+from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
-from quarry.engine.analysis.words import is_unspaced, normalize_text, split_words
+from quarry.engine.analysis.words import is_unspaced, normalize_text
 from quarry.engine.json_mapping import JsonRecord
+from quarry.engine.lexical.prefixes import WordPrefixes
 from quarry.engine.lexical.query_syntax import PREFIX_SIGN
 
 __all__ = ["MatchedWord", "QueryWords"]
@@ -55,13 +56,13 @@ class QueryWords:
         analyzer = cached_analyzer(self.language, self.rules)
         places = self._find_phrases(text)
         prefixes = [term for term in self.weights if term.endswith(PREFIX_SIGN)]
-        prefixes_of = _PrefixesOf(prefixes, analyzer)
+        begun_by = WordPrefixes([term.removesuffix(PREFIX_SIGN) for term in prefixes], analyzer)
         wanted = None if prefixes else self.weights.keys()
         for start, end, terms in analyzer.located_terms(text, wanted):
             own = tuple(term for term in terms if term in self.weights)
             if own and self.quoted and not any(low <= start and end <= high for low, high in places):
                 own = tuple(term for term in own if term not in self.quoted)
-            begun = prefixes_of[text[start:end]] if prefixes else ()
+            begun = tuple(each + PREFIX_SIGN for each in begun_by[text[start:end]]) if prefixes else ()
             characters = [] if own else _find_characters(text, start, end, begun)
             for character in characters:
                 _append(found, character)
@@ -102,24 +103,3 @@ def _find_characters(text: str, start: int, end: int, prefixes: Sequence[str]) -
         for place, character in characters
         if character + PREFIX_SIGN in prefixes
     ]
-
-
-class _PrefixesOf(dict[str, tuple[str, ...]]):
-    """The prefixes, with `PREFIX_SIGN`, that a word of a text begins with; remembers those of each word."""
-
-    def __init__(self, prefixes: Sequence[str], analyzer: Analyzer) -> None:
-        super().__init__()
-        self._prefixes = {prefix.removesuffix(PREFIX_SIGN): prefix for prefix in prefixes}
-        self._characters = {each for each in self._prefixes if len(each) == 1 and is_unspaced(each)}
-        self._beginnings = tuple(self._prefixes.keys() - self._characters)
-        self._analyzer = analyzer
-
-    def __missing__(self, word: str) -> tuple[str, ...]:
-        begun: set[str] = set()
-        for each in split_words(word):  # in its normal form
-            begun |= self._characters.intersection(each)
-            for form in self._analyzer.forms(each):
-                if form.startswith(self._beginnings):
-                    begun |= {beginning for beginning in self._beginnings if form.startswith(beginning)}
-        found = self[word] = tuple(prefix for each, prefix in self._prefixes.items() if each in begun)
-        return found

@@ -137,9 +137,7 @@ class _Separators(dict[int, str]):
         return found
 
 
-_VARIANTS = "".join(
-    map(chr, range(0xFE00, 0xFE10))
-)  # select one of several forms of a character, such as an emoji
+_VARIANTS = "".join(map(chr, range(0xFE00, 0xFE10)))  # select a form of the character before, such as an emoji
 _N_CACHED = 1 << 14
 _ANY = _Separators()
 _ASCII = {code: _ANY[code] for code in range(128)}
