@@ -55,6 +55,11 @@ HISTORIES = (25, 800)
 N_OPERATIONS = 25
 TYPED = (AccessFailed, CommitFailed, MergeFailed, IndexClosed, DurabilityUnknown)
 open_index = partial(changes.open_index, thresholds=SMALL_MERGED_OFTEN)
+MERGED_AND_CLOSED = (
+    "is committed, but cannot be opened",
+    "is visible, but may not survive a power loss",
+    "whether the commit is visible, and for good, is unknown",
+)  # what a writer says that a background merge has closed
 SMALL = {f"old{number}": f"old text{number}" for number in range(3)}
 IDS = [*SMALL, *(f"new{number}" for number in range(6))]
 Operation = tuple[Callable[[], object], Callable[[QuarryError | None], None]]
@@ -338,13 +343,13 @@ class History:
     def retry(self) -> None:
         """Commit with the same writer, which has kept the uncommitted changes.
 
-        A background merge may have been committed during the refusal. If its files could not be opened, it has
-        closed the writer.
+        A background merge may have been committed during the refusal. If its files could not be opened, or its
+        commit not be made durable, it has closed the writer.
         """
         self.counts["retried"] += 1
         error = caught(self.writer.commit)
         if isinstance(error, IndexClosed):
-            assert "is committed, but cannot be opened" in str(error)
+            assert any(each in str(error) for each in MERGED_AND_CLOSED), str(error)
             self.counts["closed"] += 1
             self.open_again()
             return
