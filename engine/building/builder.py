@@ -176,9 +176,15 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                 writer.add(count_items(stream, bar, stream.n_expected), stream.skip)
                 generation, n_replaced = writer.commit()
             else:
-                source = path_by_identity(opened.identity) if encoder is None else encoder
+                source = path_by_identity(opened.identity) or opened if encoder is None else encoder
                 attempt = BuildAttempt(
-                    folder.path, writer, index_settings, source, resources.thresholds, is_skipping
+                    folder.path,
+                    writer,
+                    index_settings,
+                    source,
+                    opened.identity,
+                    resources.thresholds,
+                    is_skipping,
                 )
                 generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
         n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)

@@ -99,6 +99,7 @@ class StagedBuild:
                 self._writer,
                 self._settings,
                 self._encoder,
+                self._opened.identity,
                 self._resources.thresholds,
                 self._is_skipping,
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quarry.engine.building.workers.job import BuildJob, WrittenBatch, packed_encoder
 from quarry.engine.building.workers.staging import delete_staging, make_staging
-from quarry.engine.encoding.opening import EncoderSource, open_encoder
+from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds
@@ -43,7 +43,8 @@ class BuildAttempt:
         index: folder of the index.
         writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
         settings: of the new index.
-        encoder: makes the vectors, in every process; as for `open_encoder`.
+        encoder: makes the vectors, in every process; as for `packed_encoder`.
+        encoder_identity: identity of the vectors of the new index.
         thresholds: memory of writers.
         skip_invalid: whether documents that cannot be encoded are left out.
     """
@@ -52,6 +53,7 @@ class BuildAttempt:
     writer: IndexWriter | NewShards
     settings: IndexSettings
     encoder: EncoderSource
+    encoder_identity: str
     thresholds: Thresholds
     skip_invalid: bool
     _staging: Path | None = field(default=None, init=False)
@@ -63,7 +65,7 @@ class BuildAttempt:
             InvalidSetting: the encoder cannot be sent to other processes.
             AccessFailed: the operating system refuses the folder.
         """
-        encoder, identity = packed_encoder(self.encoder), open_encoder(self.encoder).identity
+        encoder = packed_encoder(self.encoder)
         self._staging = make_staging(self.index)
         writer = self.writer
         return BuildJob(
@@ -71,7 +73,7 @@ class BuildAttempt:
             staging=self._staging,
             settings=self.settings,
             encoder=encoder,
-            encoder_identity=identity,
+            encoder_identity=self.encoder_identity,
             thresholds=self.thresholds,
             n_shards=len(writer.writers) if isinstance(writer, NewShards) else None,
             skip_invalid=self.skip_invalid,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import EncoderSource, bundle_folder, open_encoder
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
 from quarry.engine.thresholds import Thresholds
@@ -60,7 +61,7 @@ class BuildJob:
                 expected="a bundle's folder, or an object of a class that every process can import",
                 actual=f"{type(error).__name__}: {error}",
             ) from error
-        encoder = open_encoder(source)
+        encoder = source if isinstance(source, NoEncoder) else open_encoder(source)
         if encoder.identity != self.encoder_identity:
             raise EncoderMismatch(
                 "this process has another encoder than the one that commits the index",
@@ -96,7 +97,7 @@ def packed_encoder(source: EncoderSource) -> bytes:
     """Return an encoder as bytes for other processes, each of which opens a bundle for the devices that it has.
 
     Args:
-        source: as for `quarry.engine.encoding.opening.open_encoder`.
+        source: as for `quarry.engine.encoding.opening.open_encoder`, or `NoEncoder`.
 
     Raises:
         InvalidSetting: the encoder cannot be pickled.

@@ -6,6 +6,7 @@ import multiprocessing
 import sys
 from multiprocessing.context import SpawnProcess
 
+import numpy as np
 import pytest
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
 from support.indexes.striking_encoder import StrikingEncoder
@@ -44,6 +45,29 @@ def test_the_index_is_that_of_one_process(tmp_path, shards):
     wanted = {"number": 3}
     assert hits(tmp_path / "several", filter=wanted) == hits(tmp_path / "one", filter=wanted)
     assert {each.name for each in tmp_path.iterdir()} == {"one", "several"}
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("metric", ["ip", "cosine", None])
+def test_vectors_of_the_caller(tmp_path, metric, shards):
+    """Vectors of an index without an encoder are stored with its own metric, also by other processes."""
+    rows = np.random.default_rng(0).normal(size=(50, 4)) * np.arange(1, 51)[:, None]
+    documents = [{"id": str(number), "vectors": row} for number, row in enumerate(rows)]
+    if metric != "cosine":
+        documents.append({"id": "zeros", "vectors": np.zeros(4)})
+    options = {"metric": metric} if metric else {}
+    engine.build(documents, tmp_path / "one", dim=4, shards=shards, **options)
+    engine.build(documents, tmp_path / "several", dim=4, shards=shards, workers=2, **options)
+    engine.build(documents, tmp_path / "like", like=tmp_path / "one", shards=shards, workers=1)
+    found = {}
+    for name in ("one", "several", "like"):
+        with Engine.open(tmp_path / name, backend="exact") as index:
+            stored = {
+                doc.id: doc.vectors.tolist() for doc in index.get([each["id"] for each in documents], vectors=True)
+            }
+            found[name] = stored, [columns(each) for each in index.search(vector=rows[:5], k=20)]
+    assert found["several"] == found["one"]
+    assert found["like"] == found["one"]
 
 
 def test_one_quantizer_is_trained_on_all_documents(tmp_path):
