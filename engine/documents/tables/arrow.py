@@ -7,6 +7,7 @@ common. This module is the one that imports pyarrow.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.documents.entries import Entries, Entry
-from quarry.engine.documents.tables.columns import Columns, RowEntry, checked_names
+from quarry.engine.documents.tables.columns import Columns, checked_names
+from quarry.engine.documents.tables.conversion import NotConverted, Row, attempt, cells_one_by_one, entry_of
 from quarry.engine.documents.tables.parquet_pages import bounded_batch_rows
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import access_failed
@@ -167,20 +169,19 @@ class ArrowRows(Entries):
         """Yield the rows.
 
         Raises:
-            InvalidDocument: rows cannot be read, or not converted; what follows is not read.
+            InvalidDocument: rows cannot be read; what follows is not read.
         """
         kind = "row" if self._path else "document"
         while True:
             try:
                 batch = next(self._batches, None)
-                rows = [] if batch is None else self._rows(batch)
-            except (self._arrow.ArrowException, OSError, ValueError, OverflowError) as error:
+            except (self._arrow.ArrowException, OSError, ValueError) as error:
                 raise self._unreadable(error) from error
-            for row in rows:
-                self._n_read += 1
-                yield RowEntry(row, self._columns, f"{kind} {self._n_read}", self._path)
             if batch is None:
                 return
+            for row in self._rows(batch):
+                self._n_read += 1
+                yield entry_of(row, self._columns, f"{kind} {self._n_read}", self._path)
 
     def close(self) -> None:
         """Close the file."""
@@ -223,7 +224,7 @@ class ArrowRows(Entries):
             raise InvalidSetting("docs cannot be read", expected="a table with columns", actual=kind) from error
         return self._arrow.RecordBatchReader.from_batches(batch.schema, [batch])
 
-    def _rows(self, batch: Any) -> Iterator[dict[object, object]]:  # noqa: ANN401
+    def _rows(self, batch: Any) -> Iterator[Row]:  # noqa: ANN401
         """The rows of a batch as dicts; Python's time stamps have microseconds, so nanoseconds are cut off."""
         arrow = self._arrow
         for number, field in enumerate(batch.schema):
@@ -233,7 +234,11 @@ class ArrowRows(Entries):
                 batch = batch.set_column(number, arrow.field(field.name, micro), column)
         n_rows = self._convertible_rows(batch)
         for start in range(0, batch.num_rows, n_rows):
-            yield from batch.slice(start, n_rows).to_pylist()
+            part = batch.slice(start, n_rows)
+            rows: list[Row] | NotConverted = attempt(part.to_pylist)
+            if isinstance(rows, NotConverted):
+                rows = cells_one_by_one(part.schema.names, part.num_rows, partial(_cell, part))
+            yield from rows
 
     def _convertible_rows(self, batch: Any) -> int:  # noqa: ANN401
         """Return how many rows to convert at a time: few if there is a large dictionary, whose values repeat."""
@@ -244,3 +249,7 @@ class ArrowRows(Entries):
     def _unreadable(self, error: Exception) -> InvalidDocument:
         where = f"rows after number {self._n_read} cannot be read"
         return InvalidDocument(where, path=self._path, actual=" ".join(str(error).split())[:200])
+
+
+def _cell(batch: Any, column: int, row: int) -> object:  # noqa: ANN401
+    return batch.column(column)[row].as_py()

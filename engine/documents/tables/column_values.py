@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MappingView
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from quarry.engine.arguments import is_masked, iterator_of
 from quarry.engine.documents.place import kind_of
 from quarry.engine.documents.tables.arrow import arrow_vectors, exports_arrow, open_arrow_column
+from quarry.engine.documents.tables.conversion import CONVERTIBLE, NotConverted, attempt
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = ["read_values", "read_vector_column", "row_error"]
@@ -33,6 +35,7 @@ def read_values(column: object, name: str) -> list[Any]:
         name: of the argument, for errors.
 
     Raises:
+        InvalidDocument: a value cannot be converted; the message names the row.
         InvalidSetting: it is no column.
     """
     _check_order(column, name)
@@ -41,7 +44,9 @@ def read_values(column: object, name: str) -> list[Any]:
     for method in _LISTS:
         convert = getattr(column, method, None)
         if callable(convert) and not isinstance(column, type):
-            values = convert()
+            values = attempt(convert)
+            if isinstance(values, NotConverted):
+                raise _not_converted(column, name, values)
             if isinstance(values, list):
                 return values
     if exports_arrow(column):
@@ -50,6 +55,20 @@ def read_values(column: object, name: str) -> list[Any]:
     if iterator is None:
         raise InvalidSetting(f"{name} is not a column", expected=_COLUMN, actual=kind_of(column))
     return list(iterator)
+
+
+def _not_converted(column: Any, name: str, found: NotConverted) -> InvalidDocument:  # noqa: ANN401
+    """Return the error that names the first row whose value is not converted, if there is one."""
+    for number in range(len(column)):
+        each = attempt(partial(_value_at, column, number))
+        if isinstance(each, NotConverted):
+            return row_error(name, number, "cannot be converted", CONVERTIBLE, each.reason)
+    return InvalidDocument(f"column {name!r}: cannot be converted", expected=CONVERTIBLE, actual=found.reason)
+
+
+def _value_at(column: Any, number: int) -> object:  # noqa: ANN401
+    value = column[number]
+    return value.as_py() if hasattr(value, "as_py") else value  # of pyarrow
 
 
 def read_vector_column(column: object, name: str) -> npt.NDArray[Any]:

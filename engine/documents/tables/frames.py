@@ -7,10 +7,12 @@ gives its rows itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from quarry.engine.documents.entries import Entries, Entry
-from quarry.engine.documents.tables.columns import Columns, RowEntry
+from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.documents.tables.conversion import NotConverted, Row, attempt, cells_one_by_one, entry_of
 
 __all__ = ["FrameRows", "is_frame", "is_series", "whole_frame"]
 
@@ -59,21 +61,29 @@ class FrameRows(Entries):
         """Yield the rows."""
         for row in self._rows():
             self._n_read += 1
-            yield RowEntry(row, self._columns, f"document {self._n_read}")
+            yield entry_of(row, self._columns, f"document {self._n_read}")
 
     def fraction_read(self) -> float | None:
         """How many of the rows have been read."""
         return min(1.0, self._n_read / (len(self._table) or 1))
 
-    def _rows(self) -> Iterator[dict[object, object]]:
+    def _rows(self) -> Iterator[Row]:
         if not self._is_pandas:
-            yield from self._table.iter_rows(named=True)
+            for start in range(0, len(self._table), _BATCH_ROWS):
+                yield from _rows_of_polars(self._table.slice(start, _BATCH_ROWS))
             return
         names: list[object] = list(map(_name, self._table.columns))
         for start in range(0, len(self._table), _BATCH_ROWS):
             part = self._table.iloc[start : start + _BATCH_ROWS]
             columns = [part.iloc[:, number].tolist() for number in range(len(names))]
             yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _rows_of_polars(part: Any) -> list[Row]:  # noqa: ANN401
+    rows: list[Row] | NotConverted = attempt(partial(part.rows, named=True))
+    if isinstance(rows, NotConverted):
+        rows = cells_one_by_one(part.columns, len(part), lambda column, row: part.to_series(column)[row])
+    return rows
 
 
 def _names(value: object) -> set[tuple[str, str]]:

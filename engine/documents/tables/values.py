@@ -109,7 +109,16 @@ def _of_duration(value: np.timedelta64) -> object:
     return count / _PARTS[unit] if unit in _PARTS else value
 
 
+def _of_interval(months: int, days: int, nanoseconds: int) -> object:
+    """Convert an interval of Arrow to seconds; one of months has no fixed length and stays a duration."""
+    if months:
+        return np.timedelta64(months, "M")
+    return (days * _SECONDS["D"] * _PARTS["ns"] + nanoseconds) / _PARTS["ns"]
+
+
 def _of_container(value: object, depth: int) -> object:
+    if isinstance(value, tuple) and type(value).__name__ == "MonthDayNano":
+        return _of_interval(*value)
     if isinstance(value, Mapping):
         pairs = ((key, plain_value(member, depth + 1)) for key, member in value.items())
         return {key: member for key, member in pairs if member is not MISSING}

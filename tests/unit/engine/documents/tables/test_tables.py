@@ -464,6 +464,70 @@ def peak_bytes(arrow) -> Iterator[Callable[[], int]]:
         arrow.set_memory_pool(usual)
 
 
+FAR = 10**8  # days since 1970: in the year 275760
+
+
+def far_dates(kind: str, folder: Path) -> object:
+    """Return a table whose second row of three has a date that Python cannot represent."""
+    pyarrow = pytest.importorskip("pyarrow")
+    dates = pyarrow.array([0, FAR, None], pyarrow.date32())
+    table = pyarrow.table({"id": ["a", "b", "c"], "text": ["tea"] * 3, "made": dates})
+    if kind == "polars":
+        return pytest.importorskip("polars").from_arrow(table)
+    if kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(table, folder / "t.parquet")
+        return folder / "t.parquet"
+    return table
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", ["arrow", "parquet", "polars"])
+def test_a_date_beyond_the_year_9999_is_an_error_of_its_row(kind: str, tmp_path: Path) -> None:
+    """A library refuses to convert all rows at once; only the one that has the value is not valid."""
+    source = far_dates(kind, tmp_path)
+    with pytest.raises(InvalidDocument, match=r"(row|document) 2: field 'made' cannot be converted") as caught:
+        list(read_documents(source))
+    assert "9999" in str(caught.value)
+    documents = list(read_documents(source, True))
+    assert [(each.id, each.metadata) for each in documents] == [("a", {"made": "1970-01-01"}), ("c", {})]
+
+
+def test_a_file_with_such_a_date_does_not_keep_others_out(tmp_path: Path) -> None:
+    far_dates("parquet", tmp_path)
+    (tmp_path / "a.txt").write_text("tea")
+    with engine.Engine.open(tmp_path / "index", create=True, writable=True) as index:
+        report = index.sync(tmp_path)
+        assert len(index) == 1
+    assert "field 'made' cannot be converted" in str(report.failed)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "polars"])
+def test_columns_with_such_a_date(kind: str, tmp_path: Path) -> None:
+    source = far_dates(kind, tmp_path)
+    with engine.Engine.open(tmp_path / "index", create=True, writable=True) as index:
+        with pytest.raises(InvalidDocument, match="row 1: cannot be converted"):
+            index.add_columns(ids=source["id"], texts=source["text"], metadata={"made": source["made"]})
+        assert len(index) == 0
+
+
+def test_a_time_zone_that_is_not_known() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    times = pyarrow.array([0], pyarrow.timestamp("us", "No/Where"))
+    with pytest.raises(InvalidDocument, match="document 1: field 'at' cannot be converted"):
+        read(pyarrow.table({"text": ["tea"], "at": times}))
+
+
+def test_intervals_of_arrow() -> None:
+    """Those of days and nanoseconds are durations in seconds; months have no fixed length."""
+    pyarrow = pytest.importorskip("pyarrow")
+    intervals = pyarrow.array([(0, 3, 500_000_000), (1, 0, 0)], pyarrow.month_day_nano_interval())
+    table = pyarrow.table({"text": ["tea", "tea"], "for": intervals})
+    assert read(table.slice(0, 1))[0].metadata == {"for": 3 * 86_400 + 0.5}
+    with pytest.raises(InvalidDocument, match="timedelta64"):
+        read(table.slice(1))
+
+
 @pytest.mark.parametrize("kind", ["dictionary", "plain", "table"])
 def test_values_that_a_table_stores_once_do_not_fill_the_memory(tmp_path, kind: str) -> None:
     """200 rows of 4 MiB of text, which are 800 MiB, in a few kilobytes."""
