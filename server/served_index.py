@@ -174,10 +174,16 @@ class ServedIndex:
     def _write(self, change: Callable[[Engine], int]) -> Future[Written]:
         """Make a change when the writes before it have ended; the future has its result once it is committed.
 
+        It is cancelled if the index is closed before the change begins.
         Closing the engine afterwards may take longer, if segments are merged.
         """
         done: Future[Written] = Future()
-        self._writer.submit(self._carry_out, change, done)
+        try:
+            submitted = self._writer.submit(self._carry_out, change, done)
+        except RuntimeError:  # closed
+            done.cancel()
+        else:
+            submitted.add_done_callback(lambda ended: ended.cancelled() and done.cancel())  # by `close`
         return done
 
     def _carry_out(self, change: Callable[[Engine], int], done: Future[Written]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from quarry.server.http.failures import RequestError
+from quarry.server.http.failures import RequestError, stopping_error
 
 __all__ = ["Workers", "wait_for"]
 
@@ -62,7 +62,7 @@ class Workers:
             future = self._pool.submit(call)
         except RuntimeError:  # shut down
             self._finish()
-            raise RequestError(503, "the server is stopping", name="Stopping") from None
+            raise stopping_error() from None
         future.add_done_callback(self._finish)
         return await wait_for(future, timeout_s)
 
@@ -93,5 +93,5 @@ async def wait_for(future: Future[T], timeout_s: float | None) -> T:
         ) from None
     except asyncio.CancelledError:
         if future.cancelled():  # by `close`
-            raise RequestError(503, "the server is stopping", name="Stopping") from None
+            raise stopping_error() from None
         raise
