@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,8 @@ from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.formats.errors import IndexNotFound, InvalidSetting
 from quarry.server import Access, Limits, app
 from quarry.server import running as serving
+from quarry.server.http.failures import RequestError
+from quarry.server.workers import finished
 
 ENCODER = WordEncoder()
 LONGEST_S = 60.0
@@ -646,6 +650,52 @@ def test_changes_are_made_or_refused_when_the_application_is_closed(
     assert list(uploads.iterdir()) == []
     with engine.Engine.open(path, encoder=ENCODER) as index:
         assert sorted(index.ids()) == ["bread", "moon", "wait"]
+
+
+def test_a_server_that_stops_finishes_changes_that_have_begun(path: Path, waiting_encoder: WaitingEncoder) -> None:
+    access = Access(write_key=WRITE_KEY)
+    limits = Limits(threads=1)
+    with (
+        app([path], encoder=waiting_encoder, threads=1, access=access, limits=limits) as served,
+        running(served, grace_s=1) as server,
+        server.connect() as sending,
+    ):
+        begun = adding(server, "wait")
+        until(lambda: waiting_encoder.n_begun)
+        refused = [
+            adding(server, "new"),
+            Asking(lambda: delete_moon(server)),
+            Asking(lambda: server.search("index", query="wait")),
+        ]
+        sending.sendall(
+            (HEAD.format("documents") + f"Content-Type: {NDJSON}\r\nContent-Length: 1000\r\n\r\n").encode()
+        )
+        until(lambda: "in_progress 6" in server.ask("GET", "/metrics").body.decode())
+        server.stop()
+        for each in refused:  # when its time is up
+            assert (each.result().status, each.result().error["type"]) == (503, "Stopping")
+        assert sending.recv(1000).startswith(b"HTTP/1.1 503 ")
+        waiting_encoder.go.set()
+        assert (begun.result().status, begun.result().json["n_added"]) == (200, 1)
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert sorted(index.ids()) == ["bread", "moon", "wait"]
+
+
+def test_a_change_that_has_begun_is_waited_for_until_the_second_cancellation() -> None:
+    async def cancel_twice() -> None:
+        change: Future[int] = Future()
+        change.set_running_or_notify_cancel()
+        waiting = asyncio.create_task(finished(change))
+        for is_done in (False, True):
+            await asyncio.sleep(0)
+            waiting.cancel()
+            done, _ = await asyncio.wait([waiting], timeout=None if is_done else 0.05)
+            assert bool(done) is is_done
+        with pytest.raises(RequestError, match="has begun and may be committed"):
+            await waiting
+        change.set_result(1)
+
+    asyncio.run(cancel_twice())
 
 
 def delete_moon(server: RunningServer) -> Answer:
