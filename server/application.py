@@ -90,6 +90,11 @@ class SearchApp:
         """Answer a request, or carry out an event of the lifespan."""
         await self._asgi(scope, receive, send)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a change of an index has begun and not ended."""
+        return any(index.is_writing for index in self.indexes.values())
+
     def close(self) -> None:
         """Finish the requests that have begun and close the indexes; closing twice is harmless."""
         self._workers.close()

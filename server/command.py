@@ -130,7 +130,7 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
                 run_server(served, opened, limits.timeout_s, lambda: _print(line))
                 return 0
         serve = partial(_serve, make_app, limits.timeout_s)
-        run_processes(serve, opened, args.processes, limits.timeout_s, lambda: _print(line))
+        run_processes(serve, opened, args.processes, lambda: _print(line))
     return 0
 
 
@@ -147,7 +147,7 @@ def _serve(
 
     _log_warnings()
     with make_app(metrics=Metrics(figures)) as served:
-        run_server(served, opened, grace_s, started)
+        run_server(served, opened, grace_s, started, is_one_of_several=True)
 
 
 def _log_warnings() -> None:

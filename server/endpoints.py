@@ -26,7 +26,7 @@ from quarry.server.search_request import (
     search_schema,
 )
 from quarry.server.served_index import ServedIndex, Written
-from quarry.server.workers import Workers, wait_for
+from quarry.server.workers import Workers, finished
 
 __all__ = ["IndexOperations"]
 
@@ -250,17 +250,17 @@ class IndexOperations:
     async def _add(self, request: Request) -> Response:
         index = self._index(request)
         async with received_file(request, self._limits.max_upload_bytes, self._limits.timeout_s) as path:
-            written = await wait_for(index.add(path), None)
+            written = await finished(index.add(path))
         return self._written(index, "added", written)
 
     async def _delete(self, request: Request) -> Response:
         index, body = self._index(request), await self._read(request)
         wanted = parsed(body, _DELETION)
-        return self._written(index, "deleted", await wait_for(index.delete(wanted["ids"]), None))
+        return self._written(index, "deleted", await finished(index.delete(wanted["ids"])))
 
     async def _delete_document(self, request: Request) -> Response:
         index, doc_id = self._index(request), request.path_params["id"]
-        written = await wait_for(index.delete([doc_id]), None)
+        written = await finished(index.delete([doc_id]))
         if not written.count:
             raise _no_document(doc_id)
         return self._written(index, "deleted", written)

@@ -20,6 +20,7 @@ from types import FrameType
 from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
 from quarry.formats.errors import WorkerFailed
 from quarry.server.http.figures import FiguresFolder
+from quarry.server.signals import StopSignals
 
 __all__ = ["Serve", "run_processes"]
 
@@ -28,23 +29,21 @@ Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
 
 _MAX_ATTEMPTS = 3
 """Number of times in a row that a process is started without answering any request."""
-_KILL_AFTER_S = 5.0  # beyond the time in which requests are finished
+_SECOND = b"2"
 _STOP_WITHIN_S = 0.2  # a signal that ends all processes at once reaches this one a little later
 _log = logging.getLogger(__name__)
 
 
-def run_processes(
-    serve: Serve, opened: socket, n_processes: int, grace_s: float, started: Callable[[], None]
-) -> None:
+def run_processes(serve: Serve, opened: socket, n_processes: int, started: Callable[[], None]) -> None:
     """Serve in several processes until SIGINT or SIGTERM; then finish the requests that have begun.
 
-    Processes are started by "spawn". They end when this process does, however it ends.
+    A second signal ends all of them at once. Processes are started by "spawn". They end when this process does,
+    however it ends.
 
     Args:
-        serve: runs in each process.
+        serve: runs in each process; it must end in time once it is to stop.
         opened: the socket that all of them accept connections from.
         n_processes: their number.
-        grace_s: seconds in which a process finishes its requests.
         started: called once, when all of them answer requests.
 
     Raises:
@@ -53,14 +52,14 @@ def run_processes(
     with (
         tempfile.TemporaryDirectory(prefix="quarry-serve-") as folder,
         _signals() as stop,
-        _Processes(serve, opened, Path(folder), grace_s) as processes,
+        _Processes(serve, opened, Path(folder), stop) as processes,
     ):
         for number in range(n_processes):
             if stop.poll():
                 return
             processes.start(number)
         is_announced = False
-        while not processes.look(stop):
+        while not processes.look():
             if processes.are_ready and not is_announced:
                 started()
                 is_announced = True
@@ -79,11 +78,11 @@ class _Process:
 class _Processes:
     """The processes by their numbers; stopped at the end of the context."""
 
-    def __init__(self, serve: Serve, opened: socket, folder: Path, grace_s: float) -> None:
+    def __init__(self, serve: Serve, opened: socket, folder: Path, stop: Connection) -> None:
         self._serve = serve
         self._opened = opened
         self._folder = folder
-        self._grace_s = grace_s
+        self._stop = stop
         self._started = time.time()
         self._running: dict[int, _Process] = {}
 
@@ -104,9 +103,9 @@ class _Processes:
         other.close()
         self._running[number] = _Process(process, own, n_attempts)
 
-    def look(self, stop: Connection) -> bool:
+    def look(self) -> bool:
         """Wait for a process that is ready or has ended, which is started again; return whether to stop."""
-        waited: list[Connection | int] = [stop]
+        waited: list[Connection | int] = [self._stop]
         waited += [each.process.sentinel for each in self._running.values()]
         waited += [each.connection for each in self._running.values() if not each.is_ready]
         found = wait(waited)
@@ -115,9 +114,9 @@ class _Processes:
                 with contextlib.suppress(EOFError, OSError):  # it has ended, as its sentinel says
                     each.connection.recv_bytes()
                     each.is_ready, each.n_attempts = True, 0
-            if each.process.sentinel in found and not stop.poll(_STOP_WITHIN_S):
+            if each.process.sentinel in found and not self._stop.poll(_STOP_WITHIN_S):
                 self._replace(number, each)
-        return stop.poll()
+        return self._stop.poll()
 
     def _replace(self, number: int, ended: _Process) -> None:
         ended.process.join()
@@ -137,17 +136,20 @@ class _Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let all processes finish their requests, and kill those that take too long."""
+        """Let all processes finish their requests, or kill them when a second signal arrives."""
         for each in self._running.values():
             if not each.is_ready:
                 each.process.terminate()  # ends it at once, unless it has begun to answer requests
             each.connection.close()
-        end = time.monotonic() + self._grace_s + _KILL_AFTER_S
+        waited = {each.process.sentinel for each in self._running.values()}
+        while waited:
+            found = wait([self._stop, *waited])
+            if self._stop in found and self._stop.recv_bytes() == _SECOND:
+                break
+            waited.difference_update(found)
         for each in self._running.values():
-            each.process.join(max(0.0, end - time.monotonic()))
-            if each.process.is_alive():
-                each.process.kill()
-                each.process.join()
+            each.process.kill()
+            each.process.join()
 
 
 def _run(serve: Serve, opened: socket, figures: FiguresFolder, connection: Connection) -> None:
@@ -174,11 +176,12 @@ def _stop_with(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Connection]:
-    """Return a connection that can be read once SIGINT or SIGTERM was received."""
+    """Return a connection that can be read after SIGINT or SIGTERM; for a second signal it has `_SECOND`."""
     stop, write = multiprocessing.Pipe(duplex=False)
+    signals = StopSignals()
 
     def receive(number: int, frame: FrameType | None) -> None:
-        write.send_bytes(b"")
+        write.send_bytes(_SECOND if signals.is_second() else b"")
 
     before = {each: signal.signal(each, receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:

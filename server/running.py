@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
+import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -19,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quarry.formats.errors import AccessFailed, InvalidSetting
 from quarry.server.application import SearchApp
+from quarry.server.signals import StopSignals
 
 __all__ = ["is_loopback", "listen", "make_server", "run_server", "url_of"]
 
@@ -27,6 +31,10 @@ _HEADERS_TIMEOUT_S = 10.0
 _KEEP_ALIVE_S = 30
 _MAX_CONNECTIONS = 500
 _BACKLOG = 512
+_GIVE_UP_WITHIN_S = 2.0  # requests that wait or run when their time is over are given up within this time
+_END_AFTER_S = 3.0  # the time that the rest of a process takes
+_LOOK_EVERY_S = 0.1
+_log = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
@@ -74,20 +82,43 @@ def url_of(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def run_server(app: SearchApp, opened: socket.socket, grace_s: float, started: Callable[[], None]) -> None:
+def run_server(
+    app: SearchApp,
+    opened: socket.socket,
+    grace_s: float,
+    started: Callable[[], None],
+    *,
+    is_one_of_several: bool = False,
+) -> None:
     """Serve until SIGINT or SIGTERM; then finish the requests that have begun, and close the application.
 
     Args:
         app: the application.
         opened: the socket.
-        grace_s: seconds after which requests that have begun are given up.
+        grace_s: seconds after which requests that have begun are given up, except for changes.
         started: called when requests are answered, and signals end the server.
+        is_one_of_several: another process waits for this one and kills it after a second signal. This one ignores
+            it, and ends itself when a search does not end; otherwise a second signal ends it at once.
     """
+    server = make_server(app, grace_s, started)
+    server.second_signal_ends = not is_one_of_several
+    if is_one_of_several:
+        server.when_stopping = threading.Thread(target=_end_in_time, args=(app, grace_s), daemon=True).start
     with _signals_end_only_the_server():
-        make_server(app, grace_s, started).run(sockets=[opened])
+        server.run(sockets=[opened])
 
 
-def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None = None) -> uvicorn.Server:
+def _end_in_time(app: SearchApp, grace_s: float) -> None:
+    """End this process if it has not ended a while after the time of requests and the last change are over."""
+    time.sleep(grace_s + _GIVE_UP_WITHIN_S)
+    while app.is_writing:
+        time.sleep(_LOOK_EVERY_S)
+    time.sleep(_END_AFTER_S)
+    _log.warning("a search that does not end is given up")
+    os._exit(1)
+
+
+def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None = None) -> _Server:
     """Return a server for an application, with the settings of `run_server`."""
     config = uvicorn.Config(
         app,
@@ -106,16 +137,36 @@ def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it has started."""
+    """A server that says when it has started, and when it begins to stop.
+
+    Attributes:
+        when_stopping: called when it begins to stop.
+        second_signal_ends: whether a second signal ends the process at once.
+    """
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None] | None) -> None:
         super().__init__(config)
         self._when_started = started
+        self._signals = StopSignals()
+        self.when_stopping: Callable[[], None] | None = None
+        self.second_signal_ends = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._when_started and not self.should_exit:
             self._when_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.when_stopping:
+            self.when_stopping()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._signals.is_second() and self.second_signal_ends:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
 
 
 class _Protocol(H11Protocol):

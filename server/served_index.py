@@ -98,6 +98,9 @@ class ServedIndex:
         models: how it is opened.
         wait_s: seconds that a write waits for another process that holds the write lock.
 
+    Attributes:
+        is_writing: whether a write has begun and not ended.
+
     Raises:
         QuarryError: what `Engine.open` raises.
     """
@@ -109,6 +112,7 @@ class ServedIndex:
         self._wait_s = wait_s
         self._engine = models.open_to_read(path)
         self._writer = ThreadPoolExecutor(1, f"quarry-write-{name}")
+        self.is_writing = False
 
     def search(self, queries: Sequence[str] | None, k: int, options: SearchKeywords) -> list[Hits]:
         """Return the hits of each query in the newest generation, see `Engine.search`.
@@ -174,15 +178,22 @@ class ServedIndex:
     def _write(self, change: Callable[[Engine], int]) -> Future[Written]:
         """Make a change when the writes before it have ended; the future has its result once it is committed.
 
+        It is cancelled if the index is closed before the change begins.
         Closing the engine afterwards may take longer, if segments are merged.
         """
         done: Future[Written] = Future()
-        self._writer.submit(self._carry_out, change, done)
+        try:
+            submitted = self._writer.submit(self._carry_out, change, done)
+        except RuntimeError:  # closed
+            done.cancel()
+        else:
+            submitted.add_done_callback(lambda ended: ended.cancelled() and done.cancel())  # by `close`
         return done
 
     def _carry_out(self, change: Callable[[Engine], int], done: Future[Written]) -> None:
         if not done.set_running_or_notify_cancel():
             return
+        self.is_writing = True
         try:
             with Engine.open(
                 self._path,
@@ -199,3 +210,5 @@ class ServedIndex:
                 _log.exception("%s: closing it after a commit failed", self.name)
             else:
                 done.set_exception(error)
+        finally:
+            self.is_writing = False

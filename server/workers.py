@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from quarry.server.http.failures import RequestError
+from quarry.server.http.failures import RequestError, stopping_error
 
-__all__ = ["Workers", "wait_for"]
+__all__ = ["Workers", "finished"]
 
 T = TypeVar("T")
 
@@ -47,6 +47,7 @@ class Workers:
 
         Raises:
             RequestError: 503, too many calls wait; 504, it took too long.
+            CancelledError: `close` was called before the call began, or this task was cancelled.
         """
         with self._lock:
             if self._n_calls >= self._max_calls:
@@ -62,9 +63,18 @@ class Workers:
             future = self._pool.submit(call)
         except RuntimeError:  # shut down
             self._finish()
-            raise RequestError(503, "the server is stopping", name="Stopping") from None
+            raise stopping_error() from None
         future.add_done_callback(self._finish)
-        return await wait_for(future, timeout_s)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+        except TimeoutError:
+            raise RequestError(
+                504,
+                "the request took too long",
+                name="Timeout",
+                expected=f"at most {timeout_s} seconds",
+                headers={"retry-after": "1"},
+            ) from None
 
     def close(self) -> None:
         """Wait for the calls that have begun; those that wait are cancelled."""
@@ -75,23 +85,25 @@ class Workers:
             self._n_calls -= 1
 
 
-async def wait_for(future: Future[T], timeout_s: float | None) -> T:
-    """Wait for a future of another thread; cancel it after some time, which has no effect once it has begun.
+async def finished(future: Future[T]) -> T:
+    """Wait for a future of another thread, also if this task is cancelled after it has begun.
+
+    So a change that is made although its request was cancelled is answered with its result.
 
     Raises:
-        RequestError: 504, it took too long.
+        CancelledError: the future was cancelled before it began, or this task was, which cancels it.
+        RequestError: 503, this task was cancelled a second time.
     """
+    waited = asyncio.wrap_future(future)
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
-    except TimeoutError:
-        raise RequestError(
-            504,
-            "the request took too long",
-            name="Timeout",
-            expected=f"at most {timeout_s} seconds",
-            headers={"retry-after": "1"},
-        ) from None
+        await asyncio.wait([waited])
     except asyncio.CancelledError:
-        if future.cancelled():  # by `close`
-            raise RequestError(503, "the server is stopping", name="Stopping") from None
-        raise
+        if future.cancel():
+            raise
+    try:
+        return await waited
+    except asyncio.CancelledError:
+        if future.cancelled():
+            raise
+        message = "the server is stopping; the change has begun and may be committed"
+        raise RequestError(503, message, name="Interrupted") from None

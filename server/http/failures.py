@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from quarry.formats import errors
 
-__all__ = ["ERROR_SCHEMA", "RequestError", "error_response", "request_error"]
+__all__ = ["ERROR_SCHEMA", "RequestError", "error_response", "request_error", "stopping_error"]
 
 JSON_TYPE = "application/json"
 
@@ -125,6 +125,11 @@ def request_error(error: errors.QuarryError) -> RequestError:
         found=error.actual,
         headers={"retry-after": "1"} if status in _RETRIED else None,
     )
+
+
+def stopping_error() -> RequestError:
+    """Return the error of a request that is not carried out because the server stops."""
+    return RequestError(503, "the server is stopping", name="Stopping", headers={"retry-after": "1"})
 
 
 def error_response(error: RequestError) -> Response:

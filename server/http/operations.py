@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from quarry.engine import UnknownFieldWarning
 from quarry.formats.errors import QuarryError
 from quarry.server.http.access import Access
-from quarry.server.http.failures import JSON_TYPE, RequestError, error_response, request_error
+from quarry.server.http.failures import JSON_TYPE, RequestError, error_response, request_error, stopping_error
 from quarry.server.http.json_schema import Schema
 from quarry.server.http.keys import Need, check_key
 
@@ -109,6 +110,8 @@ class _Endpoint:
             return await operation.answer(request)
         except RequestError as error:
             return error_response(error)
+        except asyncio.CancelledError:  # the server stops
+            return error_response(stopping_error())
         except UnknownFieldWarning as warning:  # an error if the filter of warnings says so
             return error_response(RequestError(422, str(warning), name="UnknownField", field="filter"))
         except QuarryError as error:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import tempfile
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="serving needs the extra server")
@@ -22,14 +23,18 @@ from starlette.routing import Mount
 from support.indexes.sharded import random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 from support.processes import until
-from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running
+from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, Answer, RunningServer, bearer, running
 
 from quarry import engine
+from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.formats.errors import IndexNotFound, InvalidSetting
 from quarry.server import Access, Limits, app
 from quarry.server import running as serving
+from quarry.server.http.failures import RequestError
+from quarry.server.workers import finished
 
 ENCODER = WordEncoder()
+LONGEST_S = 60.0
 ODD_IDS = ["a/b", "/begin", "end/", "a//b", "%2F", "?#&=", "é 文 😀", "..", "a\nb", "документ", "search"]
 DOCUMENTS = [
     *random_documents(200),
@@ -536,51 +541,65 @@ def test_a_damaged_index_is_an_error_without_details(tmp_path: Path) -> None:
 
 
 class WaitingEncoder(WordEncoder):
-    """Encodes queries that begin with "wait" only after `go` is set."""
+    """Encodes texts that begin with "wait" only after `go` is set."""
 
     go = threading.Event()
     n_begun = 0
 
-    def encode_query(self, text: str) -> np.ndarray:
+    def windows(self, text: str) -> Iterator[TokenVectors]:
         if text.startswith("wait"):
             type(self).n_begun += 1
-            assert self.go.wait(20)
-        return super().encode_query(text)
+            assert self.go.wait(LONGEST_S)
+        return super().windows(text)
 
 
 @pytest.fixture
-def waiting(indexes: dict[str, Path]) -> Iterator[RunningServer]:
-    """Serve with one search thread, for which one request may wait."""
+def waiting_encoder() -> Iterator[WaitingEncoder]:
     WaitingEncoder.go.clear()
     WaitingEncoder.n_begun = 0
+    yield WaitingEncoder()
+    WaitingEncoder.go.set()
+
+
+@pytest.fixture
+def waiting(indexes: dict[str, Path], waiting_encoder: WaitingEncoder) -> Iterator[RunningServer]:
+    """Serve with one search thread, for which one request may wait."""
     limits = Limits(threads=1, max_waiting=1, timeout_s=1)
-    with app(indexes, encoder=WaitingEncoder(), threads=1, limits=limits) as served, running(served) as server:
+    with app(indexes, encoder=waiting_encoder, threads=1, limits=limits) as served, running(served) as server:
         try:
             yield server
         finally:
-            WaitingEncoder.go.set()
+            waiting_encoder.go.set()
 
 
 class Asking(threading.Thread):
-    """A search on a thread of its own."""
+    """A request on a thread of its own."""
 
-    def __init__(self, server: RunningServer, query: str) -> None:
+    def __init__(self, ask: Callable[[], Answer]) -> None:
         super().__init__()
-        self.server, self.query = server, query
+        self.ask = ask
         self.start()
 
     def run(self) -> None:
-        self.answer = self.server.search("whole", query=self.query, k=1)
+        self.answer = self.ask()
 
-    def result(self):
+    def result(self) -> Answer:
         self.join()
         return self.answer
 
 
+def searching(server: RunningServer, query: str) -> Asking:
+    return Asking(lambda: server.search("whole", query=query, k=1))
+
+
+def adding(server: RunningServer, text: str) -> Asking:
+    return Asking(lambda: server.add("index", [{"id": text, "text": text}]))
+
+
 def test_requests_that_find_no_thread_are_refused_or_given_up(waiting: RunningServer) -> None:
-    first = Asking(waiting, "wait w1")
+    first = searching(waiting, "wait w1")
     until(lambda: WaitingEncoder.n_begun == 1)
-    second = Asking(waiting, "wait w2")
+    second = searching(waiting, "wait w2")
     until(lambda: "in_progress 3" in waiting.ask("GET", "/metrics").body.decode())
     refused = waiting.search("whole", query="w3")
     assert (refused.status, refused.error["type"], refused.headers["retry-after"]) == (503, "Busy", "1")
@@ -594,12 +613,93 @@ def test_requests_that_find_no_thread_are_refused_or_given_up(waiting: RunningSe
 
 
 def test_requests_in_progress_are_finished_at_the_end(waiting: RunningServer) -> None:
-    asking = Asking(waiting, "wait w1")
+    asking = searching(waiting, "wait w1")
     until(lambda: WaitingEncoder.n_begun == 1)
     waiting.stop()
     until(lambda: is_refused(waiting))
     WaitingEncoder.go.set()
     assert asking.result().status == 200
+
+
+def test_changes_are_made_or_refused_when_the_application_is_closed(
+    path: Path, waiting_encoder: WaitingEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(uploads))
+    access = Access(write_key=WRITE_KEY)
+    with app([path], encoder=waiting_encoder, access=access) as served, running(served) as server:
+        begun = adding(server, "wait")
+        until(lambda: waiting_encoder.n_begun)
+        queued = [adding(server, "new"), Asking(lambda: delete_moon(server))]
+        until(lambda: "in_progress 4" in server.ask("GET", "/metrics", **bearer()).body.decode())
+        until(lambda: len(list(uploads.iterdir())) == 2)
+        closing = threading.Thread(target=served.close)
+        closing.start()
+        for refused in (each.result() for each in queued):
+            assert (refused.status, refused.error["type"], refused.headers["retry-after"]) == (
+                503,
+                "Stopping",
+                "1",
+            )
+        waiting_encoder.go.set()
+        assert (begun.result().status, begun.result().json["n_added"]) == (200, 1)
+        closing.join()
+        for refused in (server.add("index", [{"text": "late"}]), delete_moon(server)):
+            assert (refused.status, refused.error["type"]) == (503, "Stopping")
+    assert list(uploads.iterdir()) == []
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert sorted(index.ids()) == ["bread", "moon", "wait"]
+
+
+def test_a_server_that_stops_finishes_changes_that_have_begun(path: Path, waiting_encoder: WaitingEncoder) -> None:
+    access = Access(write_key=WRITE_KEY)
+    limits = Limits(threads=1)
+    with (
+        app([path], encoder=waiting_encoder, threads=1, access=access, limits=limits) as served,
+        running(served, grace_s=1) as server,
+        server.connect() as sending,
+    ):
+        begun = adding(server, "wait")
+        until(lambda: waiting_encoder.n_begun)
+        refused = [
+            adding(server, "new"),
+            Asking(lambda: delete_moon(server)),
+            Asking(lambda: server.search("index", query="wait")),
+        ]
+        sending.sendall(
+            (HEAD.format("documents") + f"Content-Type: {NDJSON}\r\nContent-Length: 1000\r\n\r\n").encode()
+        )
+        until(lambda: "in_progress 6" in server.ask("GET", "/metrics").body.decode())
+        server.stop()
+        for each in refused:  # when its time is up
+            assert (each.result().status, each.result().error["type"]) == (503, "Stopping")
+        assert sending.recv(1000).startswith(b"HTTP/1.1 503 ")
+        waiting_encoder.go.set()
+        assert (begun.result().status, begun.result().json["n_added"]) == (200, 1)
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert sorted(index.ids()) == ["bread", "moon", "wait"]
+
+
+def test_a_change_that_has_begun_is_waited_for_until_the_second_cancellation() -> None:
+    async def cancel_twice() -> None:
+        change: Future[int] = Future()
+        change.set_running_or_notify_cancel()
+        waiting = asyncio.create_task(finished(change))
+        for is_done in (False, True):
+            await asyncio.sleep(0)
+            waiting.cancel()
+            done, _ = await asyncio.wait([waiting], timeout=None if is_done else 0.05)
+            assert bool(done) is is_done
+        with pytest.raises(RequestError, match="has begun and may be committed"):
+            await waiting
+        change.set_result(1)
+
+    asyncio.run(cancel_twice())
+
+
+def delete_moon(server: RunningServer) -> Answer:
+    return server.ask("DELETE", "/v1/indexes/index/documents/moon", **bearer())
 
 
 def is_refused(server: RunningServer) -> bool:

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,9 +18,11 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 pytest.importorskip("uvicorn", reason="serving needs the extra server")
 
-from support.processes import until
+from support.processes import environment, until
+from support.server import waiting_server as waiting
 from support.server.running_server import WRITE_KEY, Command, RunningServer, running_command
 
+from quarry import engine
 from quarry.server.http.figures import Figures, FiguresFolder
 
 N_PROCESSES = 2
@@ -119,6 +122,47 @@ def test_a_signal_while_processes_start_ends_all_of_them_quietly(
             assert not any(map(exists, children))
         finally:
             process.kill()
+
+
+@pytest.fixture
+def waiting_server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
+    engine.build([{"id": "moon", "text": "the moon"}], tmp_path / "index", encoder=waiting.ENCODER)
+    command = [sys.executable, "-m", waiting.__name__, str(tmp_path / "index"), str(tmp_path)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = int(process.stdout.readline())
+            yield process, RunningServer(("127.0.0.1", port), None)
+        finally:
+            process.kill()
+
+
+def test_a_process_finishes_a_change_and_then_ends(
+    tmp_path: Path, waiting_server: tuple[subprocess.Popen[str], RunningServer]
+) -> None:
+    process, server = waiting_server
+    with ThreadPoolExecutor(2) as threads:
+        adding = threads.submit(server.add, "index", [{"id": "new", "text": "wait"}])
+        wait_until((tmp_path / "begun").exists)
+        searching = threads.submit(server.search, "index", query="wait")
+        wait_until(lambda: figure(server, "quarry_http_requests_in_progress") == 3)
+        process.terminate()
+        assert searching.result().status == 503  # when its time is up
+        time.sleep(1 + 2 * waiting.END_AFTER_S)  # the process would end now
+        (tmp_path / "go").touch()
+        assert (adding.result().status, adding.result().json["n_added"]) == (200, 1)
+    assert process.wait(LIMIT_S) == 0
+
+
+def test_a_process_ends_although_a_search_does_not(
+    tmp_path: Path, waiting_server: tuple[subprocess.Popen[str], RunningServer]
+) -> None:
+    process, server = waiting_server
+    with ThreadPoolExecutor(1) as threads:
+        searching = threads.submit(server.search, "index", query="wait")
+        wait_until((tmp_path / "begun").exists)
+        process.terminate()
+        assert searching.result().status == 503
+        assert process.wait(waiting.LONGEST_S / 2) == 0
 
 
 def test_figures_of_processes_are_added_and_survive_a_restart(tmp_path: Path) -> None:

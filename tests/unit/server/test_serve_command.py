@@ -11,11 +11,13 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 pytest.importorskip("uvicorn", reason="serving needs the extra server")
 
-from support.processes import run_python
-from support.server.running_server import READ_KEY, WRITE_KEY, RunningServer, bearer, running_command
+from support.processes import run_python, until
+from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running_command
 
 from quarry.engine.cli.commands import main
 from quarry.server.running import is_loopback
+
+LONGEST_S = 60.0
 
 
 def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None:
@@ -38,6 +40,31 @@ def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signa
     with running_command(small_index) as (process, _, _):
         process.send_signal(number)
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_a_second_signal_ends_it_at_once(small_index: Path, number: signal.Signals, n_processes: int) -> None:
+    words = (small_index, "--timeout-s", 1000, "--processes", n_processes)
+    with running_command(*words, QUARRY_WRITE_KEY=WRITE_KEY) as (process, server, _):
+        with server.connect() as connection:
+            headers = {
+                "Host": "localhost",
+                "Content-Type": NDJSON,
+                "Content-Length": 1000,
+                "Expect": "100-continue",
+            }
+            lines = [f"{name}: {value}" for name, value in (headers | bearer()).items()]
+            head = "\r\n".join(["POST /v1/indexes/index/documents HTTP/1.1", *lines, "", ""])
+            connection.sendall(head.encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # the request has begun
+
+            def has_ended() -> bool:
+                process.send_signal(number)
+                return process.poll() is not None
+
+            until(has_ended, LONGEST_S, 0.1)
+        assert process.returncode in (0, -number)
 
 
 @pytest.mark.parametrize(
