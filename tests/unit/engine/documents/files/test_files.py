@@ -258,6 +258,10 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
         "<td>",
         "&#",
         "<title>",
+        "<svg/>",
+        "<a =",
+        "<a = /",
+        "<html ",
     ],
 )
 def test_broken_pages_take_linear_time(piece: str) -> None:
@@ -273,6 +277,45 @@ def test_unfinished_pieces_of_a_page() -> None:
     assert text_of_html("<script>a</script >b").text == "b"
     assert text_of_html("<h1></h1><h2>x</h2>").outline.headings == (Heading(2, 0, 1),)
     assert text_of_html("a\x00\x1bb").text == "ab"
+
+
+XHTML = "http://www.w3.org/1999/xhtml"
+
+
+@pytest.mark.parametrize(
+    "tag", ["<title/>", "<script src='kobo.js'/>", "<style/>", "<iframe />", "<object data='a>b'/>"]
+)
+@pytest.mark.parametrize(
+    "page",
+    [
+        f'<html xmlns="{XHTML}"><head>TAG</head><body><p>The Moon raises the tides.</p></body></html>',
+        f"<!DOCTYPE html><HTML lang='en' xmlns='{XHTML}'>TAG<p>The Moon raises the tides.",
+        "\n<?xml version='1.0'?><html>TAG<p>The Moon raises the tides.",
+    ],
+)
+def test_a_slash_ends_any_element_of_xhtml(tmp_path: Path, page: str, tag: str) -> None:
+    for name in ("a.xhtml", "a.html"):
+        assert one(tmp_path, name, page.replace("TAG", tag)).text == "The Moon raises the tides."
+    chapter = f"<html><head>{tag}</head><body><p>Bees dance.</p></body></html>"
+    assert one(tmp_path, "a.epub", epub({"one": chapter, "two": chapter})).text == "Bees dance.\n\nBees dance."
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ('Before.<svg class="icon"/> After.', "Before. After."),
+        ("Before.<math /> After.", "Before. After."),
+        ("Before.<svg><title/><style/><path d=''/>no</svg> After.", "Before. After."),
+        ("Before.<svg><svg/>no<svg>no</svg></svg> After.", "Before. After."),
+        ("Before.<svg class=icon/>no</svg> After.", "Before. After."),  # the slash is part of the value
+        ("Before.<svg><svg></svg><script/></svg> After.<script/>no</script>", "Before. After."),
+        ("Before.</svg><script src='x'/>no</script> After.", "Before. After."),
+        ("Before.<object/>no</object> After.<style/>no", "Before. After."),
+        ("<pre/>a  b<br/>c", "a  b\nc"),
+    ],
+)
+def test_a_slash_ends_elements_of_svg_and_mathml_in_html(page: str, text: str) -> None:
+    assert text_of_html(page).text == text
 
 
 # Notebooks
