@@ -383,6 +383,41 @@ def test_a_message(tmp_path: Path) -> None:
     }
 
 
+def part(kind: str, *contents: str, disposition: str = "") -> str:
+    """Return a part of mail; the contents of a multipart are parts, with shorter boundaries."""
+    header = f"Content-Type: {kind}" + (f"\nContent-Disposition: {disposition}" if disposition else "")
+    if not kind.startswith("multipart/"):
+        return f"{header}\n\n{contents[0]}"
+    boundary = "b" * (1 + max(map(str.count, contents, ["multipart/"] * len(contents))))
+    between = "".join(f"\n--{boundary}\n{content}" for content in contents)
+    return f'{header}; boundary="{boundary}"\n{between}\n--{boundary}--'
+
+
+BODY, SAME = part("text/html", "<p>The Moon</p>"), part("text/plain", "plain Moon")
+FOOTER, BLANK = part("text/plain", "Unsubscribe"), part("text/plain", "\n \n")
+ATTACHED = part("text/plain", "no", disposition="attachment")
+FORWARDED = "Content-Type: message/rfc822\n\nSubject: y\n" + BODY
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (part("multipart/mixed", BODY, FOOTER), "The Moon\n\nUnsubscribe"),
+        (part("multipart/mixed", FOOTER, BLANK, ATTACHED, BODY), "Unsubscribe\n\nThe Moon"),
+        (part("multipart/mixed", part("multipart/alternative", SAME, BODY), FOOTER), "plain Moon\n\nUnsubscribe"),
+        (part("multipart/mixed", part("multipart/alternative", BLANK, BODY), FOOTER), "The Moon\n\nUnsubscribe"),
+        (part("multipart/alternative", SAME, part("multipart/related", BODY, ATTACHED)), "plain Moon"),
+        (part("multipart/alternative", BLANK, part("multipart/related", BODY, ATTACHED)), "The Moon"),
+        (part("multipart/alternative", SAME, part("multipart/mixed", BODY, FOOTER)), "plain Moon"),
+        (part("multipart/alternative", part("multipart/mixed", BODY, FOOTER)), "The Moon\n\nUnsubscribe"),
+        (part("multipart/mixed", FOOTER, FORWARDED), "Unsubscribe\n\nThe Moon"),
+        (part("multipart/alternative", BODY, ATTACHED), "The Moon"),
+    ],
+)
+def test_plain_text_is_preferred_among_alternatives_only(tmp_path: Path, message: str, text: str) -> None:
+    assert one(tmp_path, "a.eml", "Subject: x\n" + message).text == text
+
+
 def test_a_message_in_html_with_broken_headers(tmp_path: Path) -> None:
     content = (
         b"Subject: x\nDate: never\nFrom: \xff\xfe <\nContent-Type: text/html; charset=no-such\n\n<p>a</p><p>\xe9\n"
