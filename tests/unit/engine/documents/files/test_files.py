@@ -473,6 +473,86 @@ def test_a_document_of_word(tmp_path: Path) -> None:
     assert place(document, "end") == "a.docx, Moon > Tides"
 
 
+NAMESPACES = {
+    "transitional": (
+        "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+        'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" '
+        'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math" '
+        'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"',
+    ),
+    "strict": (
+        "http://purl.oclc.org/ooxml/wordprocessingml/main",
+        'xmlns:a="http://purl.oclc.org/ooxml/drawingml/main" '
+        'xmlns:m="http://purl.oclc.org/ooxml/officeDocument/math" '
+        'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"',
+    ),
+}
+SHAPE = (
+    "<w:r><w:drawing><a:txBody><a:p><a:pPr><a:tabLst><a:tab/></a:tabLst></a:pPr><a:r><a:t>in</a:t></a:r>"
+    "<a:br/><a:r><a:t>shape</a:t></a:r></a:p></a:txBody></w:drawing></w:r>"
+)
+
+
+def in_paragraph(*contents: str, style: str = "") -> str:
+    """Return a paragraph of runs with texts, and of XML as it is."""
+    runs = (each if each.startswith("<") else f"<w:r><w:t>{each}</w:t></w:r>" for each in contents)
+    return paragraph("", style).replace("<w:r><w:t></w:t></w:r>", "".join(runs))
+
+
+def text_box(content: str) -> str:
+    """Return a text box as Word writes it, for itself and for older versions."""
+    box = f"<w:drawing><w:txbxContent>{content}</w:txbxContent></w:drawing>"
+    both = f"<mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback>"
+    return f"<w:r><mc:AlternateContent>{both}</mc:AlternateContent></w:r>"
+
+
+@pytest.mark.parametrize("kind", NAMESPACES)
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (in_paragraph("Before. ", SHAPE, "After."), "Before. After.\nin\nshape"),
+        (
+            in_paragraph("Before. ", text_box(paragraph("One") + paragraph("Two")), "After."),
+            "Before. After.\nOne\nTwo",
+        ),
+        (
+            in_paragraph("Out", text_box(in_paragraph("Box", text_box(paragraph("In")), "es")), "er"),
+            "Outer\nBoxes\nIn",
+        ),
+        (
+            in_paragraph(
+                "Before. ", text_box(f"<w:tbl><w:tr><w:tc>{paragraph('High')}</w:tc></w:tr></w:tbl>"), "After."
+            ),
+            "Before. After.\nHigh \t",
+        ),
+        (
+            f"<w:tbl><w:tr><w:tc>{in_paragraph('Before. ', SHAPE, 'After.')}</w:tc></w:tr></w:tbl>",
+            "Before. After. in shape \t",
+        ),
+        (in_paragraph("<w:moveFrom><w:r><w:t>It </w:t></w:r></w:moveFrom>", "moves"), "moves"),
+        (
+            in_paragraph("<w:pPr><w:tabs><w:tab/><w:tab/></w:tabs></w:pPr>", "No", "<w:r><w:tab/></w:r>", "tab"),
+            "No\ttab",
+        ),
+        (in_paragraph("y = ", "<m:oMath><m:r><m:t>x + 1</m:t></m:r></m:oMath>"), "y = x + 1"),
+    ],
+)
+def test_shapes_moved_text_and_tabs_of_word(tmp_path: Path, kind: str, body: str, text: str) -> None:
+    namespace, others = NAMESPACES[kind]
+    last = paragraph("The end.", "berschrift2")
+    document = one(tmp_path, "a.docx", docx(body + last, "", namespace, others))
+    assert document.text == f"{text}\nThe end."
+    assert place(document, "end") == "a.docx, The end."
+
+
+def test_headings_of_word_with_a_shape(tmp_path: Path) -> None:
+    box = text_box(paragraph("In the box", "berschrift2"))
+    body = paragraph("Intro.") + in_paragraph("Mo", box, "on", style="berschrift1") + paragraph("It orbits.")
+    document = one(tmp_path, "a.docx", docx(body, others=NAMESPACES["transitional"][1]))
+    assert document.text == "Intro.\nMoon\nIn the box\nIt orbits."
+    assert place(document, "orbits") == "a.docx, Moon"
+
+
 # Books
 
 
