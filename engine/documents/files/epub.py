@@ -38,7 +38,7 @@ def read_epub(content: bytes) -> FileText:
         except UnreadableError as error:
             hint = "; the book is encrypted" if _ENCRYPTION in archive else ""
             raise UnreadableError(f"has a chapter {name[:200]!r} that cannot be read: {error}{hint}") from error
-        read = text_of_html(page, position, tags_left)
+        read = text_of_html(page, position, tags_left, is_xml=True)
         tags_left -= page.count("<")
         parts.append(read.text)
         headings += read.outline.headings

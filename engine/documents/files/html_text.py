@@ -15,6 +15,9 @@ MAX_TAGS: Final = 2_000_000
 """The most tags of a document."""
 
 _CHARSET = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,200}encoding)\s*=\s*["']?([\w-]{1,40})""", re.I)
+_DECLARATION = re.compile(r"\s*<\?xml\s")
+_ROOT = re.compile(r"<html\s[^>]*", re.I)
+_XHTML = "http://www.w3.org/1999/xhtml"
 _CHARSET_BYTES = 2048  # of the beginning: the standard says 1024
 _HIDDEN = frozenset({"script", "style", "template", "svg", "math", "object", "iframe", "noscript", "noembed"})
 _BLOCKS = {  # elements by the number of line breaks between their text and what surrounds them
@@ -40,13 +43,14 @@ def read_html(content: bytes) -> FileText:
     return text_of_html(decoded(content) if page is None else page)
 
 
-def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS) -> FileText:
+def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS, is_xml: bool = False) -> FileText:
     """Make the document of a page.
 
     Args:
         page: HTML or XHTML.
         offset: added to the positions of headings.
         max_tags: the most tags that it may have.
+        is_xml: it is XHTML even if it does not say so.
 
     Raises:
         UnreadableError: it has more.
@@ -55,17 +59,26 @@ def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS) -> FileTe
         raise UnreadableError(f"has more than {MAX_TAGS} tags")
     collected = _Collected()
     hidden = ""  # the element whose content is left out; an element of its kind within it ends it early
-    for kind, value in html_tokens(page):
+    for kind, value in html_tokens(page, is_xml or _says_xml(page)):
         if hidden:
             hidden = "" if kind == "end" and value == hidden else hidden
         elif kind == "text":
             collected.add_text(value)
-        elif kind == "start":
-            hidden = value if value in _HIDDEN else ""
-            collected.start(value)
-        else:
+        elif kind == "end":
             collected.end(value)
+        else:
+            collected.start(value)
+            if kind == "empty":
+                collected.end(value)
+            elif value in _HIDDEN:
+                hidden = value
     return collected.result(offset)
+
+
+def _says_xml(page: str) -> bool:
+    """Whether a page has a declaration of XML, or the namespace of XHTML."""
+    root = _ROOT.search(page)
+    return _DECLARATION.match(page) is not None or (root is not None and _XHTML in root[0])
 
 
 def _decoded_as(content: bytes, charset: str) -> str | None:

@@ -14,27 +14,36 @@ from typing import Literal, NamedTuple
 __all__ = ["Token", "html_tokens"]
 
 _TAG = re.compile(r"</?([a-zA-Z][^\s/>]*)")
-_IN_TAG = re.compile(r"=\s*[\"']|>")
+_IN_TAG = re.compile(r"=\s*(?:([\"'])|[^\s\"'>][^\s>]*)|(/?>)")  # a slash may be the end of a value without quotes
 _NAME_CHARACTERS = 64
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 _WITH_ENTITIES = frozenset({"textarea", "title"})
+_FOREIGN = frozenset({"svg", "math"})
+_OPENED = {"start": 1, "end": -1, "empty": 0}  # elements
 
 
 class Token(NamedTuple):
     """A piece of a page.
 
     Attributes:
-        kind: a start tag, an end tag or text.
+        kind: a start tag, an end tag, an element that is only a tag with a slash at its end, or text.
         value: the name of the element in lower case, or the text with its entities replaced.
     """
 
-    kind: Literal["start", "end", "text"]
+    kind: Literal["start", "end", "empty", "text"]
     value: str
 
 
-def html_tokens(page: str) -> Iterator[Token]:
-    """Yield tags and texts in order; comments, declarations, attributes and unfinished tags are left out."""
+def html_tokens(page: str, is_xml: bool = False) -> Iterator[Token]:
+    """Yield tags and texts in order; comments, declarations, attributes and unfinished tags are left out.
+
+    Args:
+        page: HTML or XHTML.
+        is_xml: a slash before the end of a tag ends any element. In HTML it does so in SVG and MathML only (HTML
+            standard, 13.1.2.1).
+    """
     position, size = 0, len(page)
+    n_foreign = 0  # elements of SVG and MathML that are open
     while position < size:
         opening = page.find("<", position)
         if opening < 0:
@@ -50,10 +59,14 @@ def html_tokens(page: str) -> Iterator[Token]:
                 yield Token("text", "<")
             continue
         name = tag[1][:_NAME_CHARACTERS].lower()
-        position = _after_tag(page, tag.end())
-        is_end = page[opening + 1] == "/"
-        yield Token("end" if is_end else "start", name)
-        if name in _RAW and not is_end:
+        position, has_slash = _after_tag(page, tag.end())
+        is_foreign = n_foreign > 0 or name in _FOREIGN
+        kind: Literal["start", "end", "empty"] = "empty" if has_slash and (is_xml or is_foreign) else "start"
+        kind = "end" if page[opening + 1] == "/" else kind
+        yield Token(kind, name)
+        if name in _FOREIGN:
+            n_foreign = max(n_foreign + _OPENED[kind], 0)
+        if name in _RAW and kind == "start":
             end = _end_of_raw(page, name, position)
             content = page[position:end]
             if content:
@@ -77,13 +90,14 @@ def _after(page: str, mark: str, start: int) -> int:
     return len(page) if found < 0 else found + len(mark)
 
 
-def _after_tag(page: str, position: int) -> int:
-    """The position after the end of a tag, which a quoted value of an attribute may hide."""
+def _after_tag(page: str, position: int) -> tuple[int, bool]:
+    """The position after the end of a tag, which values of attributes may hide, and whether a slash ends it."""
     while found := _IN_TAG.search(page, position):
-        if found[0] == ">":
-            return found.end()
-        position = _after(page, found[0][-1], found.end())
-    return len(page)
+        quote, end = found.groups()
+        if end:
+            return found.end(), end == "/>"
+        position = _after(page, quote, found.end()) if quote else found.end()
+    return len(page), False
 
 
 def _end_of_raw(page: str, name: str, position: int) -> int:

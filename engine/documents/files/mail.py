@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from email.message import EmailMessage
+from email.message import EmailMessage, Message
 from email.parser import BytesParser
 from email.policy import EmailPolicy
 from email.utils import parsedate_to_datetime
-from itertools import count, islice
+from itertools import chain, count, islice
+from typing import NamedTuple
 
 from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, decoded_as, printable
 from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
@@ -50,7 +51,8 @@ class _BoundedHeaders(EmailPolicy):
 def read_message(content: bytes) -> FileText:
     """Make the document of one message: its subject is the title, sender, recipients and date are metadata.
 
-    The text is the plain one, or that of the HTML part if there is no plain one; attachments are left out.
+    The text is that of its parts in order; of alternatives the plain one, or that in HTML if none is plain.
+    Attachments are left out.
 
     Raises:
         UnreadableError: it has no header that a message has, is too large, or has too many parts.
@@ -61,7 +63,7 @@ def read_message(content: bytes) -> FileText:
     assert isinstance(message, EmailMessage)
     if not any(name in message for name in ("from", "to", "subject", "date", "message-id")):
         raise UnreadableError("is not a message: it has no header From, To, Subject, Date or Message-ID")
-    text = _text_of(message)
+    text = printable("\n\n".join(part.text.strip("\n") for part in _Parts().texts(message)))
     metadata = {name: _header(message, name) for name in ("from", "to", "cc")}
     with suppress(TypeError, ValueError, IndexError):
         metadata["date"] = parsedate_to_datetime(_header(message, "date")).isoformat()
@@ -101,28 +103,46 @@ def _check_size(content: bytes) -> None:
         raise UnreadableError(f"has more than {_MAX_LINES} lines between parts")
 
 
-def _text_of(message: EmailMessage) -> str:
-    plain: list[str] = []
-    pages: list[str] = []
-    tags_left = MAX_TAGS
-    for number, part in enumerate(message.walk()):
-        if number >= _MAX_PARTS:
+class _Text(NamedTuple):
+    text: str
+    is_page: bool
+
+
+class _Parts:
+    """Reads the parts of one message, and counts them and their tags."""
+
+    def __init__(self) -> None:
+        self._n_parts = 0
+        self._tags_left = MAX_TAGS
+
+    def texts(self, part: Message) -> list[_Text]:
+        """Return the texts in a part that are not blank."""
+        self._n_parts += 1
+        if self._n_parts > _MAX_PARTS:
             raise UnreadableError(f"has more than {_MAX_PARTS} parts")
-        if part.is_multipart() or part.get_content_disposition() == "attachment":
-            continue
+        if not part.is_multipart():
+            text = self._own_text(part)
+            return [text] if text and text.text.strip() else []
+        found = []
+        for each in part.get_payload():
+            assert isinstance(each, Message)
+            found.append(self.texts(each))
+        if part.get_content_type() == "multipart/alternative":
+            plain = [texts for texts in found if not any(text.is_page for text in texts)]
+            found = plain if any(plain) else found
+        return list(chain.from_iterable(found))
+
+    def _own_text(self, part: Message) -> _Text | None:
         kind = part.get_content_type()
-        if kind in {"text/plain", "text/html"}:
-            content = part.get_payload(decode=True)
-            content = content if isinstance(content, bytes) else b""
-            charset = part.get_content_charset()
-            if kind == "text/plain":
-                plain.append(_characters(content, charset))
-            else:
-                page = _characters(content, charset)
-                pages.append(text_of_html(page, max_tags=tags_left).text)
-                tags_left -= page.count("<")
-    texts = plain if any(text.strip() for text in plain) else pages
-    return printable("\n\n".join(text.strip("\n") for text in texts))
+        if kind not in {"text/plain", "text/html"} or part.get_content_disposition() == "attachment":
+            return None
+        content = part.get_payload(decode=True)
+        text = _characters(content if isinstance(content, bytes) else b"", part.get_content_charset())
+        if kind == "text/plain":
+            return _Text(text, is_page=False)
+        page = text_of_html(text, max_tags=self._tags_left)
+        self._tags_left -= text.count("<")
+        return _Text(page.text, is_page=True)
 
 
 def _characters(content: bytes, charset: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from xml.parsers import expat
 
 from quarry.engine.documents.files.file_text import UnreadableError
@@ -75,6 +75,7 @@ def parse_xml(
     start: Callable[[str, dict[str, str]], None],
     end: Callable[[str], None] = lambda _: None,
     text: Callable[[str], None] = lambda _: None,
+    prefixes: Mapping[str, str] = {},
 ) -> None:
     """Parse XML and call a function for each event; names are local ones, without namespace.
 
@@ -83,6 +84,7 @@ def parse_xml(
         start: called with the name and attributes of an element that begins.
         end: called with the name of an element that ends.
         text: called with pieces of text.
+        prefixes: by namespace, what is put before the names of its elements.
 
     Raises:
         UnreadableError: it is not well-formed, declares entities or attributes, is nested too deep, or has too
@@ -93,17 +95,20 @@ def parse_xml(
     parser = expat.ParserCreate(namespace_separator=" ")
     depth = 0
 
+    def prefixed(name: str) -> str:
+        return prefixes.get(name.rpartition(" ")[0], "") + _local(name)
+
     def on_start(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
         if depth > _MAX_DEPTH:
             raise UnreadableError(f"has XML that is nested deeper than {_MAX_DEPTH} levels")
-        start(_local(name), {_local(key): value for key, value in attributes.items()})
+        start(prefixed(name), {_local(key): value for key, value in attributes.items()})
 
     def on_end(name: str) -> None:
         nonlocal depth
         depth -= 1
-        end(_local(name))
+        end(prefixed(name))
 
     def on_declaration(*_: object) -> None:
         raise UnreadableError("has XML that declares entities or attributes")

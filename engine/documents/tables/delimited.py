@@ -1,6 +1,6 @@
 """Rows of CSV and TSV files.
 
-The first line has the names of the columns. A file is read twice: first to find the columns that hold numbers
+The first row has the names of the columns. A file is read twice: first to find the columns that hold numbers
 only, then for its rows. So a number is a number in every row, and "007" stays a text in a column of such codes.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
@@ -22,6 +21,9 @@ __all__ = ["DelimitedRows"]
 
 _EXPECTED_UTF8 = "UTF-8; a program for tables saves it so as 'CSV UTF-8'"
 _COMMAS = ",;\t|"  # that may separate the columns of a CSV file
+_QUOTED_NAME = r'"(?:[^"]++|"")*+"(?=[,;\t|\n])'  # it may have line breaks
+_HEADER = re.compile(rf"(?:{_QUOTED_NAME}|[,;\t|]|[^,;\t|\n]++)*+")
+_HEADER_CHARACTERS = 1 << 16  # that are looked at if it has several lines
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as an integer of 64 bits is written
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-9]{1,2})?")
 _NUMBERS = (int, float)
@@ -39,6 +41,7 @@ class DelimitedRows(FileEntries[LineReader]):
         self._path = path
         self._columns = columns
         self._file = LineReader(path)
+        self._comma = ","  # between columns
         self._number = 0  # of the line that was read last
 
     def __iter__(self) -> Iterator[Entry]:
@@ -48,6 +51,7 @@ class DelimitedRows(FileEntries[LineReader]):
             InvalidDocument: the file is no table in UTF-8 from some line on; which rows follow is not known then.
             InvalidSetting: a column that is named is missing.
         """
+        self._comma = self._found_comma()
         kinds = self._kinds()
         if kinds is None:
             return
@@ -68,6 +72,24 @@ class DelimitedRows(FileEntries[LineReader]):
                 continue
             values = [_converted(value, kind) for value, kind in zip(row, kinds, strict=False)]
             yield RowEntry(dict(zip(names, values, strict=False)), self._columns, where, self._path)
+
+    def _found_comma(self) -> str:
+        """Tab in a TSV file; in a CSV file the character that most separates the names of the columns."""
+        if ".tsv" in [suffix.lower() for suffix in self._path.suffixes[-2:]]:
+            return "\t"
+        lines = LineReader(self._path)
+        beginning = ""
+        try:
+            for text in self._texts(lines):
+                beginning += text
+                if len(beginning) > _HEADER_CHARACTERS:
+                    break
+        finally:
+            lines.close()
+        header = _HEADER.match(beginning)
+        assert header is not None  # it may be empty
+        outside = re.sub(r'"[^"]*"', "", header[0])
+        return max(_COMMAS, key=outside.count)
 
     def _kinds(self) -> list[type | None] | None:
         """Find what each column holds: int, float or, None, texts; None for a file without a header."""
@@ -99,11 +121,7 @@ class DelimitedRows(FileEntries[LineReader]):
     def _rows(self, lines: LineReader) -> Iterator[list[str]]:
         """Yield the rows that are not blank, the header first."""
         _allow_long_fields()
-        texts = self._texts(lines)
-        first = next(texts, None)
-        if first is None:
-            return
-        reader = csv.reader(chain([first], texts), delimiter=_delimiter(first, self._path), strict=True)
+        reader = csv.reader(self._texts(lines), delimiter=self._comma, strict=True)
         while True:
             try:
                 row = next(reader, None)
@@ -135,14 +153,6 @@ def _allow_long_fields() -> None:
     """Let fields be as long as a text may be: the library's limit, of the whole process, is only ever raised."""
     if csv.field_size_limit() < MAX_TEXT_CHARACTERS:
         csv.field_size_limit(MAX_TEXT_CHARACTERS)
-
-
-def _delimiter(header: str, path: Path) -> str:
-    """Tab in a TSV file; in a CSV file the character that most separates the names of the columns."""
-    if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]:
-        return "\t"
-    outside = re.sub(r'"[^"]*"', "", header)
-    return max(_COMMAS, key=outside.count)
 
 
 def _names(header: Sequence[str]) -> list[str]:

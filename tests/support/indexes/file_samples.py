@@ -6,7 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping, Sequence
 
-W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
 def pdf(pages: Sequence[str], title: str = "") -> bytes:
@@ -57,14 +57,15 @@ def paragraph(text: str, style: str = "") -> str:
     return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def docx(body: str, title: str = "") -> bytes:
-    """Return a Word document whose style ids are those of the German version."""
+def docx(body: str, title: str = "", namespace: str = WORD, others: str = "") -> bytes:
+    """Return a Word document whose style ids are those of the German version; others declares other namespaces."""
+    w = f'xmlns:w="{namespace}"'
     styles = (
-        f'<w:styles {W}><w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>'
+        f'<w:styles {w}><w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>'
         f'<w:style w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style></w:styles>'
     )
     properties = f'<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></p>'
-    document = f"<w:document {W}><w:body>{body}</w:body></w:document>"
+    document = f"<w:document {w} {others}><w:body>{body}</w:body></w:document>"
     return zipped({"word/document.xml": document, "word/styles.xml": styles, "docProps/core.xml": properties})
 
 

@@ -258,6 +258,10 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
         "<td>",
         "&#",
         "<title>",
+        "<svg/>",
+        "<a =",
+        "<a = /",
+        "<html ",
     ],
 )
 def test_broken_pages_take_linear_time(piece: str) -> None:
@@ -273,6 +277,45 @@ def test_unfinished_pieces_of_a_page() -> None:
     assert text_of_html("<script>a</script >b").text == "b"
     assert text_of_html("<h1></h1><h2>x</h2>").outline.headings == (Heading(2, 0, 1),)
     assert text_of_html("a\x00\x1bb").text == "ab"
+
+
+XHTML = "http://www.w3.org/1999/xhtml"
+
+
+@pytest.mark.parametrize(
+    "tag", ["<title/>", "<script src='kobo.js'/>", "<style/>", "<iframe />", "<object data='a>b'/>"]
+)
+@pytest.mark.parametrize(
+    "page",
+    [
+        f'<html xmlns="{XHTML}"><head>TAG</head><body><p>The Moon raises the tides.</p></body></html>',
+        f"<!DOCTYPE html><HTML lang='en' xmlns='{XHTML}'>TAG<p>The Moon raises the tides.",
+        "\n<?xml version='1.0'?><html>TAG<p>The Moon raises the tides.",
+    ],
+)
+def test_a_slash_ends_any_element_of_xhtml(tmp_path: Path, page: str, tag: str) -> None:
+    for name in ("a.xhtml", "a.html"):
+        assert one(tmp_path, name, page.replace("TAG", tag)).text == "The Moon raises the tides."
+    chapter = f"<html><head>{tag}</head><body><p>Bees dance.</p></body></html>"
+    assert one(tmp_path, "a.epub", epub({"one": chapter, "two": chapter})).text == "Bees dance.\n\nBees dance."
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ('Before.<svg class="icon"/> After.', "Before. After."),
+        ("Before.<math /> After.", "Before. After."),
+        ("Before.<svg><title/><style/><path d=''/>no</svg> After.", "Before. After."),
+        ("Before.<svg><svg/>no<svg>no</svg></svg> After.", "Before. After."),
+        ("Before.<svg class=icon/>no</svg> After.", "Before. After."),  # the slash is part of the value
+        ("Before.<svg><svg></svg><script/></svg> After.<script/>no</script>", "Before. After."),
+        ("Before.</svg><script src='x'/>no</script> After.", "Before. After."),
+        ("Before.<object/>no</object> After.<style/>no", "Before. After."),
+        ("<pre/>a  b<br/>c", "a  b\nc"),
+    ],
+)
+def test_a_slash_ends_elements_of_svg_and_mathml_in_html(page: str, text: str) -> None:
+    assert text_of_html(page).text == text
 
 
 # Notebooks
@@ -340,6 +383,41 @@ def test_a_message(tmp_path: Path) -> None:
     }
 
 
+def part(kind: str, *contents: str, disposition: str = "") -> str:
+    """Return a part of mail; the contents of a multipart are parts, with shorter boundaries."""
+    header = f"Content-Type: {kind}" + (f"\nContent-Disposition: {disposition}" if disposition else "")
+    if not kind.startswith("multipart/"):
+        return f"{header}\n\n{contents[0]}"
+    boundary = "b" * (1 + max(map(str.count, contents, ["multipart/"] * len(contents))))
+    between = "".join(f"\n--{boundary}\n{content}" for content in contents)
+    return f'{header}; boundary="{boundary}"\n{between}\n--{boundary}--'
+
+
+BODY, SAME = part("text/html", "<p>The Moon</p>"), part("text/plain", "plain Moon")
+FOOTER, BLANK = part("text/plain", "Unsubscribe"), part("text/plain", "\n \n")
+ATTACHED = part("text/plain", "no", disposition="attachment")
+FORWARDED = "Content-Type: message/rfc822\n\nSubject: y\n" + BODY
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (part("multipart/mixed", BODY, FOOTER), "The Moon\n\nUnsubscribe"),
+        (part("multipart/mixed", FOOTER, BLANK, ATTACHED, BODY), "Unsubscribe\n\nThe Moon"),
+        (part("multipart/mixed", part("multipart/alternative", SAME, BODY), FOOTER), "plain Moon\n\nUnsubscribe"),
+        (part("multipart/mixed", part("multipart/alternative", BLANK, BODY), FOOTER), "The Moon\n\nUnsubscribe"),
+        (part("multipart/alternative", SAME, part("multipart/related", BODY, ATTACHED)), "plain Moon"),
+        (part("multipart/alternative", BLANK, part("multipart/related", BODY, ATTACHED)), "The Moon"),
+        (part("multipart/alternative", SAME, part("multipart/mixed", BODY, FOOTER)), "plain Moon"),
+        (part("multipart/alternative", part("multipart/mixed", BODY, FOOTER)), "The Moon\n\nUnsubscribe"),
+        (part("multipart/mixed", FOOTER, FORWARDED), "Unsubscribe\n\nThe Moon"),
+        (part("multipart/alternative", BODY, ATTACHED), "The Moon"),
+    ],
+)
+def test_plain_text_is_preferred_among_alternatives_only(tmp_path: Path, message: str, text: str) -> None:
+    assert one(tmp_path, "a.eml", "Subject: x\n" + message).text == text
+
+
 def test_a_message_in_html_with_broken_headers(tmp_path: Path) -> None:
     content = (
         b"Subject: x\nDate: never\nFrom: \xff\xfe <\nContent-Type: text/html; charset=no-such\n\n<p>a</p><p>\xe9\n"
@@ -393,6 +471,86 @@ def test_a_document_of_word(tmp_path: Path) -> None:
     ]
     assert place(document, "orbits") == "a.docx, Moon"
     assert place(document, "end") == "a.docx, Moon > Tides"
+
+
+NAMESPACES = {
+    "transitional": (
+        "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+        'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" '
+        'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math" '
+        'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"',
+    ),
+    "strict": (
+        "http://purl.oclc.org/ooxml/wordprocessingml/main",
+        'xmlns:a="http://purl.oclc.org/ooxml/drawingml/main" '
+        'xmlns:m="http://purl.oclc.org/ooxml/officeDocument/math" '
+        'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"',
+    ),
+}
+SHAPE = (
+    "<w:r><w:drawing><a:txBody><a:p><a:pPr><a:tabLst><a:tab/></a:tabLst></a:pPr><a:r><a:t>in</a:t></a:r>"
+    "<a:br/><a:r><a:t>shape</a:t></a:r></a:p></a:txBody></w:drawing></w:r>"
+)
+
+
+def in_paragraph(*contents: str, style: str = "") -> str:
+    """Return a paragraph of runs with texts, and of XML as it is."""
+    runs = (each if each.startswith("<") else f"<w:r><w:t>{each}</w:t></w:r>" for each in contents)
+    return paragraph("", style).replace("<w:r><w:t></w:t></w:r>", "".join(runs))
+
+
+def text_box(content: str) -> str:
+    """Return a text box as Word writes it, for itself and for older versions."""
+    box = f"<w:drawing><w:txbxContent>{content}</w:txbxContent></w:drawing>"
+    both = f"<mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback>"
+    return f"<w:r><mc:AlternateContent>{both}</mc:AlternateContent></w:r>"
+
+
+@pytest.mark.parametrize("kind", NAMESPACES)
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (in_paragraph("Before. ", SHAPE, "After."), "Before. After.\nin\nshape"),
+        (
+            in_paragraph("Before. ", text_box(paragraph("One") + paragraph("Two")), "After."),
+            "Before. After.\nOne\nTwo",
+        ),
+        (
+            in_paragraph("Out", text_box(in_paragraph("Box", text_box(paragraph("In")), "es")), "er"),
+            "Outer\nBoxes\nIn",
+        ),
+        (
+            in_paragraph(
+                "Before. ", text_box(f"<w:tbl><w:tr><w:tc>{paragraph('High')}</w:tc></w:tr></w:tbl>"), "After."
+            ),
+            "Before. After.\nHigh \t",
+        ),
+        (
+            f"<w:tbl><w:tr><w:tc>{in_paragraph('Before. ', SHAPE, 'After.')}</w:tc></w:tr></w:tbl>",
+            "Before. After. in shape \t",
+        ),
+        (in_paragraph("<w:moveFrom><w:r><w:t>It </w:t></w:r></w:moveFrom>", "moves"), "moves"),
+        (
+            in_paragraph("<w:pPr><w:tabs><w:tab/><w:tab/></w:tabs></w:pPr>", "No", "<w:r><w:tab/></w:r>", "tab"),
+            "No\ttab",
+        ),
+        (in_paragraph("y = ", "<m:oMath><m:r><m:t>x + 1</m:t></m:r></m:oMath>"), "y = x + 1"),
+    ],
+)
+def test_shapes_moved_text_and_tabs_of_word(tmp_path: Path, kind: str, body: str, text: str) -> None:
+    namespace, others = NAMESPACES[kind]
+    last = paragraph("The end.", "berschrift2")
+    document = one(tmp_path, "a.docx", docx(body + last, "", namespace, others))
+    assert document.text == f"{text}\nThe end."
+    assert place(document, "end") == "a.docx, The end."
+
+
+def test_headings_of_word_with_a_shape(tmp_path: Path) -> None:
+    box = text_box(paragraph("In the box", "berschrift2"))
+    body = paragraph("Intro.") + in_paragraph("Mo", box, "on", style="berschrift1") + paragraph("It orbits.")
+    document = one(tmp_path, "a.docx", docx(body, others=NAMESPACES["transitional"][1]))
+    assert document.text == "Intro.\nMoon\nIn the box\nIt orbits."
+    assert place(document, "orbits") == "a.docx, Moon"
 
 
 # Books

@@ -199,6 +199,29 @@ def test_the_comma_of_a_file_is_found(tmp_path: Path) -> None:
     assert (document.text, document.metadata) == ("x, y", {"a;,,,b": 2})
 
 
+@pytest.mark.parametrize("comma", ",;\t|")
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\n\n"])
+def test_the_comma_is_found_if_names_of_columns_have_line_breaks(
+    tmp_path: Path, comma: str, line_break: str
+) -> None:
+    header = [f'"a ""long,,,{line_break}"" name;;;"', "text", f'"||||{line_break}|"', "id"]
+    row = ["1", '"the moon, the tides; the sea"', '"x\ny"', "a"]
+    text = comma.join(header) + line_break + comma.join(row) + line_break + "2"
+    path = write(tmp_path, "t.csv", text)
+    stream = read_documents(path, skip_invalid=True)
+    (document,) = stream
+    assert (document.id, document.text) == ("a", "the moon, the tides; the sea")
+    lines = line_break.replace("\r", "")
+    assert document.metadata == {f'a "long,,,{lines}" name;;;': 1, f"||||{lines}|": "x\ny"}
+    assert f"line {1 + text.count(chr(10))} has too few values" in stream.first_errors[0]
+
+
+def test_a_quotation_mark_in_a_header_that_does_not_begin_a_name_in_quotes(tmp_path: Path) -> None:
+    rows = "".join(f"{n};it, that, those;x,,,\n" for n in range(3))
+    assert len(read(write(tmp_path, "a.csv", f'5" disk;text;n\n{rows}'))) == 3
+    assert len(read(write(tmp_path, "b.csv", f'n;text;or,"x\n{rows}'))) == 3
+
+
 def test_numbers_are_those_that_come_back_as_they_were_written(tmp_path: Path) -> None:
     columns = {
         "i": "-5",
