@@ -24,7 +24,9 @@ _PREFIXES = {  # of WordprocessingML, DrawingML and mathematics, transitional an
 _PARAGRAPHS = frozenset({"w:p", "a:p"})
 _TEXTS = frozenset({"w:t", "a:t", "m:t"})
 _BREAKS = {"w:tab": "\t", "w:br": "\n", "w:cr": "\n", "w:noBreakHyphen": "-", "a:br": "\n"}
-_LEFT_OUT = frozenset({"Fallback", "w:instrText", "w:delText", "w:moveFrom", "w:tabs"})  # w:tabs are positions
+_LEFT_OUT = frozenset(  # w:tabs are positions, w:pPrChange is the style before a tracked change
+    {"Fallback", "w:instrText", "w:delText", "w:moveFrom", "w:tabs", "w:pPrChange"}
+)
 _MAX_HEADING = 500
 
 

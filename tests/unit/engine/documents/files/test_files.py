@@ -545,6 +545,13 @@ def test_shapes_moved_text_and_tabs_of_word(tmp_path: Path, kind: str, body: str
     assert place(document, "end") == "a.docx, The end."
 
 
+def test_a_style_before_a_tracked_change_of_word_makes_no_heading(tmp_path: Path) -> None:
+    before = '<w:pPrChange><w:pPr><w:pStyle w:val="berschrift1"/></w:pPr></w:pPrChange>'
+    body = f"<w:p><w:pPr>{before}</w:pPr><w:r><w:t>Only a sentence.</w:t></w:r></w:p>"
+    document = one(tmp_path, "a.docx", docx(body + paragraph("The end.")))
+    assert place(document, "end") == "a.docx"
+
+
 def test_headings_of_word_with_a_shape(tmp_path: Path) -> None:
     box = text_box(paragraph("In the box", "berschrift2"))
     body = paragraph("Intro.") + in_paragraph("Mo", box, "on", style="berschrift1") + paragraph("It orbits.")
