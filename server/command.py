@@ -130,8 +130,8 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
                 run_server(served, opened, limits.timeout_s, lambda: _print(line))
                 return 0
         serve = partial(_serve, make_app, limits.timeout_s)
-        run_processes(serve, opened, args.processes, lambda: _print(line))
-    return 0
+        have_ended = run_processes(serve, opened, args.processes, lambda: _print(line))
+    return 0 if have_ended else 1
 
 
 def _serve(

@@ -34,7 +34,7 @@ _STOP_WITHIN_S = 0.2  # a signal that ends all processes at once reaches this on
 _log = logging.getLogger(__name__)
 
 
-def run_processes(serve: Serve, opened: socket, n_processes: int, started: Callable[[], None]) -> None:
+def run_processes(serve: Serve, opened: socket, n_processes: int, started: Callable[[], None]) -> bool:
     """Serve in several processes until SIGINT or SIGTERM; then finish the requests that have begun.
 
     A second signal ends all of them at once. Processes are started by "spawn". They end when this process does,
@@ -46,6 +46,9 @@ def run_processes(serve: Serve, opened: socket, n_processes: int, started: Calla
         n_processes: their number.
         started: called once, when all of them answer requests.
 
+    Returns:
+        Whether the processes ended by themselves; False after a second signal.
+
     Raises:
         WorkerFailed: a process ended three times in a row before it answered requests.
     """
@@ -56,13 +59,14 @@ def run_processes(serve: Serve, opened: socket, n_processes: int, started: Calla
     ):
         for number in range(n_processes):
             if stop.poll():
-                return
+                break
             processes.start(number)
         is_announced = False
         while not processes.look():
             if processes.are_ready and not is_announced:
                 started()
                 is_announced = True
+    return not processes.were_killed
 
 
 @dataclass
@@ -76,13 +80,18 @@ class _Process:
 
 
 class _Processes:
-    """The processes by their numbers; stopped at the end of the context."""
+    """The processes by their numbers; stopped at the end of the context.
+
+    Attributes:
+        were_killed: whether a second signal ended them.
+    """
 
     def __init__(self, serve: Serve, opened: socket, folder: Path, stop: Connection) -> None:
         self._serve = serve
         self._opened = opened
         self._folder = folder
         self._stop = stop
+        self.were_killed = False
         self._started = time.time()
         self._running: dict[int, _Process] = {}
 
@@ -145,6 +154,7 @@ class _Processes:
         while waited:
             found = wait([self._stop, *waited])
             if self._stop in found and self._stop.recv_bytes() == _SECOND:
+                self.were_killed = True
                 break
             waited.difference_update(found)
         for each in self._running.values():

@@ -15,8 +15,8 @@ MAX_TAGS: Final = 2_000_000
 """The most tags of a document."""
 
 _CHARSET = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,200}encoding)\s*=\s*["']?([\w-]{1,40})""", re.I)
-_DECLARATION = re.compile(r"\s*<\?xml\s")
-_ROOT = re.compile(r"<html\s[^>]*", re.I)
+_DECLARATION = re.compile(r"\ufeff?\s*<\?xml\s")
+_ROOT = re.compile(r"<!--(?:.*?-->|.*)|(<html\s[^>]*)", re.I | re.S)  # or a comment before it
 _XHTML = "http://www.w3.org/1999/xhtml"
 _CHARSET_BYTES = 2048  # of the beginning: the standard says 1024
 _HIDDEN = frozenset({"script", "style", "template", "svg", "math", "object", "iframe", "noscript", "noembed"})
@@ -77,8 +77,8 @@ def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS, is_xml: b
 
 def _says_xml(page: str) -> bool:
     """Whether a page has a declaration of XML, or the namespace of XHTML."""
-    root = _ROOT.search(page)
-    return _DECLARATION.match(page) is not None or (root is not None and _XHTML in root[0])
+    root = next((found[1] for found in _ROOT.finditer(page) if found[1]), "")
+    return _DECLARATION.match(page) is not None or _XHTML in root
 
 
 def _decoded_as(content: bytes, charset: str) -> str | None:

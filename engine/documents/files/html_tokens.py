@@ -20,6 +20,10 @@ _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noem
 _WITH_ENTITIES = frozenset({"textarea", "title"})
 _FOREIGN = frozenset({"svg", "math"})
 _OPENED = {"start": 1, "end": -1, "empty": 0}  # elements
+_ENDS_FOREIGN = re.compile(
+    "b|big|blockquote|body|br|center|code|dd|div|dl|dt|em|embed|h[1-6r]|head|i|img|li|listing|menu|meta|nobr|ol|p|pre|"
+    "ruby|s|small|span|strong|strike|sub|sup|table|tt|ul?|var"
+)
 
 
 class Token(NamedTuple):
@@ -64,8 +68,7 @@ def html_tokens(page: str, is_xml: bool = False) -> Iterator[Token]:
         kind: Literal["start", "end", "empty"] = "empty" if has_slash and (is_xml or is_foreign) else "start"
         kind = "end" if page[opening + 1] == "/" else kind
         yield Token(kind, name)
-        if name in _FOREIGN:
-            n_foreign = max(n_foreign + _OPENED[kind], 0)
+        n_foreign = _foreign_after(n_foreign, kind, name)
         if name in _RAW and kind == "start":
             end = _end_of_raw(page, name, position)
             content = page[position:end]
@@ -83,6 +86,13 @@ def _after_other(page: str, opening: int) -> int:
     if page.startswith(("<!", "<?", "</"), opening):
         return _after(page, ">", opening)
     return opening + 1
+
+
+def _foreign_after(n_foreign: int, kind: str, name: str) -> int:
+    """Return how many elements of SVG and MathML are open after a tag; one of HTML ends all (13.2.6.5)."""
+    if name in _FOREIGN:
+        return max(n_foreign + _OPENED[kind], 0)
+    return 0 if n_foreign and _ENDS_FOREIGN.fullmatch(name) else n_foreign
 
 
 def _after(page: str, mark: str, start: int) -> int:

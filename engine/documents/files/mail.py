@@ -51,7 +51,7 @@ class _BoundedHeaders(EmailPolicy):
 def read_message(content: bytes) -> FileText:
     """Make the document of one message: its subject is the title, sender, recipients and date are metadata.
 
-    The text is that of its parts in order; of alternatives the plain one, or that in HTML if none is plain.
+    The text is that of its parts in order; of alternatives the last plain one, or the last one if none is plain.
     Attachments are left out.
 
     Raises:
@@ -126,10 +126,13 @@ class _Parts:
         found = []
         for each in part.get_payload():
             assert isinstance(each, Message)
-            found.append(self.texts(each))
+            is_left_out = each.is_multipart() and each.get_content_disposition() == "attachment"
+            texts = [] if is_left_out else self.texts(each)
+            if texts:
+                found.append(texts)
         if part.get_content_type() == "multipart/alternative":
             plain = [texts for texts in found if not any(text.is_page for text in texts)]
-            found = plain if any(plain) else found
+            found = (plain or found)[-1:]
         return list(chain.from_iterable(found))
 
     def _own_text(self, part: Message) -> _Text | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from quarry.engine.arguments import is_masked, iterator_of
 from quarry.engine.documents.place import kind_of
 from quarry.engine.documents.tables.arrow import arrow_vectors, exports_arrow, open_arrow_column
-from quarry.engine.documents.tables.conversion import CONVERTIBLE, NotConverted, attempt
+from quarry.engine.documents.tables.conversion import NotConverted, attempt
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = ["read_values", "read_vector_column", "row_error"]
@@ -59,15 +59,15 @@ def read_values(column: object, name: str) -> list[Any]:
 
 def _not_converted(column: Any, name: str, found: NotConverted) -> InvalidDocument:  # noqa: ANN401
     """Return the error that names the first row whose value is not converted, if there is one."""
-    for number in range(len(column)):
+    for number in range(len(column) if hasattr(column, "__len__") else 0):
         each = attempt(partial(_value_at, column, number))
         if isinstance(each, NotConverted):
-            return row_error(name, number, "cannot be converted", CONVERTIBLE, each.reason)
-    return InvalidDocument(f"column {name!r}: cannot be converted", expected=CONVERTIBLE, actual=found.reason)
+            return row_error(name, number, "cannot be converted", each.expected, each.reason)
+    return InvalidDocument(f"column {name!r}: cannot be converted", expected=found.expected, actual=found.reason)
 
 
 def _value_at(column: Any, number: int) -> object:  # noqa: ANN401
-    value = column[number]
+    value = getattr(column, "iloc", column)[number]  # numbers are labels of a Series of pandas
     return value.as_py() if hasattr(value, "as_py") else value  # of pyarrow
 
 

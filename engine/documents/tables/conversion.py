@@ -15,12 +15,12 @@ from quarry.engine.documents.entries import Entry, RefusedEntry
 from quarry.engine.documents.place import Place
 from quarry.engine.documents.tables.columns import Columns, RowEntry
 
-__all__ = ["CONVERTIBLE", "NotConverted", "Row", "attempt", "cells_one_by_one", "entry_of"]
+__all__ = ["NotConverted", "Row", "attempt", "cells_one_by_one", "entry_of"]
 
 T = TypeVar("T")
 
-CONVERTIBLE = "a value that Python can represent, such as a year from 1 to 9999"
-
+_CONVERTIBLE = "a value that Python can represent"
+_TIME = ", such as a date with a year from 1 to 9999"
 _ERRORS = (ValueError, ArithmeticError, LookupError, TypeError, NotImplementedError)  # also those of pyarrow
 
 
@@ -29,10 +29,12 @@ class NotConverted(NamedTuple):
 
     Attributes:
         reason: what the library says.
+        expected: what would have been converted.
         column: the name of its column; "" if a whole call failed.
     """
 
     reason: str
+    expected: str
     column: str = ""
 
 
@@ -52,7 +54,9 @@ def attempt(convert: Callable[[], T]) -> T | NotConverted:
 
 
 def _not_converted(error: BaseException) -> NotConverted:
-    return NotConverted(" ".join(str(error).split())[:200] or type(error).__name__)
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    is_time = "date" in reason or "year" in reason or "Delta" in reason
+    return NotConverted(reason, _CONVERTIBLE + _TIME * is_time)
 
 
 def cells_one_by_one(names: Sequence[str], n_rows: int, cell: Callable[[int, int], object]) -> list[Row]:
@@ -88,6 +92,6 @@ def entry_of(row: Row, columns: Columns, where: str, path: Path | None = None) -
     if isinstance(row, NotConverted):
         place = Place(where, path)
         return RefusedEntry(
-            place.error(row.column, "cannot be converted", expected=CONVERTIBLE, actual=row.reason)
+            place.error(row.column, "cannot be converted", expected=row.expected, actual=row.reason)
         )
     return RowEntry(row, columns, where, path)

@@ -75,8 +75,11 @@ class FrameRows(Entries):
         names: list[object] = list(map(_name, self._table.columns))
         for start in range(0, len(self._table), _BATCH_ROWS):
             part = self._table.iloc[start : start + _BATCH_ROWS]
-            columns = [part.iloc[:, number].tolist() for number in range(len(names))]
-            yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+            columns = [attempt(part.iloc[:, number].tolist) for number in range(len(names))]
+            if any(isinstance(column, NotConverted) for column in columns):
+                yield from cells_one_by_one(list(map(str, names)), len(part), partial(_cell_of_pandas, part))
+            else:
+                yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def _rows_of_polars(part: Any) -> list[Row]:  # noqa: ANN401
@@ -84,6 +87,10 @@ def _rows_of_polars(part: Any) -> list[Row]:  # noqa: ANN401
     if isinstance(rows, NotConverted):
         rows = cells_one_by_one(part.columns, len(part), lambda column, row: part.to_series(column)[row])
     return rows
+
+
+def _cell_of_pandas(part: Any, column: int, row: int) -> object:  # noqa: ANN401
+    return part.iloc[row : row + 1, column].tolist()[0]
 
 
 def _names(value: object) -> set[tuple[str, str]]:

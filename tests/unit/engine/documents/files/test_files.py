@@ -291,6 +291,8 @@ XHTML = "http://www.w3.org/1999/xhtml"
         f'<html xmlns="{XHTML}"><head>TAG</head><body><p>The Moon raises the tides.</p></body></html>',
         f"<!DOCTYPE html><HTML lang='en' xmlns='{XHTML}'>TAG<p>The Moon raises the tides.",
         "\n<?xml version='1.0'?><html>TAG<p>The Moon raises the tides.",
+        "\ufeff<?xml version='1.0' encoding='utf-8'?><html>TAG<p>The Moon raises the tides.",
+        f"<!--[if IE]><html class='ie'><![endif]--><html xmlns='{XHTML}'>TAG<p>The Moon raises the tides.",
     ],
 )
 def test_a_slash_ends_any_element_of_xhtml(tmp_path: Path, page: str, tag: str) -> None:
@@ -309,6 +311,7 @@ def test_a_slash_ends_any_element_of_xhtml(tmp_path: Path, page: str, tag: str) 
         ("Before.<svg><svg/>no<svg>no</svg></svg> After.", "Before. After."),
         ("Before.<svg class=icon/>no</svg> After.", "Before. After."),  # the slash is part of the value
         ("Before.<svg><svg></svg><script/></svg> After.<script/>no</script>", "Before. After."),
+        ("Before.<svg><svg></svg><p>After.<script src='x'/>no</script>", "Before.\n\nAfter."),
         ("Before.</svg><script src='x'/>no</script> After.", "Before. After."),
         ("Before.<object/>no</object> After.<style/>no", "Before. After."),
         ("<pre/>a  b<br/>c", "a  b\nc"),
@@ -412,6 +415,12 @@ FORWARDED = "Content-Type: message/rfc822\n\nSubject: y\n" + BODY
         (part("multipart/alternative", part("multipart/mixed", BODY, FOOTER)), "The Moon\n\nUnsubscribe"),
         (part("multipart/mixed", FOOTER, FORWARDED), "Unsubscribe\n\nThe Moon"),
         (part("multipart/alternative", BODY, ATTACHED), "The Moon"),
+        (part("multipart/alternative", part("multipart/mixed", FOOTER, BODY), BODY), "The Moon"),
+        (
+            part("multipart/mixed", SAME, FORWARDED.replace("\n", "\nContent-Disposition: attachment\n", 1)),
+            "plain Moon",
+        ),
+        (part("multipart/mixed", SAME, part("multipart/mixed", BODY, disposition="attachment")), "plain Moon"),
     ],
 )
 def test_plain_text_is_preferred_among_alternatives_only(tmp_path: Path, message: str, text: str) -> None:

@@ -497,6 +497,9 @@ def far_dates(kind: str, folder: Path) -> object:
     table = pyarrow.table({"id": ["a", "b", "c"], "text": ["tea"] * 3, "made": dates})
     if kind == "polars":
         return pytest.importorskip("polars").from_arrow(table)
+    if kind == "pandas":
+        pandas = pytest.importorskip("pandas")
+        return table.to_pandas(types_mapper=pandas.ArrowDtype)
     if kind == "parquet":
         parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(table, folder / "t.parquet")
@@ -505,7 +508,7 @@ def far_dates(kind: str, folder: Path) -> object:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("kind", ["arrow", "parquet", "polars"])
+@pytest.mark.parametrize("kind", ["arrow", "parquet", "polars", "pandas"])
 def test_a_date_beyond_the_year_9999_is_an_error_of_its_row(kind: str, tmp_path: Path) -> None:
     """A library refuses to convert all rows at once; only the one that has the value is not valid."""
     source = far_dates(kind, tmp_path)
@@ -525,7 +528,8 @@ def test_a_file_with_such_a_date_does_not_keep_others_out(tmp_path: Path) -> Non
     assert "field 'made' cannot be converted" in str(report.failed)
 
 
-@pytest.mark.parametrize("kind", ["arrow", "polars"])
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", ["arrow", "polars", "pandas"])
 def test_columns_with_such_a_date(kind: str, tmp_path: Path) -> None:
     source = far_dates(kind, tmp_path)
     with engine.Engine.open(tmp_path / "index", create=True, writable=True) as index:
@@ -534,11 +538,21 @@ def test_columns_with_such_a_date(kind: str, tmp_path: Path) -> None:
         assert len(index) == 0
 
 
+def test_the_row_of_a_column_of_pandas_is_its_place_and_not_its_label(tmp_path: Path) -> None:
+    source = far_dates("pandas", tmp_path).iloc[[2, 1, 0]]
+    with engine.Engine.open(tmp_path / "index", create=True, writable=True) as index:
+        for labels in (source.index, [11, 12, 10]):
+            made = source["made"].set_axis(labels)
+            with pytest.raises(InvalidDocument, match=r"row 1: cannot be converted.*9999.*out of range"):
+                index.add_columns(ids=source["id"], texts=source["text"], metadata={"made": made})
+
+
 def test_a_time_zone_that_is_not_known() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     times = pyarrow.array([0], pyarrow.timestamp("us", "No/Where"))
-    with pytest.raises(InvalidDocument, match="document 1: field 'at' cannot be converted"):
+    with pytest.raises(InvalidDocument, match="document 1: field 'at' cannot be converted") as caught:
         read(pyarrow.table({"text": ["tea"], "at": times}))
+    assert "9999" not in str(caught.value)
 
 
 def test_intervals_of_arrow() -> None:
