@@ -1,13 +1,15 @@
 # Sets up what each target needs in a virtual environment and keeps it there for the next time.
 #   make demo     index the standard library's docstrings and answer a few questions
-#   make test     run the tests
-#   make torture  run the tests of crashes, faults and races at their full figures (one to two hours; SHARE=0.1: a tenth)
+#   make test     run what a change of the core needs, in less than three minutes; TESTS=tests/unit/formats: of one package
+#   make test-all run all tests
+#   make torture  run the tests of crashes, faults and races, and generated cases, at their full figures (one to two hours;
+#                 SHARE=0.1: a tenth)
 #   make check    run the formatter, the linters and the type checker
 #   make bench    measure the main figures (bench/README.md has the other measurements)
 #   make clean    remove everything that these targets made
 # PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
 # is installed for it: EXTRAS=everything brings the optional libraries too, whose tests are skipped without them. WORKERS
-# is the number of processes that run tests at once.
+# is the number of processes that run tests at once, OPTIONS what else pytest gets.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,17 +17,21 @@ TESTS ?= tests
 EXTRAS ?= dev
 SHARE ?= 1
 WORKERS ?= 2
+OPTIONS ?=
 BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp
 DEV := $(VENV)/.stamp-$(EXTRAS)
 
-.PHONY: demo test torture check bench clean
+.PHONY: demo test test-all torture check bench clean
 
 demo: $(CORE)
 	$(BIN)/quarry demo .demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast $(OPTIONS) $(TESTS)
+
+test-all: $(DEV)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(OPTIONS) $(TESTS)
 
 torture: $(DEV)
 	-$(BIN)/python -m pip install --quiet atheris

@@ -6,10 +6,8 @@ import importlib.util
 
 import pytest
 
-__all__ = ["pytest_addoption"]
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
+def add_settings(parser: pytest.Parser) -> None:
     """Declare the pytest-asyncio settings of pyproject.toml, because pytest fails on unknown settings."""
     if importlib.util.find_spec("pytest_asyncio") is None:
         for name in ("asyncio_mode", "asyncio_default_fixture_loop_scope"):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from asyncio_settings import pytest_addoption  # noqa: F401  # a hook
+import tiers
+from asyncio_settings import add_settings
 from exit_limit import pytest_unconfigure  # noqa: F401  # a hook
 from support.bench.readme_run import ReadmeRun, run_readme
 from support.faults.torture import Tally
@@ -19,6 +20,23 @@ if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported, which torch may do
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add options and settings of the command line."""
+    add_settings(parser)
+    tiers.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add what the options of the tiers ask for."""
+    tiers.register(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the tests that run."""
+    tiers.choose(config, items)
 
 
 @pytest.fixture(scope="session")
