@@ -1,7 +1,7 @@
 """Choose the tests of the fast tier by recorded durations, and compare the skipped tests with a list of them.
 
-`--fast` runs of each test function as many cases as fit in `SHARE_S`, evenly spaced among its parameters, and leaves it
-out if one case takes longer. tests/durations.json holds the durations, which `--record-durations` writes anew.
+`--fast` runs of each test function as many cases as fit in `SHARE_S`, evenly spaced among its parameters, and leaves
+it out if one case takes longer. tests/durations.json holds the durations, which `--record-durations` writes anew.
 `--check-skips` fails if tests are skipped that tests/skipped.txt does not name, or not skipped although it does.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import platform
 from collections import defaultdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ SHARE_S = 0.3
 """What the cases of one test function may take in the fast tier, in seconds."""
 
 FAST_TIER_S = 270.0
-"""What all cases of the fast tier may take, in seconds of one process: two then need less than three minutes, half a
-minute of which they import and collect."""
+"""What all cases of the fast tier may take, in seconds of one process: two then need less than three minutes, half
+a minute of which they import and collect."""
 
 UNKNOWN_S = 0.02
-"""What a case of a function that is not recorded counts as, in seconds; functions that take less are not recorded."""
+"""What a case of a function without a record counts as, in seconds: one that takes less gets none."""
 
 PLANNED_S = pytest.StashKey[float]()
 
@@ -42,7 +43,9 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers")
     group.addoption("--fast", action="store_true", help="run the fast tier only")
     group.addoption("--record-durations", action="store_true", help=f"write the durations to {DURATIONS.name}")
-    group.addoption("--check-skips", action="store_true", help=f"fail if the skipped tests are not {SKIPPED.name}'s")
+    group.addoption(
+        "--check-skips", action="store_true", help=f"fail if the skipped tests are not {SKIPPED.name}'s"
+    )
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -93,8 +96,8 @@ class Durations:
 class SkippedTests:
     """Compares the tests that are skipped with those of the list.
 
-    A line of the list is a test function, or a file, and the reason after two spaces. One that begins with "?" is
-    skipped on some machines only.
+    A line of the list is a test function, or a file, and the reason after two spaces; one that begins with "?"
+    is a pattern of what some machines skip.
     """
 
     def __init__(self) -> None:
@@ -118,9 +121,10 @@ class SkippedTests:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Change the exit status if the tests differ."""
         lines = [each for each in SKIPPED.read_text(encoding="utf-8").splitlines() if each and each[0] != "#"]
-        named = {each.removeprefix("?") for each in lines}
         always = {each for each in lines if each[0] != "?"}
-        self._different = [f"skipped, but not listed: {each}" for each in sorted(self._found - named)]
+        patterns = [each[1:] for each in lines if each[0] == "?"]
+        others = [each for each in self._found - always if not any(fnmatchcase(each, every) for every in patterns)]
+        self._different = [f"skipped, but not listed: {each}" for each in sorted(others)]
         self._different += [f"listed, but not skipped: {each}" for each in sorted(always - self._found)]
         if self._different and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -191,19 +191,22 @@ def graphs_are_searched(monkeypatch):
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "changed"])
-def changed(request):
-    return request.param
-
-
 @pytest.fixture(params=[None, 8.0], ids=["max", "softmax"])
 def beta(request):
     return request.param
 
 
-@pytest.fixture(params=COMBINATIONS, ids="-".join)
-def case(request, indexes, beta, changed):
-    backend, stored = request.param
+# Each combination with each of beta and changed, but not with all pairs of them: neighbors in the list have the others.
+CASES = [
+    (backend, stored, beta, (beta is None) == bool(number % 2))
+    for number, (backend, stored) in enumerate(COMBINATIONS)
+    for beta in (None, 8.0)
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda each: "-".join(map(str, each)))
+def case(request, indexes):
+    backend, stored, beta, changed = request.param
     skip_without_library(backend)
     path, encoder, _, oracle = indexes(stored, beta, changed)
     return Case(backend, stored, path, encoder, oracle)
@@ -278,7 +281,7 @@ def test_equal_documents_come_in_the_order_of_their_ids(case):
 
 
 def test_batches_are_single_queries(case):
-    many = 1000 if case.oracle.beta is None else 40  # one long batch for each backend
+    many = 300 if case.oracle.beta is None else 40  # one long batch for each backend
     queries = np.concatenate([some_queries(many - 2), np.zeros((1, DIM), np.float32), some_queries(1, seed=9)])
     with case.open() as index:
         batch = index.search_vectors(queries, k=7)
@@ -453,11 +456,11 @@ def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
 
 
 def test_two_searches_at_once_answer_as_each_alone(case):
-    batches = [some_queries(n, seed) for n, seed in ((1, 21), (7, 22), (1, 23), (30, 24))]
+    batches = [some_queries(n, seed) for n, seed in ((1, 21), (7, 22), (30, 24))]
     with case.open() as index, ThreadPoolExecutor(2) as pool:
-        at_once = list(pool.map(lambda batch: index.search_vectors(batch, k=7), batches * 4))
+        at_once = list(pool.map(lambda batch: index.search_vectors(batch, k=7), batches * 2))
         alone = [index.search_vectors(batch, k=7) for batch in batches]
-    assert at_once == alone * 4
+    assert at_once == alone * 2
 
 
 def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):

@@ -24,7 +24,7 @@ from quarry.formats.errors import InvalidFilter, InvalidQuery, InvalidSetting
 
 DOCUMENTS = random_documents(260)
 QUERIES = random_queries(12)
-LAYOUTS = ["hashed 1", "hashed 2", "hashed 5", "hashed 13", "contiguous 2", "contiguous 5"]
+LAYOUTS = ["hashed 1", "hashed 5", "hashed 13", "contiguous 5"]
 FILTERS = [None, {"number": {"$gte": 4}}, {"$not": {"number": 2}}, {"number": 99}]
 
 
