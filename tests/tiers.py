@@ -1,7 +1,7 @@
 """Choose the tests of the fast tier by recorded durations, and compare the skipped tests with a list of them.
 
-`--fast` runs of each test function as many cases as fit in `SHARE_S`, evenly spaced among its parameters, and leaves
-it out if one case takes longer. tests/durations.json holds the durations, which `--record-durations` writes anew.
+`--fast` runs as many cases of each test function as fit in `SHARE_S`, evenly spaced among its parameters, and none
+if one takes longer. tests/durations.json holds the durations, which `--record-durations` writes anew.
 `--check-skips` fails if tests are skipped that tests/skipped.txt does not name, or not skipped although it does.
 """
 

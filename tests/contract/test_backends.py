@@ -196,7 +196,7 @@ def beta(request):
     return request.param
 
 
-# Each combination with each of beta and changed, but not with all pairs of them: neighbors in the list have the others.
+# Each combination with each of beta and changed, but not with all pairs of them: the next one has the others.
 CASES = [
     (backend, stored, beta, (beta is None) == bool(number % 2))
     for number, (backend, stored) in enumerate(COMBINATIONS)

@@ -176,7 +176,7 @@ def is_approximate(backend, stored):
     return backend in ("cpu_faiss", "hnsw") or (backend == "gpu" and stored == "none")
 
 
-# A backend with each collection, and a collection with each type, but not with all pairs of them unless in torture tests.
+# Each collection with each backend and each type of vectors, and with all pairs of them in torture tests.
 FOUND = [
     pytest.param(collection, backend, stored, id=f"{collection.__name__}-{backend}-{stored}")
     for first, collection in enumerate(COLLECTIONS)

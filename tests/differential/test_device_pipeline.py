@@ -151,7 +151,7 @@ def test_answers_are_those_by_way_of_numpy(index, encoder, downloads, n):
     assert [each for each in downloads if any(encoder.dim in shape for shape in each)] == [[(n, encoder.dim)]]
 
 
-@pytest.mark.parametrize("n", [1, 7, 100])
+@pytest.mark.parametrize("n", [1, 7, 20])
 def test_answers_of_codes_alone_are_those_by_way_of_numpy(coded_index, encoder, downloads, n):
     queries = texts(n, n)
     with on_device(coded_index, encoder) as opened:
