@@ -194,10 +194,10 @@ def test_no_letter_is_dropped(encoder: Encoder, text: str) -> None:
     assert [c for c, seen in zip(text, covered, strict=True) if c.isalnum() and not seen] == []
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize("n_threads", [1, 3])
 def test_vectors_do_not_depend_on_neighbors_order_or_threads(encoder: Encoder, n_threads: int) -> None:
     alone = {text: as_bytes(encoder, text) for text in TEXTS}
-    shuffled = list(TEXTS) * 4
+    shuffled = list(TEXTS) * 2
     random.Random(n_threads).shuffle(shuffled)
     with ThreadPoolExecutor(n_threads) as pool:
         together = list(pool.map(lambda text: as_bytes(encoder, text), shuffled))
@@ -235,8 +235,8 @@ def test_lone_surrogates_are_refused(encoder: Encoder, text: str) -> None:
 
 
 def test_a_long_text_comes_window_after_window(encoder: Encoder) -> None:
-    text = "Some words make a sentence. " * 36_000
-    assert len(text) > 1_000_000
+    text = "Some words make a sentence. " * 4_000
+    assert len(text) > 100_000
     ends = 0
     for window in islice(encoder.windows(text), 5):
         assert isinstance(window, TokenVectors)

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from support.faults.torture import figure
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -113,7 +114,7 @@ def rebuilt(path, target, live):
     source.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(figure(1, 3)))
 def test_merged_equals_rebuilt(tmp_path, kind, seed):
     live = history(tmp_path / "ix", kind, seed)
     with Engine.open(tmp_path / "ix", writable=True, encoder=ENCODER, thresholds=SMALL) as index:

@@ -134,19 +134,19 @@ class TestIndexes:
         assert reference() is None
 
     def test_opened_and_closed_by_many_threads_at_once(self, small_index, sessions_before):
-        most, start = [], threading.Barrier(8)
+        most, start = [], threading.Barrier(4)
 
         def work(_: int) -> list[str]:
             start.wait()
-            for _ in range(5):
+            for _ in range(2):
                 with Engine.open(small_index) as index:
                     found = [hit.id for hit in index.search(TEXT)]
                     most.append(n_sessions())
             return found
 
-        with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(work, range(8)))
-        assert answers == [answers[0]] * 8
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(work, range(4)))
+        assert answers == [answers[0]] * 4
         assert set(most) == {sessions_before + 1}
         assert n_sessions() == sessions_before
 
@@ -227,7 +227,7 @@ class TestSharedModels:
         assert isinstance(models.get("key", Model), Model)
 
     def test_threads_that_ask_at_once_get_the_same(self):
-        models, start = SharedModels(), threading.Barrier(8)
+        models, start = SharedModels(), threading.Barrier(4)
 
         def ask(_: int) -> Model:
             start.wait()
