@@ -55,6 +55,8 @@ class Thresholds:
         nlist: number of inverted lists of a quantizer trained from now on, lowered if there are few centroids;
             None: about 3/4 of the root of the number of centroids, more for millions
             (`quarry.engine.quantization.training.choose_nlist`).
+        calibration_queries: most queries that the searches of a new quantizer are calibrated with; fewer take less
+            time and find settings that differ more from those of other queries.
         sync_s: seconds after which `Engine.sync` commits what it has done so far, if there is more to do.
         merging: when segments are merged.
         writing: memory of the writers of files.
@@ -68,6 +70,7 @@ class Thresholds:
     long_code_rows: int = 100_000
     graph_rows: int = 20_000
     nlist: int | None = None
+    calibration_queries: int = 512
     sync_s: int = 300
     merging: MergeLimits = field(default_factory=MergeLimits)
     writing: WriterLimits = field(default_factory=WriterLimits)
@@ -76,6 +79,7 @@ class Thresholds:
         _check_least(self, list_rows=0, training_rows=0, long_code_rows=0, graph_rows=0, sync_s=0)
         if self.nlist is not None:
             _check_least(self, nlist=1)
+        _check_least(self, calibration_queries=1)
         for name, kind in (("merging", MergeLimits), ("writing", WriterLimits)):
             _check_type(getattr(self, name), name, kind)
         _check_least(self.writing, **{each.name: 1 for each in fields(WriterLimits)})

@@ -32,7 +32,7 @@ DIM = 32
 N_DOCS = 600  # in the first segment; the second has 300, the third 400
 EVERYTHING = 1 << 20  # candidates or nprobe that include all
 
-SMALL = Thresholds(list_rows=1700, graph_rows=100)
+SMALL = Thresholds(calibration_queries=64, list_rows=1700, graph_rows=100)
 open_index, build = partial(Engine.open, thresholds=SMALL), partial(engine.build, thresholds=SMALL)
 
 LIBRARIES = {"gpu": "torch"}  # a backend is tested only if its library is installed

@@ -21,7 +21,7 @@ DIM = 12
 N_DOCS = 300
 METRICS = ("ip", "cosine", "l2")
 STORED = ("int8", "float16", "none")
-LISTS = Thresholds(list_rows=100, training_rows=100, graph_rows=100)
+LISTS = Thresholds(calibration_queries=64, list_rows=100, training_rows=100, graph_rows=100)
 
 
 def gaussian(generator, n):

@@ -126,7 +126,7 @@ def stored_vectors(segment):
     return decoded_vectors(segment)
 
 
-THRESHOLDS = Thresholds(list_rows=N_ROWS // 2, graph_rows=100)
+THRESHOLDS = Thresholds(calibration_queries=64, list_rows=N_ROWS // 2, graph_rows=100)
 
 
 @pytest.fixture(scope="module", autouse=True)

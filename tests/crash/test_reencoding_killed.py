@@ -47,7 +47,7 @@ def strike(owner, name):
 
 if moment == "document":
     reencoding._COMMIT_S = 0.0
-thresholds = Thresholds(list_rows=16, training_rows=16)
+thresholds = Thresholds(calibration_queries=64, list_rows=16, training_rows=16)
 with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1, thresholds=thresholds) as index:
     if moment == "before":
         rewrite = IndexWriter.rewrite
@@ -85,7 +85,7 @@ def test_killed(tmp_path, moment, n_left):
     else:
         assert again.stdout.split() == [str(n_left)], again.stderr
     assert not stray_files(path)
-    thresholds = Thresholds(list_rows=16, training_rows=16)
+    thresholds = Thresholds(calibration_queries=64, list_rows=16, training_rows=16)
     with Engine.open(path, encoder=WordEncoder(dim=8), thresholds=thresholds) as index:
         assert [doc.metadata["n"] for doc in index.get([str(number) for number in range(N)])] == list(range(N))
         assert index.verify().n_documents == N

@@ -123,7 +123,7 @@ def coded_index(request, encoder, tmp_path_factory):
         encoder=encoder,
         centroids="none",
         code_bytes=8,
-        thresholds=Thresholds(training_rows=300, long_code_rows=request.param),
+        thresholds=Thresholds(calibration_queries=64, training_rows=300, long_code_rows=request.param),
     )
     return path
 

@@ -30,7 +30,7 @@ ENCODER = WordEncoder(dim=16)
 WORDS = [first + second for first in ("ba", "ko", "li", "mu", "te", "xy") for second in ("dor", "fin", "s", "way")]
 QUERIES = ["bador lis", "kofin", "tes xyway muway", "lidor bafin kos mus", "xys"]
 EVERYTHING = 1 << 20
-SMALL = Thresholds(list_rows=1200, training_rows=600)
+SMALL = Thresholds(calibration_queries=64, list_rows=1200, training_rows=600)
 KINDS = [
     {"centroids": "int8", "code_bytes": 0},
     {"centroids": "int8", "code_bytes": 4},

@@ -24,8 +24,8 @@ from quarry.formats.snapshot import Snapshot
 DIM, N = 48, 3000
 ENCODER = WordEncoder(dim=DIM)
 THRESHOLDS = {
-    4: Thresholds(list_rows=1000),
-    8: Thresholds(list_rows=1000, long_code_rows=0),  # of codes alone
+    4: Thresholds(calibration_queries=64, list_rows=1000),
+    8: Thresholds(calibration_queries=64, list_rows=1000, long_code_rows=0),  # of codes alone
 }
 SMALL = THRESHOLDS[4]
 BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": "cpu"})]

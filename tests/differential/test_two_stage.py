@@ -121,7 +121,7 @@ def test_where_stage_1_is_approximate_the_scores_are_not(tmp_path, beta):
     generator = np.random.default_rng(1)
     documents = plain(generator, 32)
     encoder, docs = table_of(documents, beta)
-    small = Thresholds(list_rows=1000)
+    small = Thresholds(calibration_queries=64, list_rows=1000)
     engine.build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4096), thresholds=small)
     queries = sphere(generator, 5, 32)
     stored_vectors = stored_documents(tmp_path / "index")

@@ -103,7 +103,7 @@ def the_same_names() -> Iterator[None]:
 
 def make(path: Path) -> None:
     """Build an index of a segment with lists and one without, both with deleted documents."""
-    encoder, small = GoldenEncoder(), Thresholds(list_rows=100)
+    encoder, small = GoldenEncoder(), Thresholds(calibration_queries=64, list_rows=100)
     with the_same_names():
         how = {"representation": Pieces(8), "code_bytes": 4, "threads": 1, "seed": 7, "thresholds": small}
         engine.build(documents(60, 0), path, encoder=encoder, **how)  # type: ignore[arg-type]

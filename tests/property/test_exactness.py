@@ -28,7 +28,7 @@ def indexes(tmp_path_factory):
     documents = [generator.standard_normal((n, DIM)) for n in generator.integers(1, 6, 1500)]
     documents = [(each / np.linalg.norm(each, axis=1, keepdims=True)).astype(np.float32) for each in documents]
     made = {}
-    small = Thresholds(list_rows=1024)
+    small = Thresholds(calibration_queries=64, list_rows=1024)
     for beta in (None, 5.0):
         path = tmp_path_factory.mktemp("index")
         encoder, docs = table_of(documents, beta)

@@ -132,7 +132,9 @@ class ListPlan:
             trained = train_lists(codes, rows.batches(), rows.n_rows, settings, threads, self.thresholds)
         if encoder is None or isinstance(encoder, NoEncoder) or trained is codes:
             return trained
-        queries = sample_vectors(encoder, rows.texts(), threads)
+        texts = rows.texts()
+        one_of = -(-len(texts) // self.thresholds.calibration_queries) or 1
+        queries = sample_vectors(encoder, texts[::one_of], threads)
         if len(queries):
             queries = Metric.of_settings(settings, is_normalized=encoder.normalize).queries(queries)
         codes_only = settings.centroids == "none"

@@ -40,7 +40,7 @@ CHANGES = tuple(AFTER)
 UPDATED = ("old0", "old2", "old3")  # in two segments, one of them deleted too
 OTHERS = "others"  # a folder in that of the index
 
-SMALL = Thresholds(list_rows=30, graph_rows=8, writing=WriterLimits(section_bytes=1024))
+SMALL = Thresholds(calibration_queries=64, list_rows=30, graph_rows=8, writing=WriterLimits(section_bytes=1024))
 """Lists, graphs and training with few documents, temporary files from the first kilobyte on."""
 
 OFTEN = MergeLimits(width=3, dead_bytes=0, dead_share=0.05)

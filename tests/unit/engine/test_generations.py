@@ -12,7 +12,7 @@ from quarry.engine import Engine, KMeans
 from quarry.engine.thresholds import Thresholds
 
 ENCODER = WordEncoder(dim=16)
-SMALL = Thresholds(list_rows=100)
+SMALL = Thresholds(calibration_queries=64, list_rows=100)
 TEXTS = [" ".join(f"w{n}" for n in np.random.default_rng(seed).integers(0, 99, 9)) for seed in range(400)]
 
 

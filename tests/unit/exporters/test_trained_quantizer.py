@@ -118,7 +118,7 @@ def test_few_documents_are_coded_without_training(
 def test_many_documents_get_lists_and_keep_the_codebooks(
     bundle: EncoderBundle, tmp_path: Path, centroids: str
 ) -> None:
-    path, small = tmp_path / "index", Thresholds(list_rows=300)
+    path, small = tmp_path / "index", Thresholds(calibration_queries=64, list_rows=300)
     engine.build(words(300), path, encoder=bundle.path, centroids=centroids, progress=False, thresholds=small)
     with closing(Snapshot(Directory(path))) as snapshot:
         (first,) = snapshot.segments
@@ -140,7 +140,7 @@ def test_many_documents_get_lists_and_keep_the_codebooks(
 
 
 def test_lists_change_no_code() -> None:
-    small = Thresholds(list_rows=100)
+    small = Thresholds(calibration_queries=64, list_rows=100)
     rows = np.random.default_rng(1).normal(0, 1, (500, DIM)).astype(np.float32)
     made = replace(made_quantizer(), search_settings=(SearchSetting(10, 1, 7),))
     settings = IndexSettings(

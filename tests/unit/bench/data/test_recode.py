@@ -15,7 +15,7 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
-FEW = Thresholds(training_rows=256)
+FEW = Thresholds(calibration_queries=64, training_rows=256)
 
 
 def test_searches_are_calibrated_with_the_texts(

@@ -24,7 +24,12 @@ from quarry.formats.vectors.search_setting import SearchSetting as EngineSetting
 def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recall is measured correctly for default settings and for settings that read as little as possible."""
     monkeypatch.setattr("quarry.engine.quantization.candidates._LEAST", 1)
-    build(beir_folder, tmp_path / "subjects", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
+    build(
+        beir_folder,
+        tmp_path / "subjects",
+        representation=Pieces(8),
+        thresholds=Thresholds(calibration_queries=64, list_rows=40),
+    )
     usual = Snapshot(Directory(tmp_path / "subjects"))
     (segment,) = usual.segments
     assert segment.quantizer is not None
@@ -48,7 +53,12 @@ def test_recall_is_that_of_a_scan(beir_folder: Path, tmp_path: Path, monkeypatch
 
 
 def test_recall_leaves_its_results(beir_folder: Path, tmp_path: Path) -> None:
-    build(beir_folder, tmp_path / "ix", representation=Pieces(8), thresholds=Thresholds(list_rows=40))
+    build(
+        beir_folder,
+        tmp_path / "ix",
+        representation=Pieces(8),
+        thresholds=Thresholds(calibration_queries=64, list_rows=40),
+    )
     out = tmp_path / "recall.jsonl"
     paths = [str(tmp_path / "ix"), str(beir_folder), "--baseline", str(tmp_path / "ix")]
     assert main(["recall", *paths, "--out", str(out), "--queries", "5"]) == 0

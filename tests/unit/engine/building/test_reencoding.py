@@ -25,7 +25,7 @@ from quarry.engine.cli.commands import main
 from quarry.engine.thresholds import Thresholds
 
 OLD, NEW = WordEncoder(dim=16), WordEncoder(dim=24)
-LISTS = Thresholds(list_rows=30, training_rows=30)
+LISTS = Thresholds(calibration_queries=64, list_rows=30, training_rows=30)
 DOCUMENTS = random_documents(80)
 SETTINGS = {"language": "none", "k1": 2.0, "seed": 5, "code_bytes": 4}
 

@@ -534,7 +534,17 @@ def test_the_declared_commands_are_commands(repository: Path) -> None:
 def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(
     quarry, tmp_path: Path, monkeypatch
 ) -> None:
-    modules = {"argparse", "subprocess", "random", "tempfile", "threading", "difflib", "heapq", "textwrap", "bisect"}
+    modules = {
+        "argparse",
+        "subprocess",
+        "random",
+        "tempfile",
+        "threading",
+        "difflib",
+        "heapq",
+        "textwrap",
+        "bisect",
+    }
     monkeypatch.setattr("quarry.engine.cli.demo.stdlib_documents", lambda: stdlib_documents(modules))
     (result,) = quarry("demo", tmp_path, "--json").json
     assert 100 < result["n_documents"] == result["build"]["n_documents"]

@@ -25,7 +25,7 @@ from quarry.formats.vectors.quantization_error import QuantizationError, combine
 DIM = 32
 ENCODER = WordEncoder(dim=DIM)
 N = 6000
-SMALL = Thresholds(list_rows=2000)
+SMALL = Thresholds(calibration_queries=64, list_rows=2000)
 
 
 def of_topics(seed, n):

@@ -769,7 +769,7 @@ class TestFailures:
 
 
 class TestQuantizers:
-    SMALL = Thresholds(list_rows=300)
+    SMALL = Thresholds(calibration_queries=64, list_rows=300)
     HOW = {"encoder": ENCODER, "representation": "kmeans", "code_bytes": 4, "thresholds": SMALL}  # noqa: RUF012
 
     @pytest.fixture

@@ -597,7 +597,7 @@ class TestAskedFor:
             index.merge()
 
     def test_codes_cannot_be_trained_on(self, tmp_path):
-        small = Thresholds(training_rows=100)
+        small = Thresholds(calibration_queries=64, training_rows=100)
         texts = [f"text{number} one two three" for number in range(80)]
         engine.build(
             texts,
@@ -620,7 +620,7 @@ class TestAskedFor:
 
     def test_segments_of_two_quantizers(self, tmp_path):
         """Segments that were encoded with an older quantizer are encoded again when they are merged."""
-        small = Thresholds(list_rows=100)
+        small = Thresholds(calibration_queries=64, list_rows=100)
         generator = np.random.default_rng(0)
         texts = [" ".join(f"w{n}" for n in generator.integers(0, 300, 9)) for _ in range(300)]
         engine.build(

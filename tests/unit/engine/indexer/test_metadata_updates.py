@@ -16,7 +16,7 @@ from quarry.engine import Engine, InvalidDocument, InvalidFilter, InvalidSetting
 from quarry.engine.thresholds import MergeLimits, Thresholds
 
 ENCODER = WordEncoder(dim=16)
-LISTS = Thresholds(list_rows=30, training_rows=30)
+LISTS = Thresholds(calibration_queries=64, list_rows=30, training_rows=30)
 DOCUMENTS = random_documents(80)
 QUERIES = random_queries(12)
 NEVER = MergeLimits(width=1000, dead_bytes=1 << 40, dead_share=1.0)
@@ -49,7 +49,9 @@ def path(request, tmp_path):
 
 def opened(path, **given):
     encoder = OnlyQueries(dim=16) if given.pop("is_mute", False) else ENCODER
-    thresholds = Thresholds(list_rows=30, training_rows=30, merging=given.pop("merging", NEVER))
+    thresholds = Thresholds(
+        calibration_queries=64, list_rows=30, training_rows=30, merging=given.pop("merging", NEVER)
+    )
     return Engine.open(path, encoder=encoder, thresholds=thresholds, threads=1, **given)
 
 

@@ -30,7 +30,7 @@ from quarry.engine.cli.commands import main
 from quarry.engine.thresholds import Thresholds
 
 ENCODER = WordEncoder(dim=16)
-LISTS = Thresholds(list_rows=30, training_rows=30, graph_rows=8)
+LISTS = Thresholds(calibration_queries=64, list_rows=30, training_rows=30, graph_rows=8)
 DOCUMENTS = random_documents(300)
 QUERIES = random_queries(45)
 
@@ -200,7 +200,9 @@ def test_random_indexes_against_a_dictionary(tmp_path, seed):
                 index.snapshot(tmp_path / f"{number} copy")
         expected |= texts
         paths.append(path)
-    with opened(paths[0], writable=True, thresholds=Thresholds(list_rows=30, merging=OFTEN)) as index:
+    with opened(
+        paths[0], writable=True, thresholds=Thresholds(calibration_queries=64, list_rows=30, merging=OFTEN)
+    ) as index:
         index.add_indexes(paths[1:])
         assert {doc.id: doc.text for doc in index.get([f"d{n}" for n in range(30)])} == expected
         wait_for_merges(index)

@@ -14,7 +14,7 @@ from quarry.engine.cli.commands import main
 from quarry.engine.thresholds import Thresholds
 
 ENCODER = WordEncoder(dim=16)
-LISTS = Thresholds(list_rows=30, training_rows=30)
+LISTS = Thresholds(calibration_queries=64, list_rows=30, training_rows=30)
 DOCUMENTS = random_documents(120)
 
 

@@ -20,7 +20,10 @@ PAGES = [(0, 10), (10, 10), (20, 10), (3, 1), (0, 50), (25, 30), (290, 30), (400
 @pytest.fixture(scope="module", params=["whole", "sharded", "lists"])
 def index(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("offset") / "index"
-    with_lists = {"code_bytes": 4, "thresholds": Thresholds(list_rows=50, training_rows=50)}
+    with_lists = {
+        "code_bytes": 4,
+        "thresholds": Thresholds(calibration_queries=64, list_rows=50, training_rows=50),
+    }
     more = {"shards": 3} if request.param == "sharded" else with_lists if request.param == "lists" else {}
     engine.build(random_documents(300), path, encoder=ENCODER, **more)
     backend = "cpu_faiss" if request.param == "lists" else "auto"

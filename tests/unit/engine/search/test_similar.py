@@ -73,7 +73,7 @@ def test_codes_alone(tmp_path, mode):
         encoder=WordEncoder(dim=16),
         centroids="none",
         code_bytes=4,
-        thresholds=Thresholds(list_rows=10, training_rows=10),
+        thresholds=Thresholds(calibration_queries=64, list_rows=10, training_rows=10),
     )
     with Engine.open(tmp_path / "index", encoder=WordEncoder(dim=16)) as opened:
         hits = opened.search(like="sea 0", k=3, mode=mode)

@@ -32,7 +32,7 @@ def index(tmp_path_factory):
     vectors = generator.standard_normal((800, 3, 32)).astype(np.float32)
     vectors = list(vectors / np.linalg.norm(vectors, axis=2, keepdims=True))
     encoder, docs = table_of(vectors)
-    thresholds = Thresholds(list_rows=1000)
+    thresholds = Thresholds(calibration_queries=64, list_rows=1000)
     engine.build(docs, path, encoder=encoder, representation=KMeans(8), code_bytes=16, thresholds=thresholds)
     return path, vectors
 

@@ -72,7 +72,12 @@ def test_vectors_of_the_caller(tmp_path, metric, shards):
 
 def test_one_quantizer_is_trained_on_all_documents(tmp_path):
     """Workers encode with one quantizer of all documents, so that codes give the same scores."""
-    options = {"shards": 2, "centroids": "none", "code_bytes": 4, "thresholds": Thresholds(training_rows=250)}
+    options = {
+        "shards": 2,
+        "centroids": "none",
+        "code_bytes": 4,
+        "thresholds": Thresholds(calibration_queries=64, training_rows=250),
+    }
     for path, workers in (("one", None), ("two", 1)):
         engine.build(DOCUMENTS, tmp_path / path, encoder=ENCODER, workers=workers, **options)
     with Engine.open(tmp_path / "two", encoder=ENCODER) as index:

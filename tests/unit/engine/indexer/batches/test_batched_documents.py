@@ -149,7 +149,9 @@ class TestCalls:
         function = EmbeddingFunction(DIM)
         encoder = encoder_of(function, batch_size=100)
         docs = [*documents(700), {"id": "odd", "text": "?\n" * 40}]  # its passages may have no token
-        engine.build(docs, tmp_path / "index", encoder=encoder, thresholds=Thresholds(list_rows=500))
+        engine.build(
+            docs, tmp_path / "index", encoder=encoder, thresholds=Thresholds(calibration_queries=64, list_rows=500)
+        )
         n_documents = -(-sum(encoder.prepare(doc["text"]).n_inputs for doc in docs) // 100)
         assert n_documents < len(function.calls) <= n_documents + 6
 
