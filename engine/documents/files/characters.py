@@ -34,6 +34,9 @@ _MOST_ARE_BAD = (
     10  # bad bytes for each letter of UTF-8: then that letter is chance, as "ß" before a quotation mark
 )
 _MAX_EXTENDED = 10_000  # characters that Python's codec lacks: each takes a call
+_CUT = frozenset(
+    {"incomplete multibyte sequence", "truncated data", "unexpected end of data"}
+)  # reasons of errors
 _LABEL = rb"""\s*=\s*["']?\s*([\w.:+-]{1,40})"""
 _XML_LABEL = re.compile(rb"\s*<\?xml[^>]{0,200}?\sencoding" + _LABEL)
 _META_LABEL = re.compile(rb"<meta[^>]{0,200}charset" + _LABEL, re.IGNORECASE)
@@ -105,7 +108,7 @@ def codec_of(label: str) -> str | None:
             return "utf-8"
         encoding = webencodings.lookup(name) or webencodings.lookup((own or "").replace("_", "-"))
         if encoding is not None and encoding.name not in _NO_CODECS:
-            return _SUPERSETS.get(encoding.name, encoding.codec_info.name)
+            return _SUPERSETS.get(encoding.name) or str(encoding.codec_info.name)
         python_codec = python_codec or own
     return python_codec
 
@@ -152,10 +155,12 @@ def _decoded_utf8(content: bytes) -> str:
     except UnicodeDecodeError:
         valid = content.decode("utf-8", "ignore")
     n_letters = len(valid) - len(content.translate(None, _NOT_ASCII))
-    if len(content) - len(valid.encode()) > _MOST_ARE_BAD * n_letters:
+    n_bad = len(content) - len(valid.encode())
+    if n_bad > _MOST_ARE_BAD * n_letters:
         return content.decode("cp1252", "replace")
-    text, _ = codecs.utf_8_decode(content, "surrogateescape")  # what may be the beginning of a letter is left out
-    return text.translate(_WINDOWS_1252)
+    if n_bad == len(content) - codecs.utf_8_decode(content, "ignore")[1]:  # only the beginning of a last letter
+        return valid
+    return content.decode("utf-8", "surrogateescape").translate(_WINDOWS_1252)
 
 
 def _decoded_by(content: bytes, codec: str) -> str:
@@ -168,13 +173,15 @@ def _decoded_by(content: bytes, codec: str) -> str:
 
 
 def _without_cut_letter(content: bytes, codec: str) -> str:
-    decoder = codecs.getincrementaldecoder(codec)
-    text = decoder("replace").decode(content)
-    return text if text.count("\ufffd") > _MAX_EXTENDED else decoder("quarry_extended").decode(content)
+    text = content.decode(codec, "replace")
+    return text if text.count("\ufffd") > _MAX_EXTENDED else content.decode(codec, "quarry_extended")
 
 
 def _extended(error: UnicodeError) -> tuple[str, int]:
-    """Return a character that a codec of Python lacks and the standard's decoder has; U+FFFD if there is none."""
+    """Return a character that a codec of Python lacks and the standard's decoder has; U+FFFD if there is none.
+
+    Nothing is returned for a letter that the end of the file cuts.
+    """
     assert isinstance(error, UnicodeDecodeError)
     pair = error.object[error.start : error.start + 2]
     if error.encoding == "gb18030" and pair[:1] == b"\x80":
@@ -189,7 +196,7 @@ def _extended(error: UnicodeError) -> tuple[str, int]:
             text = bytes([lead, trail]).decode("cp932", "ignore")
             if len(text) == 1:
                 return text, error.start + 2
-    return "\ufffd", error.end
+    return "" if error.reason in _CUT else "\ufffd", error.end
 
 
 codecs.register_error("quarry_extended", _extended)

@@ -266,7 +266,7 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
         ("iso-8859-9", "ş€".encode("cp1254"), "ş€"),
         ("ISO_8859-1:1987", b"\x93x\x94", "“x”"),
         ("tis-620", "ก€".encode("cp874"), "ก€"),
-        ("big5", b"\xa3\xe1\x87\x7e", "€" + b"\x87\x7e".decode("big5hkscs")),
+        ("big5", b"\xa3\xe1\xc6\xa1", "€①"),
         ("euc-jp", "あ".encode("euc_jp") + b"\xad\xa1\xfc\xf1", "あ①ⅰ"),
         ("iso-2022-jp", b'\x1b$B$"-!\x1b(B ok', "あ① ok"),
         ("hz-gb-2312", "中".encode("hz"), "中"),
@@ -514,7 +514,8 @@ def test_base64_that_is_cut_is_decoded_to_its_last_whole_letter(
 def test_files_with_a_title_and_no_text_are_documents_and_attachments_are_named(tmp_path: Path) -> None:
     attached = (
         "Content-Type: application/pdf; name=other.pdf\n"
-        "Content-Disposition: attachment; filename*=gb2312''%D6%EC%E9F.pdf\nContent-Transfer-Encoding: base64\n\nAAAA"
+        "Content-Disposition: attachment; filename*=gb2312''%D6%EC%E9F.pdf\n"
+        "Content-Transfer-Encoding: base64\n\nAAAA"
     )
     files = {
         "a.eml": "Subject: Invoice\n\n",
@@ -530,8 +531,8 @@ def test_files_with_a_title_and_no_text_are_documents_and_attachments_are_named(
     found = {each.id: (each.title, each.text, each.metadata.get("attachments")) for each in stream}
     assert found == {
         "a.eml": ("Invoice", "", None),
-        "b.eml": ("", "朱镕.pdf", ("朱镕.pdf",)),
-        "c.eml": ("Both", "plain Moon\n\nThe Moon", ("text/plain", "朱镕.pdf")),
+        "b.eml": ("", "朱镕.pdf", ["朱镕.pdf"]),
+        "c.eml": ("Both", "plain Moon\n\nThe Moon", ["text/plain", "朱镕.pdf"]),
         "d.html": ("Calendar", "", None),
     }
     assert stream.n_skipped == 2
@@ -682,7 +683,8 @@ def test_parts_of_word_are_found_by_relationships_and_notes_are_read(tmp_path: P
         "word/_rels/document2.xml.rels": relationships(
             styles="styles2.xml", footnotes="notes/f%201.xml", endnotes="/word/e.xml"
         ),
-        "word/styles2.xml": f'<w:styles {w}><w:style w:styleId="h"><w:name w:val="heading 1"/></w:style></w:styles>',
+        "word/styles2.xml": f'<w:styles {w}><w:style w:styleId="h"><w:name w:val="heading 1"/></w:style>'
+        "</w:styles>",
         "word/notes/f 1.xml": notes("footnote", "At the foot."),
         "word/e.xml": notes("endnote", "At the end."),
     }
@@ -1054,7 +1056,7 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "lines": ("a.md", lambda: b"\n" * (5 << 20) + b"a", "is too long: split it"),
     "lines of a cell": (
         "a.ipynb",
-        lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (32 << 20) + b'a"}]}',
+        lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (5 << 20) + b'a"}]}',
         "is too long: split it",
     ),
     "number": ("a.ipynb", lambda: b'{"cells": [], "x": ' + b"9" * 99_999 + b"}", "not a notebook in JSON"),
