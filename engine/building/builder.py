@@ -52,8 +52,8 @@ class BuildReport:
     Attributes:
         n_documents: documents in the index.
         n_replaced: documents that a later one with the same id replaced.
-        n_skipped: documents left out because they were not valid (with `skip_invalid`), and tables of a folder
-            that hold no documents.
+        n_skipped: documents left out because they were not valid (with `skip_invalid`), files without text,
+            and tables of a folder that hold no documents.
         skipped: reasons for the first ten of them.
         n_centroids: number of vectors stored.
         n_tokens: number of tokens encoded.

@@ -81,4 +81,4 @@ class RefusedEntry:
 
 
 class LeftOutEntry(RefusedEntry):
-    """A file of a folder that holds no documents; it is left out whether or not invalid documents are skipped."""
+    """A file without text, or documents; it is left out whether or not invalid documents are skipped."""

@@ -30,15 +30,21 @@ class LineReader:
     Args:
         path: a file; ``.gz`` and ``.zst``, in capitals or not (several members or frames too), are inflated, and
             UTF-16 with a byte order mark is converted to UTF-8.
+        max_line_bytes: the longest line, without its line break.
+        max_skipped_bytes: the longest line that is read to its end to reach the next one.
 
     Raises:
         AccessFailed: while iterating: the system does not let the file be opened or read.
         InvalidDocument: while iterating: the compressed stream is damaged or ends early, or a line that is to be
-            skipped is longer than `MAX_SKIPPED_BYTES`.
+            skipped is longer than `max_skipped_bytes`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, max_line_bytes: int = MAX_LINE_BYTES, max_skipped_bytes: int = MAX_SKIPPED_BYTES
+    ) -> None:
         self._path = path
+        self._max_line_bytes = max_line_bytes
+        self._max_skipped_bytes = max_skipped_bytes
         self._file = InflatedFile(path)
         self._n_lines = 0
         self._n_empty = 0  # in a row, up to the last line
@@ -50,13 +56,13 @@ class LineReader:
         """
         with self._file as inflated:
             stream = self._file.stream = self._to_utf8(inflated)
-            while line := self._read(stream, MAX_LINE_BYTES + 2):
+            while line := self._read(stream, self._max_line_bytes + 2):
                 self._n_lines += 1
                 content = line.rstrip(b"\r\n")
                 if self._n_lines == 1:
                     content = content.removeprefix(_BYTE_ORDER_MARK)
                 self._n_empty = 0 if content else self._n_empty + 1
-                is_whole = len(content) <= MAX_LINE_BYTES
+                is_whole = len(content) <= self._max_line_bytes
                 yield self._n_lines, content if is_whole else None
                 if not is_whole:
                     self._skip_rest(stream, line)
@@ -94,13 +100,13 @@ class LineReader:
         """Read up to the next line break; `line` is what was read already."""
         n_bytes = len(line)
         while line and not line.endswith(b"\n"):
-            line = self._read(lines, _BUFFER_BYTES)
+            line = self._read(lines, min(_BUFFER_BYTES, self._max_skipped_bytes))
             n_bytes += len(line)
-            if n_bytes > MAX_SKIPPED_BYTES:
+            if n_bytes > self._max_skipped_bytes:
                 raise InvalidDocument(
                     f"line {self._n_lines} does not end, so the lines after it cannot be read",
                     path=self._path,
-                    expected=f"a line break within {MAX_SKIPPED_BYTES} bytes",
+                    expected=f"a line break within {self._max_skipped_bytes} bytes",
                 )
 
     def _read(self, lines: io.BufferedReader, max_bytes: int) -> bytes:

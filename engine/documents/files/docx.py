@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
-from quarry.engine.documents.files.file_text import FileText, printable
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
 
 __all__ = ["read_docx"]
 
-_BODY, _STYLES, _PROPERTIES = "word/document.xml", "word/styles.xml", "docProps/core.xml"
+_USUAL_PARTS = {  # by the last word of the type of their relationship, for files without relationships
+    "officeDocument": "word/document.xml",
+    "styles": "word/styles.xml",
+    "core-properties": "docProps/core.xml",
+    "footnotes": "word/footnotes.xml",
+    "endnotes": "word/endnotes.xml",
+}
+_NOTES = {"w:footnote": "footnotes", "w:endnote": "endnotes"}
+_REFERENCES = {f"{name}Reference": kind for name, kind in _NOTES.items()}
 _HEADING_NAME = re.compile(r"heading ([1-9])", re.IGNORECASE)
 _PREFIXES = {  # of WordprocessingML, DrawingML and mathematics, transitional and strict
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w:",
@@ -31,19 +42,68 @@ _MAX_HEADING = 500
 
 
 def read_docx(content: bytes) -> FileText:
-    """Make the document of a file of Word; deleted text, comments, headers and footnotes are left out.
+    """Make the document of a file of Word; deleted text, comments, headers and footers of pages are left out.
 
-    The text of shapes and text boxes follows the paragraph that they are in.
+    The text of shapes, text boxes, footnotes and endnotes follows the paragraph that they are in.
 
     Raises:
         UnreadableError: it is damaged, encrypted or no such file.
     """
     archive = Archive(content)
-    levels = _heading_levels(archive.read(_STYLES)) if _STYLES in archive else {}
-    title = _title(archive.read(_PROPERTIES)) if _PROPERTIES in archive else ""
-    body = _Body(levels)
-    parse_xml(archive.read(_BODY), body.start, body.end, body.text, _PREFIXES)
+    of_package = _related_parts(archive, "")
+    main = of_package["officeDocument"]
+    related = _related_parts(archive, main)
+    levels = _heading_levels(archive.read(related["styles"])) if related["styles"] in archive else {}
+    properties = of_package["core-properties"]
+    title = _title(archive.read(properties)) if properties in archive else ""
+    notes: dict[tuple[str, str], str] = {}
+    for kind in _NOTES.values():
+        if related[kind] in archive:
+            notes |= _read_notes(archive.read(related[kind]))
+    body = _Body(levels, notes)
+    parse_xml(archive.read(main), body.start, body.end, body.text, _PREFIXES)
+    if not body.is_document:
+        raise UnreadableError(f"is not a document of Word: its main part {main[:200]!r} has no body")
     return FileText("".join(body.parts).strip("\n"), title, Outline(headings=tuple(body.headings)))
+
+
+def _related_parts(archive: Archive, part: str) -> Mapping[str, str]:
+    """Return names of members by the last word of the type of their relationship to a part; "" is the package."""
+    folder, name = posixpath.split(part)
+    found: dict[str, str] = {}
+
+    def start(element: str, attributes: dict[str, str]) -> None:
+        if element == "Relationship" and attributes.get("TargetMode") != "External":
+            target = posixpath.join("/", folder, unquote(attributes.get("Target", "")))
+            kind = attributes.get("Type", "").rpartition("/")[2]
+            found.setdefault(kind, archive.member(posixpath.normpath(target).lstrip("/")))
+
+    relationships = archive.member(posixpath.join(folder, "_rels", f"{name}.rels"))
+    if relationships in archive:
+        parse_xml(archive.read(relationships), start)
+    return {**_USUAL_PARTS, **found}
+
+
+def _read_notes(content: bytes) -> dict[tuple[str, str], str]:
+    """Return the texts of footnotes or endnotes by their kind and id."""
+    notes: dict[tuple[str, str], str] = {}
+    body = _Body({}, {})
+    note_id = ""
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal note_id
+        if name in _NOTES:
+            note_id = attributes.get("id", "")
+        body.start(name, attributes)
+
+    def end(name: str) -> None:
+        body.end(name)
+        if name in _NOTES:
+            notes[_NOTES[name], note_id] = "".join(body.parts).strip()
+            body.parts.clear()
+
+    parse_xml(content, start, end, body.text, _PREFIXES)
+    return notes
 
 
 @dataclass
@@ -54,12 +114,22 @@ class _Paragraph:
 
 
 class _Body:
-    """Collects the paragraphs."""
+    """Collects the paragraphs.
 
-    def __init__(self, levels: dict[str, int]) -> None:
+    Args:
+        levels: of headings, by the ids of their styles.
+        notes: texts of notes, by kind and id; each is used once, where it is first referred to.
+
+    Attributes:
+        is_document: whether there is a body.
+    """
+
+    def __init__(self, levels: dict[str, int], notes: dict[tuple[str, str], str]) -> None:
+        self.is_document = False
         self.parts: list[str] = []
         self.headings: list[Heading] = []
         self._levels = levels
+        self._notes = notes
         self._length = 0
         self._paragraphs: list[_Paragraph] = []  # those that are open, the outermost first
         self._pieces: list[str] = []  # of the outermost one: its text, then those of the shapes in it
@@ -77,6 +147,7 @@ class _Body:
             self._cells += 1
         elif self._paragraphs:
             self._start_in_paragraph(self._paragraphs[-1], name, attributes)
+        self.is_document |= name == "w:body"
         self._is_text = name in _TEXTS
 
     def end(self, name: str) -> None:
@@ -100,6 +171,8 @@ class _Body:
             paragraph.level = self._levels.get(attributes.get("val", ""), 0)
         elif name == "w:outlineLvl" and attributes.get("val", "9") in "012345678":
             paragraph.level = int(attributes["val"]) + 1
+        elif name in _REFERENCES and (note := self._notes.pop((_REFERENCES[name], attributes.get("id", "")), "")):
+            self._pieces.append(" ".join(note.split()) + " " if self._cells else f"{note}\n")
         elif name in _BREAKS:
             paragraph.parts.append(_BREAKS[name])
 

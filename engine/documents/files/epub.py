@@ -6,7 +6,8 @@ import posixpath
 from urllib.parse import unquote
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, printable
+from quarry.engine.documents.files.characters import decoded_page
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
 from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
@@ -19,8 +20,8 @@ _BETWEEN = "\n\n"
 _PAGES = ("application/xhtml+xml", "text/html")
 
 
-def read_epub(content: bytes) -> FileText:
-    """Make the document of a book.
+def read_epub(content: bytes, max_tags: int = MAX_TAGS, max_characters: int = MAX_TEXT_CHARACTERS) -> FileText:
+    """Make the document of a book, of at most so many tags and characters in all chapters together.
 
     Raises:
         UnreadableError: it is damaged, protected or no such file.
@@ -30,21 +31,23 @@ def read_epub(content: bytes) -> FileText:
     title, chapters = _read_package(archive.read(package))
     parts: list[str] = []
     headings: list[Heading] = []
-    position, tags_left = 0, MAX_TAGS
+    position, tags_left = 0, max_tags
     for chapter in chapters:
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(chapter)))
         try:
-            page = decoded(archive.read(name))
+            page = decoded_page(archive.read(name), is_xml=True)
         except UnreadableError as error:
             hint = "; the book is encrypted" if _ENCRYPTION in archive else ""
             raise UnreadableError(f"has a chapter {name[:200]!r} that cannot be read: {error}{hint}") from error
-        read = text_of_html(page, position, tags_left, is_xml=True)
         tags_left -= page.count("<")
+        if tags_left < 0:
+            raise UnreadableError(f"has more than {max_tags} tags up to chapter {name[:200]!r}")
+        read = text_of_html(page, position, is_xml=True)
         parts.append(read.text)
         headings += read.outline.headings
         position += len(read.text) + len(_BETWEEN)
-        if position > MAX_TEXT_CHARACTERS:
-            raise UnreadableError(f"has more than {MAX_TEXT_CHARACTERS} characters up to chapter {name[:200]!r}")
+        if position > max_characters:
+            raise UnreadableError(f"has more than {max_characters} characters up to chapter {name[:200]!r}")
     return FileText(_BETWEEN.join(parts), title, Outline(headings=tuple(headings)))
 
 

@@ -60,8 +60,8 @@ class FileContent:
     hash: str
 
 
-def read_content(path: Path) -> FileContent:
-    """Read a file.
+def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> FileContent:
+    """Read a file of at most so many bytes.
 
     Raises:
         AccessFailed: the system does not let it be opened or read, or it is gone.
@@ -73,11 +73,11 @@ def read_content(path: Path) -> FileContent:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InvalidDocument("is no regular file", path=path)
-            content = file.read(MAX_FILE_BYTES + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise access_failed(error, "read", path) from error
-    if len(content) > MAX_FILE_BYTES:
-        expected = f"at most {MAX_FILE_BYTES} bytes"
+    if len(content) > max_bytes:
+        expected = f"at most {max_bytes} bytes"
         raise InvalidDocument("is too large", path=path, expected=expected, actual=status.st_size)
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
     return FileContent(content, status.st_size, status.st_mtime_ns, now, digest)
@@ -118,11 +118,7 @@ def documents_of_file(file: FileContent, kind: str, name: str, path: Path, folde
         # did not foresee: one such file must not end the reading of all others.
         problem = f"the file cannot be read as {kind}: {type(error).__name__}: {error}"
         raise InvalidDocument(problem, path=path) from error
-    return [
-        _document(text, file, kind, name, path, folder)
-        for text in texts
-        if text.text.strip() or (text.part and text.title)
-    ]
+    return [_document(text, file, kind, name, path, folder) for text in texts if text.text.strip() or text.title]
 
 
 def file_metadata(file: FileContent, kind: str, name: str, folder: str) -> dict[str, object]:

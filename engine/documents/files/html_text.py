@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded, decoded_as, printable
+from quarry.engine.documents.files.characters import decoded_page
+from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.files.html_tokens import html_tokens
 from quarry.engine.documents.outline import Heading, Outline
 
@@ -14,11 +15,9 @@ __all__ = ["MAX_TAGS", "read_html", "text_of_html"]
 MAX_TAGS: Final = 2_000_000
 """The most tags of a document."""
 
-_CHARSET = re.compile(rb"""(?:<meta[^>]{0,200}charset|<\?xml[^>]{0,200}encoding)\s*=\s*["']?([\w-]{1,40})""", re.I)
 _DECLARATION = re.compile(r"\ufeff?\s*<\?xml\s")
 _ROOT = re.compile(r"<!--(?:.*?-->|.*)|(<html\s[^>]*)", re.I | re.S)  # or a comment before it
 _XHTML = "http://www.w3.org/1999/xhtml"
-_CHARSET_BYTES = 2048  # of the beginning: the standard says 1024
 _HIDDEN = frozenset({"script", "style", "template", "svg", "math", "object", "iframe", "noscript", "noembed"})
 _BLOCKS = {  # elements by the number of line breaks between their text and what surrounds them
     2: "article aside blockquote dl figure footer header h1 h2 h3 h4 h5 h6 main nav ol p pre section table ul",
@@ -32,15 +31,13 @@ _HEADING = re.compile("h[1-6]")
 _MAX_HEADING = 500
 
 
-def read_html(content: bytes) -> FileText:
+def read_html(content: bytes, max_tags: int = MAX_TAGS) -> FileText:
     """Make the document of a page; its encoding is what it says itself, else as for every text.
 
     Raises:
         UnreadableError: it is a binary file, or has too many tags.
     """
-    found = _CHARSET.search(content[:_CHARSET_BYTES])
-    page = _decoded_as(content, found[1].decode()) if found else None
-    return text_of_html(decoded(content) if page is None else page)
+    return text_of_html(decoded_page(content), max_tags=max_tags)
 
 
 def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS, is_xml: bool = False) -> FileText:
@@ -56,7 +53,7 @@ def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS, is_xml: b
         UnreadableError: it has more.
     """
     if page.count("<") > max_tags:
-        raise UnreadableError(f"has more than {MAX_TAGS} tags")
+        raise UnreadableError(f"has more than {max_tags} tags")
     collected = _Collected()
     hidden = ""  # the element whose content is left out; an element of its kind within it ends it early
     for kind, value in html_tokens(page, is_xml or _says_xml(page)):
@@ -79,14 +76,6 @@ def _says_xml(page: str) -> bool:
     """Whether a page has a declaration of XML, or the namespace of XHTML."""
     root = next((found[1] for found in _ROOT.finditer(page) if found[1]), "")
     return _DECLARATION.match(page) is not None or _XHTML in root
-
-
-def _decoded_as(content: bytes, charset: str) -> str | None:
-    """The characters of a page that says its encoding; None when that is unknown or does not fit."""
-    if charset.lower() in {"utf-16", "utf-16le", "utf-16be", "utf-32"}:  # it could not have been read then
-        return None
-    name = "cp1252" if charset.lower() in {"iso-8859-1", "latin1", "ascii", "us-ascii"} else charset
-    return decoded_as(content, name)
 
 
 class _Collected:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded
+from quarry.engine.documents.files.characters import decoded
+from quarry.engine.documents.files.file_text import FileText, UnreadableError
 from quarry.engine.documents.outline import Heading, Outline
 
 __all__ = ["markdown_headings", "read_markdown", "read_plain", "read_rst"]
@@ -17,15 +18,13 @@ _CLOSING = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 _LINE = re.compile(r"[^\n]*\n?")
-_MAX_BYTES = (
-    8 * MAX_TEXT_CHARACTERS
-)  # of a text: four for each character, and as many that are left out of line ends
+_BYTES = 8  # of a text for each character: four, and as many that are left out of line ends
 _MAX_HEADING = 500  # characters; what is longer is no heading
 
 
-def read_plain(content: bytes) -> FileText:
+def read_plain(content: bytes, max_characters: int = MAX_TEXT_CHARACTERS) -> FileText:
     """Make the document of a text file or of source code."""
-    return FileText(_decoded(content), outline=Outline("line"))
+    return FileText(_decoded(content, max_characters), outline=Outline("line"))
 
 
 def read_markdown(content: bytes) -> FileText:
@@ -40,9 +39,9 @@ def read_rst(content: bytes) -> FileText:
     return FileText(text, outline=Outline("line", headings=tuple(_rst_headings(text))))
 
 
-def _decoded(content: bytes) -> str:
-    if len(content) > _MAX_BYTES:
-        raise UnreadableError(f"has more than {MAX_TEXT_CHARACTERS} characters: split it into several files")
+def _decoded(content: bytes, max_characters: int = MAX_TEXT_CHARACTERS) -> str:
+    if len(content) > _BYTES * max_characters:
+        raise UnreadableError(f"has more than {max_characters} characters: split it into several files")
     return decoded(content)
 
 

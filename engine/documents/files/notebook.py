@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, decoded
+from quarry.engine.documents.files.characters import decoded
+from quarry.engine.documents.files.file_text import FileText, UnreadableError
 from quarry.engine.documents.files.markup import markdown_headings
 from quarry.engine.documents.outline import Heading, Outline
 
@@ -14,14 +15,14 @@ _BETWEEN = "\n\n"
 _MAX_VALUES = 5_000_000  # of JSON, each of which takes up to a hundred bytes of memory
 
 
-def read_notebook(content: bytes) -> FileText:
+def read_notebook(content: bytes, max_values: int = _MAX_VALUES) -> FileText:
     """Make the document of a notebook (nbformat 3 or 4); its cells are counted from 1, empty ones too.
 
     Raises:
         UnreadableError: it is not JSON, has too many values, or no list of cells.
     """
-    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise UnreadableError(f"is a notebook of more than {_MAX_VALUES} values")
+    if sum(map(content.count, (b",", b"[", b"{"))) > max_values:
+        raise UnreadableError(f"is a notebook of more than {max_values} values")
     try:
         notebook: object = json.loads(decoded(content))
     except (ValueError, RecursionError) as error:

@@ -30,7 +30,7 @@ _LIBRARY = "needs the library pypdfium2: pip install 'quarry-search[documents]'"
 _ONE_AT_A_TIME = threading.Lock()  # the library is not safe to use from several threads
 
 
-def read_pdf(content: bytes) -> FileText:
+def read_pdf(content: bytes, limit_s: float = _LIMIT_S) -> FileText:
     """Make the document of a PDF file; pages are counted from 1, empty ones too.
 
     Raises:
@@ -39,7 +39,7 @@ def read_pdf(content: bytes) -> FileText:
     """
     if importlib.util.find_spec("pypdfium2") is None:
         raise UnreadableError(_LIBRARY)
-    found = _read_apart(content) if _can_start_python() else _read_here(content)
+    found = _read_apart(content, limit_s) if _can_start_python() else _read_here(content)
     if "problem" in found:
         raise UnreadableError(found["problem"])
     pages = [printable(_LINE_BREAK.sub("\n", _HYPHEN.sub("", page))).strip() for page in found["pages"]]
@@ -61,7 +61,7 @@ def _read_here(content: bytes) -> dict[str, Any]:
         return pdf_pages.read_pages(content, MAX_TEXT_CHARACTERS)
 
 
-def _read_apart(content: bytes) -> dict[str, Any]:
+def _read_apart(content: bytes, limit_s: float) -> dict[str, Any]:
     command = [sys.executable, "-I", pdf_pages.__file__, json.dumps([MAX_TEXT_CHARACTERS, sys.path])]
     try:
         done = subprocess.run(
@@ -69,11 +69,11 @@ def _read_apart(content: bytes) -> dict[str, Any]:
             input=content,
             capture_output=True,
             check=False,
-            timeout=_LIMIT_S,
+            timeout=limit_s,
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
     except subprocess.TimeoutExpired:
-        return {"problem": f"is a PDF file that takes more than {_LIMIT_S:g} seconds to read"}
+        return {"problem": f"is a PDF file that takes more than {limit_s:g} seconds to read"}
     if done.returncode:
         return {"problem": f"is a PDF file that the library fails at, or lacks memory for: code {done.returncode}"}
     found: dict[str, Any] = json.loads(done.stdout)

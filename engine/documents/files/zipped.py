@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from xml.parsers import expat
 
+from quarry.engine.documents.files.characters import decoded_page
 from quarry.engine.documents.files.file_text import UnreadableError
 
 __all__ = ["Archive", "parse_xml"]
@@ -27,33 +28,51 @@ _ENCRYPTED = 0x1
 class Archive:
     """A zip archive in memory.
 
+    Args:
+        content: the archive.
+        max_members: that it may have.
+        max_member_bytes: of one member, inflated.
+        max_total_bytes: of all members that are read, inflated.
+
     Raises:
         UnreadableError: it is no zip archive, or has too many members.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        max_members: int = _MAX_MEMBERS,
+        max_member_bytes: int = _MAX_MEMBER_BYTES,
+        max_total_bytes: int = _MAX_TOTAL_BYTES,
+    ) -> None:
         n_members = content.count(_MEMBER_MARK)  # at least: reading millions of them takes gigabytes
-        if n_members > _MAX_MEMBERS:
-            raise UnreadableError(f"has {n_members} members, and at most {_MAX_MEMBERS} are read")
+        if n_members > max_members:
+            raise UnreadableError(f"has {n_members} members, and at most {max_members} are read")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(content))
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise UnreadableError(f"is not a zip archive: {error}") from error
         self._names = set(self._archive.namelist())
-        self._left = _MAX_TOTAL_BYTES
+        self._of_lower = {name.lower(): name for name in reversed(self._archive.namelist())}
+        self._max_member_bytes = max_member_bytes
+        self._left = max_total_bytes
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
+    def member(self, name: str) -> str:
+        """Return the name of the member that a name means; in OPC capitals make no difference."""
+        return name if name in self._names else self._of_lower.get(name.lower(), name)
+
     def read(self, name: str) -> bytes:
-        """Return the bytes of a member, at most 64 MiB, and 256 MiB of all members together.
+        """Return the bytes of a member.
 
         Raises:
             UnreadableError: it is missing, damaged, encrypted or too large.
         """
         if name not in self._names:
             raise UnreadableError(f"has no member {name[:200]!r}")
-        limit = min(_MAX_MEMBER_BYTES, self._left)
+        limit = min(self._max_member_bytes, self._left)
         try:
             info = self._archive.getinfo(name)
             if info.flag_bits & _ENCRYPTED:
@@ -76,6 +95,7 @@ def parse_xml(
     end: Callable[[str], None] = lambda _: None,
     text: Callable[[str], None] = lambda _: None,
     prefixes: Mapping[str, str] = {},
+    max_marks: int = _MAX_MARKS,
 ) -> None:
     """Parse XML and call a function for each event; names are local ones, without namespace.
 
@@ -85,14 +105,16 @@ def parse_xml(
         end: called with the name of an element that ends.
         text: called with pieces of text.
         prefixes: by namespace, what is put before the names of its elements.
+        max_marks: the most tags and attributes.
 
     Raises:
         UnreadableError: it is not well-formed, declares entities or attributes, is nested too deep, or has too
             many tags.
     """
-    if content.count(b"<") + content.count(b"=") > _MAX_MARKS:
-        raise UnreadableError(f"has XML of more than {_MAX_MARKS} tags and attributes")
-    parser = expat.ParserCreate(namespace_separator=" ")
+    content = decoded_page(content, is_xml=True).encode()  # the parser knows few encodings
+    if content.count(b"<") + content.count(b"=") > max_marks:
+        raise UnreadableError(f"has XML of more than {max_marks} tags and attributes")
+    parser = expat.ParserCreate("utf-8", namespace_separator=" ")
     depth = 0
 
     def prefixed(name: str) -> str:

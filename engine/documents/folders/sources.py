@@ -87,11 +87,11 @@ class FolderDocuments(Entries):
             AccessFailed: the system does not let a file or folder be read.
             InvalidSetting: there are only tables, none of which has the columns.
         """
-        left_out: list[LeftOutEntry] = []
+        left_out: list[LeftOutEntry] = []  # tables
         for file in self._files:
             for entry in self._entries_of(file):
                 if isinstance(entry, LeftOutEntry):
-                    left_out.append(entry)
+                    left_out += [entry] if isinstance(file, FolderFile) and file.kind == TABLE else []
                     yield entry
                 else:
                     yield self._distinct(entry, file.name)
@@ -141,6 +141,8 @@ def _entries(file: FolderFile, folder: str) -> Iterator[Entry]:
         yield RefusedEntry(error)
     else:
         yield from map(ReadyEntry, documents)
+        if not documents:
+            yield LeftOutEntry(InvalidDocument("the file has no text", path=file.path))
 
 
 def _rows(file: FolderFile, folder: str, columns: Columns) -> Iterator[Entry]:

@@ -8,11 +8,12 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.lines import MAX_LINE_BYTES, MAX_SKIPPED_BYTES, LineReader
+from quarry.engine.documents.lines import MAX_LINE_BYTES, LineReader
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
@@ -336,7 +337,7 @@ def test_bad_documents_of_an_iterable_are_skipped_too() -> None:
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
 @pytest.mark.parametrize("skip_invalid", [False, True])
 def test_a_truncated_file_is_reported(tmp_path: Path, ending: str, skip_invalid: bool) -> None:
-    path = write(tmp_path, lines(50_000), ending)
+    path = write(tmp_path, lines(10_000), ending)
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(InvalidDocument, match=r"damaged after line \d+") as caught:
         list(read_documents(path, skip_invalid))
@@ -358,20 +359,17 @@ def test_garbage_after_a_compressed_part_is_reported(tmp_path: Path, ending: str
 
 
 def test_a_line_of_the_longest_length_is_read(tmp_path: Path) -> None:
-    line = b'{"id": "a", "text": "x"}'
-    content = line + b" " * (MAX_LINE_BYTES - len(line)) + b"\r\n" + lines(1)
-    assert ids(write(tmp_path, content)) == ["a", "0"]
+    path = write(tmp_path, b"a" * 100 + b"\r\n" + b"b" * 101 + b"\n" + b"c")
+    assert list(LineReader(path, max_line_bytes=100)) == [(1, b"a" * 100), (2, None), (3, b"c")]
 
 
-@pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
-def test_an_endless_line_costs_bounded_memory(tmp_path: Path, ending: str) -> None:
-    path = write(tmp_path, lines(1) + b" " * (4 * MAX_LINE_BYTES) + b"\n" + lines(1), ending)
+def test_an_endless_line_costs_bounded_memory(tmp_path: Path) -> None:
+    path = write(tmp_path, lines(1) + b" " * (4 * MAX_LINE_BYTES) + b"\n" + lines(1), ".jsonl.zst")
     tracemalloc.start()
     try:
-        assert "line 2 is too long" in message_of(path)
         stream = read_documents(path, skip_invalid=True)
         assert [document.id for document in stream] == ["0", "0"]
-        assert stream.n_skipped == 1
+        assert "line 2 is too long" in stream.first_errors[0]
         assert tracemalloc.get_traced_memory()[1] < 2.7 * MAX_LINE_BYTES
     finally:
         tracemalloc.stop()
@@ -379,42 +377,31 @@ def test_an_endless_line_costs_bounded_memory(tmp_path: Path, ending: str) -> No
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_line_that_is_too_long_is_refused_before_its_end_is_read(tmp_path: Path, ending: str) -> None:
-    path = write(tmp_path, lines(1) + b" " * (4 * MAX_LINE_BYTES), ending)
-    reader = LineReader(path)
+    noise = np.random.default_rng(0).bytes(2 << 20).replace(b"\n", b" ")  # more than one buffer of compressed data
+    reader = LineReader(write(tmp_path, b"a\n" + noise, ending), max_line_bytes=1000)
     found = iter(reader)
     assert next(found)[0] == 1
     assert next(found) == (2, None)
     assert reader.fraction_read() < 0.4
-
-
-def endless_line(path: Path) -> None:
-    """Write a line of more bytes than may be skipped, in a sparse or compressed file."""
-    if path.suffix == ".jsonl":
-        with path.open("wb") as file:
-            file.truncate(MAX_SKIPPED_BYTES + (1 << 34))
-        return
-    blank = compressed(b" " * (1 << 26), path.suffix)
-    path.write_bytes(blank * (2 + MAX_SKIPPED_BYTES // (1 << 26)))
+    reader.close()
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_line_that_does_not_end_is_not_read_to_find_the_next_one(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"documents{ending}"
-    endless_line(path)
-    assert "line 1 is too long" in message_of(path)
-    stream = read_documents(path, skip_invalid=True)
-    with pytest.raises(InvalidDocument, match=f"line 1 does not end.* within {MAX_SKIPPED_BYTES} bytes") as caught:
-        list(stream)
+    path = write(tmp_path, b" " * 9000 + b"\n" + lines(1), ending)
+    found = iter(LineReader(path, max_line_bytes=1000, max_skipped_bytes=8000))
+    assert next(found) == (1, None)
+    with pytest.raises(InvalidDocument, match=r"line 1 does not end.* within 8000 bytes") as caught:
+        next(found)
     assert caught.value.path == path
-    assert stream.n_skipped == 1
 
 
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
 def test_damage_within_a_skipped_line_is_reported(tmp_path: Path, ending: str) -> None:
-    path = write(tmp_path, b" " * (2 * MAX_LINE_BYTES) + b"\n" + lines(1), ending)
+    path = write(tmp_path, np.random.default_rng(0).bytes(5000).replace(b"\n", b" "), ending)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InvalidDocument, match="damaged after line 1"):
-        list(read_documents(path, skip_invalid=True))
+        list(LineReader(path, max_line_bytes=1000))
 
 
 # Progress
@@ -422,12 +409,12 @@ def test_damage_within_a_skipped_line_is_reported(tmp_path: Path, ending: str) -
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_fraction_read_grows_to_one(tmp_path: Path, ending: str) -> None:
-    stream = read_documents(write(tmp_path, lines(50_000), ending))
+    stream = read_documents(write(tmp_path, lines(10_000), ending))
     fractions = [stream.fraction_read() for _ in stream]
     assert all(fraction is not None and 0 < fraction <= 1 for fraction in fractions)
     assert fractions == sorted(fractions)  # type: ignore[type-var]
     assert len(set(fractions)) > 5 or ending != ".jsonl"
-    assert stream.n_expected() == 50_000
+    assert stream.n_expected() == 10_000
 
 
 def test_the_size_of_a_list_is_known_and_of_a_generator_not() -> None:

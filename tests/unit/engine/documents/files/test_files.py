@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import threading
@@ -16,8 +17,14 @@ from quarry import engine
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.documents.files import pdf as pdf_files
-from quarry.engine.documents.files import zipped as zipped_files
-from quarry.engine.documents.files.html_text import text_of_html
+from quarry.engine.documents.files.epub import read_epub
+from quarry.engine.documents.files.file_documents import read_content
+from quarry.engine.documents.files.file_text import UnreadableError
+from quarry.engine.documents.files.html_text import read_html, text_of_html
+from quarry.engine.documents.files.mail import read_mailbox, read_message
+from quarry.engine.documents.files.markup import read_plain
+from quarry.engine.documents.files.notebook import read_notebook
+from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
@@ -72,7 +79,11 @@ def test_text_is_kept_and_its_lines_are_counted(tmp_path: Path) -> None:
         ("naïve".encode("utf-16-be"), None),  # UTF-16 without a byte order mark has zero bytes
         ("naïve “x” €".encode("cp1252"), "naïve “x” €"),
         (b"a\x81b\xff", "a\ufffdbÿ"),  # Windows-1252 has no character 81
-        (b"\xff\xfea\x00\x00\xd8", "a\ufffd"),  # half a surrogate pair
+        (b"\xff\xfea\x00\x00\xd8", "a"),  # half a surrogate pair: cut in its last letter
+        ("naïve 東京".encode()[:-1], "naïve 東"),
+        ("naïve ".encode() + b"\x93\xe9\x94", "naïve “é”"),
+        ("\ufeffnaïve".encode() + b"\xe9!", "naïveé!"),
+        ("„Spaß“ für üä".encode("cp1252") + b"\xfc" * 9, "„Spaß“ für üä" + "ü" * 9),  # ß“ is a letter of UTF-8
     ],
 )
 def test_encodings(tmp_path: Path, content: bytes, text: str | None) -> None:
@@ -101,10 +112,9 @@ def test_a_text_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    with path.open("wb") as file:
-        file.truncate((256 << 20) + 1)
+    path.write_bytes(b"x" * 1001)
     with pytest.raises(InvalidDocument, match="too large"):
-        list(read_documents(path))
+        read_content(path, max_bytes=1000)
 
 
 # Markdown and reStructuredText
@@ -234,10 +244,48 @@ def test_the_text_of_a_page(tmp_path: Path) -> None:
         ('<meta charset="utf-16">\xe9', "é"),
         ('<?xml version="1.0" encoding="koi8-r"?><p>\xc1</p>', "а"),
         ("<p>\xe9", "é"),
+        ("<!-- <meta charset=koi8-r> --><meta charset=gb2312>\xe9F", "镕"),
+        ('<meta charset="us-ascii">\xc3\xa9', "é"),
+        ('<meta charset="x-user-defined">\xe9', "é"),
+        ('<meta charset="zlib">\xe9', "é"),
+        ("<meta charset=utf-8>\xe6\x9d\xb1\xe4\xba", "東"),
+        ("\xef\xbb\xbf<meta charset=koi8-r>\xc3\xa9", "é"),
     ],
 )
 def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
     assert one(tmp_path, "a.htm", page.encode("latin-1")).text == text
+
+
+@pytest.mark.parametrize(
+    ("label", "content", "text"),
+    [
+        ("gb2312", "朱镕基".encode("gbk") + b"\x80", "朱镕基€"),
+        ("windows-936", "镕".encode("gbk"), "镕"),
+        ("Shift_JIS", "①髙".encode("cp932"), "①髙"),
+        ("euc-kr", "똠".encode("cp949"), "똠"),
+        ("iso-8859-9", "ş€".encode("cp1254"), "ş€"),
+        ("ISO_8859-1:1987", b"\x93x\x94", "“x”"),
+        ("tis-620", "ก€".encode("cp874"), "ก€"),
+        ("big5", b"\xa3\xe1\xc6\xa1", "€①"),
+        ("euc-jp", "あ".encode("euc_jp") + b"\xad\xa1\xfc\xf1", "あ①ⅰ"),
+        ("iso-2022-jp", b'\x1b$B$"-!\x1b(B ok', "あ① ok"),
+        ("hz-gb-2312", "中".encode("hz"), "中"),
+        ("cp-850", "é".encode("cp850"), "é"),
+        ("gb2312", "é".encode() + b"\xc3\xa9!"[:2] + "ü€".encode(), "ééü€"),
+        ("shift_jis", "日本".encode("cp932")[:-1], "日"),
+        ("us-ascii", "é".encode(), "é"),
+        ("utf-7", "é".encode(), "é"),
+        ("no such", b"\xe9", "é"),
+        ("punycode", b"a-b", "a-b"),
+    ],
+)
+def test_labels_of_encodings_are_those_of_the_standard(
+    tmp_path: Path, label: str, content: bytes, text: str
+) -> None:
+    body, word = (encoded.decode() for encoded in (base64.encodebytes(content), base64.b64encode(content)))
+    head = f"Subject: =?{label.replace(' ', '-')}?b?{word}?=\nContent-Transfer-Encoding: base64\n"
+    document = one(tmp_path, "a.eml", f'{head}Content-Type: text/plain; charset="{label}"\n\n{body}')
+    assert (document.title, document.text) == (text, text)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +313,8 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
     ],
 )
 def test_broken_pages_take_linear_time(piece: str) -> None:
-    """Half a million characters of broken HTML, which take other parsers minutes, are read in time."""
-    text_of_html("<p>begin</p>" + piece * (500_000 // len(piece)))
+    """Characters of broken HTML, which take other parsers quadratic time, are read in time."""
+    text_of_html("<p>begin</p>" + piece * (50_000 // len(piece)))
 
 
 def test_unfinished_pieces_of_a_page() -> None:
@@ -437,6 +485,66 @@ def test_a_message_in_html_with_broken_headers(tmp_path: Path) -> None:
     assert "is not a message" in refused(tmp_path, "b.eml", "no header\n\ntext")
 
 
+@pytest.mark.parametrize(
+    ("header", "title"),
+    [
+        ("=?gb2312?q?=CE?=\n =?GB2312?b?0g==?= x", "我 x"),  # a letter divided between two words
+        ("Ready? =?utf-8*en?Q?Ready??= =?utf-8?q?_=41?=", "Ready? Ready? A"),
+        ("Grüße 東京", "Grüße 東京"),
+        ("=?utf-8?B?SGVsbG8gd29ybGQgw?=", "Hello world"),
+        ("=?utf-8?B?SGVsbG8gd29ybGQgw", "Hello world"),
+    ],
+)
+def test_subjects(tmp_path: Path, header: str, title: str) -> None:
+    assert one(tmp_path, "a.eml", f"Subject: {header}\n\n").title == title
+
+
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\r\n", b""])
+@pytest.mark.parametrize("n_left_out", range(5))
+def test_base64_that_is_cut_is_decoded_to_its_last_whole_letter(
+    tmp_path: Path, mark: bytes, n_left_out: int
+) -> None:
+    letters = base64.b64encode("The Moon, naïve: 東京".encode()).rstrip(b"=")
+    content = mark + b"Subject: x\nContent-Transfer-Encoding: base64\n\n" + letters[: len(letters) - n_left_out]
+    text = one(tmp_path, "a.eml", content).text
+    assert text == "The Moon, naïve: 東京"[: len(text)]
+    assert len(text) >= 17
+
+
+def test_files_with_a_title_and_no_text_are_documents_and_attachments_are_named(tmp_path: Path) -> None:
+    attached = (
+        "Content-Type: application/pdf; name=other.pdf\n"
+        "Content-Disposition: attachment; filename*=gb2312''%D6%EC%E9F.pdf\n"
+        "Content-Transfer-Encoding: base64\n\nAAAA"
+    )
+    files = {
+        "a.eml": "Subject: Invoice\n\n",
+        "b.eml": "From: a@b.example\n" + attached,
+        "c.eml": "Subject: Both\n" + part("multipart/mixed", SAME, ATTACHED, attached, FORWARDED),
+        "d.html": "<title>Calendar</title><div id=app></div>",
+        "e.txt": " \n",
+        "f.eml": "From: a@b.example\n\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    stream = read_documents(tmp_path)
+    found = {each.id: (each.title, each.text, each.metadata.get("attachments")) for each in stream}
+    assert found == {
+        "a.eml": ("Invoice", "", None),
+        "b.eml": ("", "朱镕.pdf", ["朱镕.pdf"]),
+        "c.eml": ("Both", "plain Moon\n\nThe Moon", ["text/plain", "朱镕.pdf"]),
+        "d.html": ("Calendar", "", None),
+    }
+    assert stream.n_skipped == 2
+    assert "e.txt: the file has no text" in stream.first_errors[0]
+
+
+def test_a_message_in_base64_in_a_message(tmp_path: Path) -> None:
+    inner = base64.encodebytes(b"Subject: y\n\nThe Moon").decode()
+    head = "Subject: x\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n"
+    assert one(tmp_path, "a.eml", head + inner).text == "The Moon"
+
+
 def test_a_mailbox_has_several_documents(tmp_path: Path) -> None:
     content = (
         b"From ann Mon\nSubject: one\n\nText\n>From here\n\nFrom bob Tue\nSubject: two\n\n>>From there\nFrom x\n"
@@ -554,6 +662,39 @@ def test_shapes_moved_text_and_tabs_of_word(tmp_path: Path, kind: str, body: str
     assert place(document, "end") == "a.docx, The end."
 
 
+def test_parts_of_word_are_found_by_relationships_and_notes_are_read(tmp_path: Path) -> None:
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    w = f'xmlns:w="{NAMESPACES["transitional"][0]}"'
+
+    def relationships(**targets: str) -> str:
+        items = "".join(
+            f'<Relationship Type="{office}/{kind}" Target="{each}"/>' for kind, each in targets.items()
+        )
+        return f"<Relationships>{items}</Relationships>"
+
+    def notes(kind: str, text: str) -> str:
+        return f'<w:{kind}s {w}><w:{kind} w:id="2">{paragraph(text)}</w:{kind}></w:{kind}s>'
+
+    references = '<w:r><w:footnoteReference w:id="2"/><w:endnoteReference w:id="2"/></w:r>'
+    body = paragraph("Moon", "h") + in_paragraph("It orbits.", references) + paragraph("The end.")
+    members = {
+        "_rels/.rels": relationships(officeDocument="/Word/document2.xml"),
+        "word/document2.xml": f"<w:document {w}><w:body>{body}</w:body></w:document>",
+        "word/_rels/document2.xml.rels": relationships(
+            styles="styles2.xml", footnotes="notes/f%201.xml", endnotes="/word/e.xml"
+        ),
+        "word/styles2.xml": f'<w:styles {w}><w:style w:styleId="h"><w:name w:val="heading 1"/></w:style>'
+        "</w:styles>",
+        "word/notes/f 1.xml": notes("footnote", "At the foot."),
+        "word/e.xml": notes("endnote", "At the end."),
+    }
+    document = one(tmp_path, "a.docx", zipped(members))
+    assert document.text == "Moon\nIt orbits.\nAt the foot.\nAt the end.\nThe end."
+    assert place(document, "foot") == "a.docx, Moon"
+    members["word/document2.xml"] = "<workbook/>"
+    assert "is not a document of Word" in refused(tmp_path, "b.docx", zipped(members))
+
+
 def test_a_style_before_a_tracked_change_of_word_makes_no_heading(tmp_path: Path) -> None:
     before = '<w:pPrChange><w:pPr><w:pStyle w:val="berschrift1"/></w:pPr></w:pPrChange>'
     body = f"<w:p><w:pPr>{before}</w:pPr><w:r><w:t>Only a sentence.</w:t></w:r></w:p>"
@@ -583,6 +724,20 @@ def test_a_book(tmp_path: Path) -> None:
     assert place(document, "Lava") == "a.epub, Second"
 
 
+def test_encodings_of_the_parts_of_a_book(tmp_path: Path) -> None:
+    page = '<?xml version="1.0" encoding="gb2312"?><html><body><p>{}</p></body></html>'
+    members = {
+        "META-INF/container.xml": '<container><rootfile full-path="b"/></container>',
+        "b": '<?xml version="1.0" encoding="shift_jis"?><package><title>本</title>'
+        '<item id="c" href="c" media-type="text/html"/><item id="d" href="d" media-type="text/html"/>'
+        '<itemref idref="c"/><itemref idref="d"/></package>'.encode("cp932"),
+        "c": page.format("朱镕基").encode("gbk"),
+        "d": '<html><meta charset="iso-8859-1"/>東京</html>'.encode(),  # XML is UTF-8 unless it declares another
+    }
+    document = one(tmp_path, "a.epub", zipped(members))
+    assert (document.title, document.text) == ("本", "朱镕基\n\n東京")
+
+
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
 HOSTILE = {
     "no archive": (b"PK no", "is not a zip archive"),
@@ -590,7 +745,6 @@ HOSTILE = {
     "entities": (zipped({"word/document.xml": f"{BOMB}<x>&b;</x>"}), "declares entities"),
     "deep": (zipped({"word/document.xml": "<a>" * 5000}), "nested deeper"),
     "cut off": (zipped({"word/document.xml": "<a>"}), "not well-formed"),
-    "growing": (zipped({"word/document.xml": b" " * (65 << 20)}), "of more than 67108864 bytes"),
 }
 
 
@@ -600,18 +754,13 @@ def test_hostile_documents_of_word(tmp_path: Path, kind: str) -> None:
     assert message in refused(tmp_path, "a.docx", content)
 
 
-def test_hostile_books(tmp_path: Path, monkeypatch) -> None:
+def test_hostile_books(tmp_path: Path) -> None:
     assert "has no member 'META-INF/container.xml'" in refused(tmp_path, "a.epub", zipped({"a": "b"}))
     assert "names no package" in refused(tmp_path, "a.epub", zipped({"META-INF/container.xml": "<a/>"}))
     container = '<container><rootfile full-path="b"/></container>'
     lost = '<package><item id="x" href="../../x" media-type="text/html"/><itemref idref="x"/></package>'
     content = zipped({"META-INF/container.xml": container, "b": lost})
     assert "has a chapter '../../x' that cannot be read" in refused(tmp_path, "a.epub", content)
-    monkeypatch.setattr(zipped_files, "_MAX_TOTAL_BYTES", 1 << 20)
-    big = {f"c{number}": b"<p>" + b" " * (300 << 10) for number in range(5)}
-    items = "".join(f'<item id="{n}" href="{n}" media-type="text/html"/><itemref idref="{n}"/>' for n in big)
-    content = zipped({"META-INF/container.xml": container, "b": f"<package>{items}</package>", **big})
-    assert "of more than" in refused(tmp_path, "b.epub", content)
 
 
 def test_damaged_and_encrypted_members(tmp_path: Path) -> None:
@@ -676,15 +825,11 @@ def form_of_forms(n_levels: int) -> bytes:
     return head.replace(b"BT /F1", b"/X Do BT /F1") + forms + b"trailer\n<< /Size 99 /Root 1 0 R >>\n"
 
 
-def test_a_pdf_file_that_would_take_years(tmp_path: Path, monkeypatch) -> None:
+def test_a_pdf_file_that_would_take_years(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     assert one(tmp_path, "a.pdf", form_of_forms(0)).text
-    monkeypatch.setattr(pdf_files, "_LIMIT_S", 3)
-    (tmp_path / "z.txt").write_text("Text.")
-    (tmp_path / "a.pdf").write_bytes(form_of_forms(20))
-    stream = read_documents(tmp_path, skip_invalid=True)
-    assert [document.id for document in stream] == ["z.txt"]
-    assert "takes more than 3 seconds to read" in stream.first_errors[0]
+    with pytest.raises(UnreadableError, match=r"takes more than 0\.2 seconds to read"):
+        pdf_files.read_pdf(form_of_forms(20), limit_s=0.2)
 
 
 def test_a_pdf_file_at_which_the_library_crashes(tmp_path: Path, monkeypatch) -> None:
@@ -902,33 +1047,18 @@ ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: b"Subject: x\nContent-Type: message/delivery-status\n\n" + b"a: b\n\n" * 30_000,
         "20000 lines between parts",
     ),
-    "large message": ("a.eml", lambda: b"Subject: x\n\n" + b" " * (64 << 20), "more than 67108864 bytes"),
-    "tags in mail": (
-        "a.eml",
-        lambda: b"Subject: x\nContent-Type: text/html\n\n" + b"<a>" * 2_000_001,
-        "more than 2000000 tags",
-    ),
-    "messages": ("a.mbox", lambda: b"From x\nTo: a\n\n" * 100_001, "more than 100000 messages"),
-    "members": ("a.docx", lambda: directory_of_members(20_001), "20001 members"),
     "compression": ("a.docx", lambda: compressed_by(zipfile.ZIP_LZMA), "of a compression"),
-    "elements": ("a.docx", lambda: zipped({"word/document.xml": b"<p/>" * 5_000_001}), "tags and attributes"),
-    "attributes": ("a.docx", lambda: zipped({"word/document.xml": b"<p " + b"a=''" * 5_000_001}), "tags and attr"),
     "default attributes": (
         "a.docx",
         lambda: zipped({"word/document.xml": b"<!DOCTYPE x [<!ATTLIST p y CDATA 'zz'>]><a/>"}),
         "declares entities or attributes",
     ),
-    "text": ("a.epub", lambda: epub({"c": "a " * (3 << 20)}), "more than 4194304 characters"),
     "lines": ("a.md", lambda: b"\n" * (5 << 20) + b"a", "is too long: split it"),
-    "line ends": ("a.txt", lambda: b"\r" * (33 << 20), "more than 4194304 characters"),
     "lines of a cell": (
         "a.ipynb",
-        lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (32 << 20) + b'a"}]}',
+        lambda: b'{"cells": [{"cell_type": "markdown", "source": "' + b"\\n" * (5 << 20) + b'a"}]}',
         "is too long: split it",
     ),
-    "tags": ("a.html", lambda: b"<a>" * 2_000_001, "more than 2000000 tags"),
-    "chapters": ("a.epub", lambda: epub({f"c{n}": "<a>" * 600_000 for n in range(4)}), "more than 2000000 tags"),
-    "values": ("a.ipynb", lambda: b'{"x": [' + b"{}," * 5_000_001, "more than 5000000 values"),
     "number": ("a.ipynb", lambda: b'{"cells": [], "x": ' + b"9" * 99_999 + b"}", "not a notebook in JSON"),
     "columns": ("a.csv", lambda: b",".join(b"c%d" % n for n in range(200_000)) + b"\n", "no column 'text'"),
     "items": ("a.json", lambda: b"[" * 200_000, "is not JSON"),
@@ -945,6 +1075,45 @@ def test_a_hostile_file_is_refused_and_others_are_read(tmp_path: Path, kind: str
     (error,) = stream.first_errors
     assert message in error
     assert len(error) < 1000
+
+
+LIMITS: dict[str, tuple[Callable[[], object], str]] = {
+    "large message": (
+        lambda: read_message(b"Subject: x\n\n" + b" " * 1000, max_bytes=1000),
+        "more than 1000 bytes",
+    ),
+    "tags in mail": (
+        lambda: read_message(b"Subject: x\nContent-Type: text/html\n\n" + b"<a>" * 101, max_tags=100),
+        "more than 100 tags",
+    ),
+    "messages": (lambda: list(read_mailbox(b"From x\nTo: a\n\n" * 11, max_messages=10)), "more than 10 messages"),
+    "members": (lambda: Archive(directory_of_members(11), max_members=10), "11 members"),
+    "member": (lambda: Archive(zipped({"a": b" " * 1001}), max_member_bytes=1000).read("a"), "than 1000 bytes"),
+    "archive": (lambda: read_all(zipped({"a": b" " * 600, "b": b" " * 600}), 1000), "of more than 400 bytes"),
+    "elements": (lambda: parse_xml(b"<p/>" * 101, print, max_marks=100), "than 100 tags and attributes"),
+    "attributes": (
+        lambda: parse_xml(b"<p " + b"a=''" * 100, print, max_marks=100),
+        "than 100 tags and attributes",
+    ),
+    "text": (lambda: read_epub(epub({"c": "a " * 600}), max_characters=1000), "more than 1000 characters"),
+    "line ends": (lambda: read_plain(b"\r" * 8001, max_characters=1000), "more than 1000 characters"),
+    "tags": (lambda: read_html(b"<a>" * 101, max_tags=100), "more than 100 tags"),
+    "chapters": (lambda: read_epub(epub({f"c{n}": "<a>" * 30 for n in range(4)}), max_tags=100), "than 100 tags"),
+    "values": (lambda: read_notebook(b'{"x": [' + b"{}," * 101, max_values=100), "more than 100 values"),
+}
+
+
+def read_all(content: bytes, max_total_bytes: int) -> None:
+    archive = Archive(content, max_total_bytes=max_total_bytes)
+    archive.read("a")
+    archive.read("b")
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_limits(kind: str) -> None:
+    read_too_much, message = LIMITS[kind]
+    with pytest.raises(UnreadableError, match=message):
+        read_too_much()
 
 
 SLOW_FOR_THE_LIBRARY = {
