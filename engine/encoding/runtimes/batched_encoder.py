@@ -103,7 +103,7 @@ class BatchedEncoder(BundleEncoder):
         check_document(text)
         tokenizer = self._tokenizers.get()
         tokens = tokenizer.tokenize(text)
-        return PreparedText(tokens, tuple(self._bounds(text, tokens, tokenizer.document_frame)))
+        return PreparedText(tokens, tuple(self._document_bounds(text, tokens, tokenizer.document_frame)))
 
     def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:
         """Encode the windows of several documents; return a list for each document, in main memory."""

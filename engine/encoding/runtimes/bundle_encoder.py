@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Self
 
 import numpy as np
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
-from quarry.engine.encoding.windows import window_bounds
+from quarry.engine.encoding.windows import piece_starts, sentence_end_flags, window_bounds
 from quarry.formats.arrays import Float32Array
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
@@ -41,6 +43,7 @@ class BundleEncoder(ABC):
     Attributes:
         name: of the bundle.
         identity: of the bundle's vectors, 32 hexadecimal digits.
+        pooling: how the vector of a text is made of token vectors.
         representation_settings: of the representation that the encoder was trained for.
     """
 
@@ -51,12 +54,21 @@ class BundleEncoder(ABC):
         self.identity = bundle.vector_identity
         self.dim = settings.dim
         self.normalize = settings.normalize
+        self.pooling = settings.pooling
         self.beta = settings.beta
         self.vector_kinds: frozenset[VectorKind] = frozenset(
             {"token", "pooled"} if settings.token_vectors else {"pooled"}
         )
         self.trained_representation = settings.trained_representation
         self.representation_settings = settings.representation_settings
+        self._passage_tokens: int | None = None
+
+    def in_passages(self, n_tokens: int) -> Self:
+        """Return the same encoder with shorter windows of documents, see `PassageEncoder` in `encoding.encoder`."""
+        encoder = object.__new__(type(self))  # copy.copy would open the bundle again, as unpickling does
+        encoder.__dict__.update(self.__dict__)
+        encoder._passage_tokens = n_tokens
+        return encoder
 
     @cached_property
     def relevance(self) -> RelevanceModels | None:
@@ -106,6 +118,16 @@ class BundleEncoder(ABC):
     @abstractmethod
     def _tokenizer(self) -> BundleTokenizer:
         """The tokenizer of this process."""
+
+    def _document_bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
+        """The windows of a document: those of any text, or pieces of them."""
+        for first, stop in self._bounds(text, tokens, frame):
+            if self._passage_tokens is None:
+                yield first, stop
+                continue
+            flags = sentence_end_flags(text, tokens.starts[first:stop], tokens.ends[first:stop])
+            cuts = [*(first + piece_starts(flags, self._passage_tokens)).tolist(), stop]
+            yield from pairwise(cuts)
 
     def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
         """The windows of a text: (first, stop) token positions."""

@@ -59,7 +59,7 @@ class OnnxEncoder(BundleEncoder):
         check_document(text)
         tokenizer, graph = self._tokenizer(), self._documents.get()
         tokens, frame = tokenizer.tokenize(text), tokenizer.document_frame
-        for bounds in self._bounds(text, tokens, frame):
+        for bounds in self._document_bounds(text, tokens, frame):
             vectors = graph.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
             yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
 
