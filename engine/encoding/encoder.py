@@ -68,7 +68,7 @@ class Encoder(Protocol):
         """Encode a query: (dim,) float32, with L2 norm 1 if `normalize`.
 
         The vector of a query longer than the encoder's window is the mean over its windows, weighted by their
-        number of tokens.
+        number of tokens, unless the encoder was trained with queries that are cut there.
 
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.

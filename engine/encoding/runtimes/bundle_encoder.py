@@ -21,7 +21,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
-__all__ = ["BundleEncoder", "PreparedQuery", "document_window"]
+__all__ = ["BundleEncoder", "PreparedQuery", "document_window", "pool_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class BundleEncoder(ABC):
         self._passage_tokens: int | None = None
 
     def in_passages(self, n_tokens: int) -> Self:
-        """Return the same encoder with shorter windows of documents, see `PassageEncoder` in `encoding.encoder`."""
+        """Return the same encoder with shorter windows of documents, as a `PassageEncoder`."""
         encoder = object.__new__(type(self))  # copy.copy would open the bundle again, as unpickling does
         encoder.__dict__.update(self.__dict__)
         encoder._passage_tokens = n_tokens
@@ -108,8 +108,11 @@ class BundleEncoder(ABC):
         """
         check_query(text)
         tokenizer = self._tokenizer()
-        tokens, frame = tokenizer.tokenize(text), tokenizer.query_frame
+        frame = tokenizer.query_frame
+        tokens = tokenizer.tokenize(text, frame)
         bounds = list(self._bounds(text, tokens, frame))
+        if len(bounds) > 1 and self._bundle.settings.cut_queries:
+            bounds = [(0, self._bundle.settings.window - frame.n_tokens)]
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
         rows = [frame.around(tokens.ids[slice(*each)]) for each in bounds]
@@ -169,14 +172,15 @@ def document_window(
     if not settings.token_vectors:
         return _pooled_window(tokens, bounds, vectors)
     first, stop = bounds
-    n_before, mean = len(frame.before), vectors.mean(axis=0)
+    n_before = len(frame.before)
+    pooled = frame.pooled_part(vectors)
     return TokenVectors(
         values=vectors[n_before : n_before + stop - first],
         starts=tokens.starts[first:stop],
         ends=tokens.ends[first:stop],
-        text_mean=mean,
-        first=vectors[0],
-        pooled=_pooled_of_tokens(vectors, mean, settings),
+        text_mean=pooled.mean(axis=0),
+        first=pooled[0],
+        pooled=pool_tokens(pooled, settings),
     )
 
 
@@ -194,9 +198,11 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Float32Array
     )
 
 
-def _pooled_of_tokens(vectors: Float32Array, mean: Float32Array, settings: EncoderSettings) -> Float32Array:
-    """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
-    pooled: Float32Array = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+def pool_tokens(vectors: Float32Array, settings: EncoderSettings) -> Float32Array:
+    """Pool the (n_tokens, dim) vectors of the tokens of a window, as the graph would."""
+    pooling = settings.pooling
+    pooled: Float32Array = vectors.mean(axis=0) if pooling == "mean" else vectors.max(axis=0)
+    pooled = vectors[0] if pooling == "cls" else pooled
     if settings.normalize:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled
