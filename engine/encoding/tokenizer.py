@@ -80,12 +80,16 @@ class TextTokenizer:
             )
 
     def tokenize(self, text: str, prefix: str = "") -> Tokens:
-        """Return the tokens of a text that follows a prefix; tokens of the prefix are left out."""
+        """Return the tokens of a text that follows a prefix; tokens of the prefix are left out.
+
+        A blank at the prefix's end belongs to the text: some tokenizers join it with the word that follows.
+        """
         with _named(self._path, "the tokenizer fails"):
             encoding = self._library.encode(prefix + text, add_special_tokens=False)
         ids, offsets = np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)
         if prefix:
-            kept = offsets[:, 1] > len(prefix)
+            kept = offsets[:, 1] > len(prefix.rstrip())
+            kept &= (offsets[:, 1] > len(prefix)).any()  # a text without tokens has none of the blank's either
             ids, offsets = ids[kept], np.maximum(offsets[kept] - len(prefix), 0)
         starts, ends = np.ascontiguousarray(offsets.T)
         return Tokens(ids, starts, ends)
@@ -160,9 +164,10 @@ def token_frame(
         raise CorruptFile(
             "the tokenizer has no token for a letter", path=path / TOKENIZER_NAME, actual=marked.tokens
         )
-    # Tokenized with a letter behind it, because some tokenizers join a blank with the word that follows.
-    joined = tokenizer.tokenize(f"{prefix}a")
-    prefix_ids = joined.ids[joined.ends <= len(prefix)] if prefix else joined.ids[:0]
+    prefix_ids = np.empty(0, np.int64)
+    if prefix:
+        joined = tokenizer.tokenize(f"{prefix}a")
+        prefix_ids = joined.ids[joined.ends <= len(prefix.rstrip())]
     before = np.concatenate((ids[: inside[0]], prefix_ids))
     # As sentence-transformers counts them: in the prefix alone.
     n_unpooled = 0 if include_prompt or not prefix else int(inside[0]) + len(tokenizer.tokenize(prefix).ids)

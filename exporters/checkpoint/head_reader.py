@@ -265,12 +265,12 @@ def _read_dense(folder: Path) -> Projection:
 
 
 def _read_pooling(config: Mapping[str, object], folder: Path) -> Pooling:
-    """Read a pooling module's configuration in its older form (flags) or newer one (names); else, the mean."""
+    """Read a pooling module's configuration in its older (flags) or newer (names) form."""
     named = config.get("pooling_mode")
     modes = named if isinstance(named, list) else [named]
     if named is None:
         flags = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
-        modes = [_POOLING_FLAGS.get(key, key) for key in sorted(flags)] or ["mean"]
+        modes = [_POOLING_FLAGS.get(key, key) for key in sorted(flags)]
     if len(modes) != 1 or modes[0] not in _POOLING_FLAGS.values():
         raise InvalidSetting(
             "this pooling is not supported: 'pooling_mode'",
