@@ -79,13 +79,13 @@ _AFTER = {"Transformer": "", "Pooling": "T?", "Dense": "T?P?D*", "Normalize": "T
 """Modules by kind: what may come before, as a regular expression of the initials of their kinds."""
 
 _MODALITY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-_USUAL = {
+_USUAL: Mapping[str, object] = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
     **{name: {} for name in ("processing_kwargs", "tokenizer_args", "processor_kwargs")},
     **dict.fromkeys(("query_length", "document_length", "query_expansion")),
 }
-_USUAL_DENSE = {
+_USUAL_DENSE: Mapping[str, object] = {
     "use_residual": False,
     **dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"),
 }
