@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
-    from quarry.engine.representation.single import Mean, Pooled
+    from quarry.engine.representation.single import Mean, Passages, Pooled
     from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.hits.hits import Coverage, Hit, Hits, Match
@@ -68,6 +68,7 @@ _PLACES = {
     "FirstM": "quarry.engine.representation.first_m",
     "KMeans": "quarry.engine.representation.kmeans",
     "Mean": "quarry.engine.representation.single",
+    "Passages": "quarry.engine.representation.single",
     "Pieces": "quarry.engine.representation.pieces",
     "Pooled": "quarry.engine.representation.single",
 }
@@ -94,6 +95,7 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "MatchedWord",
     "Mean",
     "Passage",
+    "Passages",
     "Pieces",
     "Pooled",
     "SnapshotReport",

@@ -23,7 +23,7 @@ Fusion: TypeAlias = Literal["linear", "rrf"]
 BackendName: TypeAlias = Literal["auto", "exact", "scan", "cpu_faiss", "hnsw", "gpu"]
 """Backend that finds candidates, see `Engine.open`."""
 
-RepresentationName: TypeAlias = Literal["pieces", "kmeans", "first_m", "mean", "cls", "pooled"]
+RepresentationName: TypeAlias = Literal["pieces", "kmeans", "first_m", "mean", "cls", "pooled", "passages"]
 """Method that makes vectors of a document, see `build`."""
 
 CentroidType: TypeAlias = Literal["int8", "float16", "none"]

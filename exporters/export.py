@@ -196,8 +196,13 @@ def _check_same_use(documents: Checkpoint, queries: Checkpoint) -> None:
     """Refuse two encoders that cannot be one bundle."""
     if queries.tokenizer != documents.tokenizer:
         raise InvalidSetting("queries and documents have different tokenizers", path=queries.path)
-    if (queries.head.pooling, queries.head.normalize) != (documents.head.pooling, documents.head.normalize):
+    if _same_use(queries) != _same_use(documents):
         raise InvalidSetting("queries and documents have different heads", path=queries.path)
+
+
+def _same_use(checkpoint: Checkpoint) -> tuple[object, ...]:
+    head, use = checkpoint.head, checkpoint.encoder_use
+    return head.pooling, head.normalize, use.include_prompt
 
 
 def _query_folder(checkpoint: Checkpoint) -> Path | None:
@@ -238,6 +243,8 @@ def _make_encoder_settings(
         pooling=head.pooling,
         normalize=head.normalize,
         query_prefix=queries.encoder_use.query_prefix,
+        include_prompt=use.include_prompt,
+        cut_queries=use.cut_queries,
         document_prefix=use.document_prefix,
         beta=use.beta,
         trained_representation=use.representation,

@@ -22,6 +22,7 @@ class TokenRepresentation:
 
     name: ClassVar[str] = "tokens"
     reads: ClassVar[VectorKind] = "token"
+    pooling: ClassVar[str | None] = None
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Return the token vectors, with L2 norm 1 if requested; see `Representation.represent`."""

@@ -118,8 +118,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
             `like`.
         dim: length of the vectors of an index without an encoder: every document has vectors, and a text is
             searched in lexical mode, or with `vector=`. None: there is an encoder.
-        representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", or one of the classes; None for
-            what the encoder was trained for, or else "pieces" ("pooled" if it gives no token vectors).
+        representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", "passages", or one of the classes.
+            One that does not fit the encoder's pooling is refused. None for what the encoder was trained for, or
+            else "pieces" if it pools by the mean and "passages" otherwise.
         overwrite: whether an index that exists is replaced.
         skip_invalid: whether invalid documents are left out and counted, instead of failing.
         progress: True, False, None (only on a terminal), or a function of (documents done, total or None).

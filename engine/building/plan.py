@@ -7,7 +7,7 @@ from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_integer
-from quarry.engine.encoding.encoder import Encoder, trained_quantizer, trained_settings
+from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.options import BuildKeywords, BuildOptions
@@ -108,9 +108,8 @@ def _checked_dim(dim: object, encoder: object, representation: object) -> int:
 
 
 def _choose_representation(requested: str | Representation | None, encoder: Encoder) -> Representation:
-    kinds = encoder.vector_kinds
     if requested is None:
-        return representation_for(kinds, encoder.trained_representation, trained_settings(encoder))
+        return representation_for(encoder)
     chosen = representation_from(requested)
-    check_readable(chosen, kinds)
+    check_readable(chosen, encoder)
     return chosen

@@ -25,7 +25,7 @@ from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords
 from quarry.engine.progress import Progress, ProgressSetting
 from quarry.engine.representation.base import Representation
-from quarry.engine.representation.registry import stored_representation
+from quarry.engine.representation.registry import is_readable, stored_representation
 from quarry.engine.reuse.generation_files import GenerationFiles
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -206,7 +206,7 @@ def _new_settings(before: IndexSettings, encoder: Encoder) -> IndexSettings:
         before.representation, before.representation_settings
     )
     if encoder.trained_representation is not None or (
-        representation is not None and representation.reads not in encoder.vector_kinds
+        representation is not None and not is_readable(representation, encoder)
     ):
         representation = None  # what the encoder was trained for, or the default
     return BuildPlan.of(encoder, representation, given).settings()

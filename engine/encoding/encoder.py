@@ -11,7 +11,9 @@ from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
     "Encoder",
+    "PassageEncoder",
     "TrainedEncoder",
+    "encoder_pooling",
     "trained_quantizer",
     "trained_settings",
 ]
@@ -66,7 +68,7 @@ class Encoder(Protocol):
         """Encode a query: (dim,) float32, with L2 norm 1 if `normalize`.
 
         The vector of a query longer than the encoder's window is the mean over its windows, weighted by their
-        number of tokens.
+        number of tokens, unless the encoder was trained with queries that are cut there.
 
         Raises:
             InvalidQuery: the text has no token, or holds a lone surrogate.
@@ -87,6 +89,21 @@ class TrainedEncoder(Encoder, Protocol):
     def representation_settings(self) -> Mapping[str, int]: ...  # noqa: D102
     @property
     def quantizer(self) -> Quantizer | None: ...  # noqa: D102
+
+
+@runtime_checkable
+class PassageEncoder(Encoder, Protocol):
+    """An encoder that can cut documents into shorter windows than it could read at once."""
+
+    def in_passages(self, n_tokens: int) -> Encoder:
+        """Return the same encoder with windows of about `n_tokens` tokens, cut at sentence ends if possible."""
+        ...
+
+
+def encoder_pooling(encoder: Encoder) -> str | None:
+    """Return how an encoder makes the vector of a text of token vectors; None if it does not state it."""
+    pooling = getattr(encoder, "pooling", None)
+    return pooling if isinstance(pooling, str) else None
 
 
 def trained_settings(encoder: Encoder) -> Mapping[str, int]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quarry.engine.arguments import lone_surrogate
+from quarry.engine.encoding.text_growth import MAX_GROWTH, MAX_STEPS, count_steps_and_growth
 from quarry.engine.process.libraries import loading
-from quarry.formats.arrays import Int64Array
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import TOKENIZER_NAME
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidQuery
@@ -56,7 +57,8 @@ class TextTokenizer:
     A call uses one core.
 
     Raises:
-        CorruptFile: the file is not a valid tokenizer; methods raise it too, when the tokenizer fails on a text.
+        CorruptFile: the file is not a valid tokenizer, or makes texts much longer; methods raise it too, when the
+            tokenizer fails on a text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,14 +70,29 @@ class TextTokenizer:
             self._library: Tokenizer = Tokenizer.from_file(str(path))
             self._library.no_padding()
             self._library.no_truncation()
+            n_steps, growth = count_steps_and_growth(self._library)
+        if n_steps > MAX_STEPS or growth > MAX_GROWTH:
+            raise CorruptFile(
+                "the tokenizer could make texts too long",
+                path=path,
+                expected=f"at most {MAX_STEPS} normalizers and pre-tokenizers, {MAX_GROWTH} characters of one",
+                actual=f"{n_steps}, {growth if growth < 10**12 else 'more than 10^12'}",
+            )
 
-    def tokenize(self, text: str) -> Tokens:
-        """Return the tokens of a text."""
+    def tokenize(self, text: str, prefix: str = "") -> Tokens:
+        """Return the tokens of a text that follows a prefix; tokens of the prefix are left out.
+
+        A blank at the prefix's end belongs to the text: some tokenizers join it with the word that follows.
+        """
         with _named(self._path, "the tokenizer fails"):
-            encoding = self._library.encode(text, add_special_tokens=False)
-        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+            encoding = self._library.encode(prefix + text, add_special_tokens=False)
+        ids, offsets = np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        if prefix:
+            kept = offsets[:, 1] > len(prefix.rstrip())
+            kept &= (offsets[:, 1] > len(prefix)).any()  # a text without tokens has none of the blank's either
+            ids, offsets = ids[kept], np.maximum(offsets[kept] - len(prefix), 0)
         starts, ends = np.ascontiguousarray(offsets.T)
-        return Tokens(np.array(encoding.ids, np.int64), starts, ends)
+        return Tokens(ids, starts, ends)
 
     def encode_with_special_tokens(self, text: str, second: str | None = None) -> Encoding:
         """Return the library's encoding of a text, or of a pair of texts, with special tokens."""
@@ -102,22 +119,32 @@ class TokenFrame:
     Attributes:
         before: (n,) int64.
         after: (n,) int64.
+        prefix: text that was put before the text.
+        n_unpooled: number of the first tokens that the pooling leaves out.
     """
 
     before: Ids
     after: Ids
+    prefix: str = ""
+    n_unpooled: int = 0
 
     @property
     def n_tokens(self) -> int:
         """Number of tokens of the frame."""
         return len(self.before) + len(self.after)
 
+    def pooled_part(self, vectors: Float32Array) -> Float32Array:
+        """Return those of the vectors of a window, (n_tokens, dim), that are pooled; at least one."""
+        return vectors[min(self.n_unpooled, len(vectors) - 1) :]
+
     def around(self, ids: Ids) -> Ids:
         """Return the (n_tokens,) input for the tokens of a text."""
         return np.concatenate((self.before, ids, self.after))
 
 
-def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) -> TokenFrame:
+def token_frame(
+    tokenizer: TextTokenizer, prefix: str, window: int, path: Path, include_prompt: bool = True
+) -> TokenFrame:
     """Return the special tokens before and after a text, with the tokens of a prefix after those before.
 
     Args:
@@ -125,6 +152,7 @@ def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) 
         prefix: text put before every text.
         window: tokens that the model reads at once.
         path: of the bundle, for the error.
+        include_prompt: whether the pooling includes the prefix and what is before it.
 
     Raises:
         CorruptFile: the frame leaves no room for text in the window, or the tokenizer has no token for a letter.
@@ -136,8 +164,14 @@ def token_frame(tokenizer: TextTokenizer, prefix: str, window: int, path: Path) 
         raise CorruptFile(
             "the tokenizer has no token for a letter", path=path / TOKENIZER_NAME, actual=marked.tokens
         )
-    before = np.concatenate((ids[: inside[0]], tokenizer.tokenize(prefix).ids))
-    frame = TokenFrame(before, ids[inside[-1] + 1 :])
+    prefix_ids = np.empty(0, np.int64)
+    if prefix:
+        joined = tokenizer.tokenize(f"{prefix}a")
+        prefix_ids = joined.ids[joined.ends <= len(prefix.rstrip())]
+    before = np.concatenate((ids[: inside[0]], prefix_ids))
+    # As sentence-transformers counts them: in the prefix alone.
+    n_unpooled = 0 if include_prompt or not prefix else int(inside[0]) + len(tokenizer.tokenize(prefix).ids)
+    frame = TokenFrame(before, ids[inside[-1] + 1 :], prefix, n_unpooled)
     if frame.n_tokens >= window:
         raise CorruptFile(
             "the bundle's window has no room for text beside prefix and special tokens",
@@ -164,12 +198,14 @@ class BundleTokenizer:
         bundle.verify_files([TOKENIZER_NAME])
         self._tokenizer = TextTokenizer(bundle.tokenizer_path)
         settings = bundle.settings
-        self.document_frame = token_frame(self._tokenizer, settings.document_prefix, settings.window, bundle.path)
-        self.query_frame = token_frame(self._tokenizer, settings.query_prefix, settings.window, bundle.path)
+        self.document_frame, self.query_frame = (
+            token_frame(self._tokenizer, prefix, settings.window, bundle.path, settings.include_prompt)
+            for prefix in (settings.document_prefix, settings.query_prefix)
+        )
 
-    def tokenize(self, text: str) -> Tokens:
-        """Return the tokens of a text, without special tokens."""
-        return self._tokenizer.tokenize(text)
+    def tokenize(self, text: str, frame: TokenFrame) -> Tokens:
+        """Return the tokens of a text, tokenized together with the prefix of its frame, but without the frame."""
+        return self._tokenizer.tokenize(text, frame.prefix)
 
 
 def check_document(text: str) -> None:

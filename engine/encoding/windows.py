@@ -9,7 +9,7 @@ import numpy as np
 
 from quarry.formats.arrays import BoolArray, Int64Array
 
-__all__ = ["WORD", "sentence_end_flags", "window_bounds"]
+__all__ = ["WORD", "piece_count", "piece_starts", "sentence_end_flags", "window_bounds"]
 
 # In scripts without spaces (Thai, Lao, kana, Han) three characters count as a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]{1,3}|[^\s\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
@@ -70,6 +70,10 @@ _SENTENCE_END = re.compile(
     rf"|(?<=[{_STOPS}])(?<!\b[A-Z]\.)[{_STOPS}]*{_CLOSERS}(?=\s+[^\sa-z]|\s*\Z))"
 )
 
+# Maximum distance of a sentence end from the ideal cut of a piece, as a share of a piece's length. Below one half,
+# cuts are always distinct and in order.
+_TOLERANCE = 1 / 3
+
 # Characters looked at after the last token, for the brackets and blanks that may follow a stop.
 _LOOK_AHEAD = 16
 
@@ -99,3 +103,35 @@ def sentence_end_flags(text: str, starts: Int64Array, ends: Int64Array) -> BoolA
     tokens = np.searchsorted(ends, stops, side="right") - 1
     flags[tokens[tokens >= 0]] = True
     return flags
+
+
+def piece_count(n_tokens: int, tokens_per_piece: int) -> int:
+    """Return into how many pieces `piece_starts` cuts so many tokens."""
+    return max(1, round(n_tokens / tokens_per_piece))
+
+
+def piece_starts(sentence_ends: BoolArray, tokens_per_piece: int) -> Int64Array:
+    """Cut a window's tokens into max(1, round(n_tokens / tokens_per_piece)) contiguous pieces.
+
+    The ideal cuts divide the tokens equally. Each is moved to the nearest sentence end (the earlier of two at the
+    same distance) if that is within a third of a piece's length.
+
+    Args:
+        sentence_ends: (n_tokens,) bool, n_tokens >= 1, whether a sentence ends after the token.
+        tokens_per_piece: tokens in a piece, at least 1.
+
+    Returns:
+        (n_pieces,) int64, strictly ascending from 0: the first token of each piece.
+    """
+    n_tokens = len(sentence_ends)
+    n_pieces = piece_count(n_tokens, tokens_per_piece)
+    starts = np.arange(n_pieces) * n_tokens // n_pieces
+    candidates = np.flatnonzero(sentence_ends) + 1
+    if n_pieces == 1 or candidates.size == 0:
+        return starts
+    length = n_tokens / n_pieces
+    distances = np.abs(candidates[:, np.newaxis] - np.arange(1, n_pieces) * length)
+    nearest = distances.argmin(axis=0)
+    is_near = distances.min(axis=0) <= length * _TOLERANCE
+    starts[1:] = np.where(is_near, candidates[nearest], starts[1:])
+    return starts

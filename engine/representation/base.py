@@ -49,10 +49,13 @@ class Representation(Protocol):
     Attributes:
         name: name of the method in an index.
         reads: kind of the windows' vectors that it needs.
+        pooling: the pooling whose vectors its centroids can be compared with, for encoders that were not trained
+            for it; None: any.
     """
 
     name: ClassVar[str]
     reads: ClassVar[VectorKind]
+    pooling: ClassVar[str | None]
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Compute the centroids of a document.
@@ -76,6 +79,7 @@ class IntegerSettings:
 
     name: ClassVar[str]
     reads: ClassVar[VectorKind] = "token"
+    pooling: ClassVar[str | None] = "mean"
 
     def __post_init__(self) -> None:
         for setting, value in self.settings().items():

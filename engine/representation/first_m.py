@@ -33,6 +33,7 @@ class FirstM(IntegerSettings):
     """
 
     name: ClassVar[str] = "first_m"
+    pooling: ClassVar[str | None] = "cls"
     n_vectors: int = 8
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
@@ -60,6 +61,7 @@ class Cls(IntegerSettings):
     """
 
     name: ClassVar[str] = "cls"
+    pooling: ClassVar[str | None] = "cls"
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Compute the centroid of a document; see ``Representation.represent``."""

@@ -9,15 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.encoding.windows import sentence_end_flags
+from quarry.engine.encoding.windows import piece_count, piece_starts, sentence_end_flags
 from quarry.engine.representation.base import DocumentVectors, IntegerSettings, drop_empty_windows, scale_rows
-from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.arrays import Float32Array, Int64Array
 
-__all__ = ["Pieces", "TextPieces", "piece_starts", "piece_sums", "text_pieces"]
-
-# Maximum distance of a sentence end from the ideal cut, as a share of a piece's length. Below one half, cuts are
-# always distinct and in order.
-_TOLERANCE = 1 / 3
+__all__ = ["Pieces", "TextPieces", "piece_sums", "text_pieces"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def text_pieces(
     sizes: list[Int64Array] = [np.empty(0, np.int64)]
     spans: list[tuple[int, int]] = []
     for first, stop in windows:
-        if _n_pieces(stop - first, tokens_per_piece) == 1:
+        if piece_count(stop - first, tokens_per_piece) == 1:
             sizes.append(np.array([stop - first], np.int64))
             spans.append((int(starts[first]), int(ends[stop - 1])))
             continue
@@ -101,37 +97,6 @@ def text_pieces(
         sizes.append(stops - cuts)
         spans += zip(starts[cuts].tolist(), ends[stops - 1].tolist(), strict=True)
     return TextPieces(np.concatenate(sizes), spans)
-
-
-def _n_pieces(n_tokens: int, tokens_per_piece: int) -> int:
-    return max(1, round(n_tokens / tokens_per_piece))
-
-
-def piece_starts(sentence_ends: BoolArray, tokens_per_piece: int) -> Int64Array:
-    """Cut a window's tokens into max(1, round(n_tokens / tokens_per_piece)) contiguous pieces.
-
-    The ideal cuts divide the tokens equally. Each is moved to the nearest sentence end (the earlier of two at the
-    same distance) if that is within a third of a piece's length.
-
-    Args:
-        sentence_ends: (n_tokens,) bool, n_tokens >= 1, whether a sentence ends after the token.
-        tokens_per_piece: tokens in a piece, at least 1.
-
-    Returns:
-        (n_pieces,) int64, strictly ascending from 0: the first token of each piece.
-    """
-    n_tokens = len(sentence_ends)
-    n_pieces = _n_pieces(n_tokens, tokens_per_piece)
-    starts = np.arange(n_pieces) * n_tokens // n_pieces
-    candidates = np.flatnonzero(sentence_ends) + 1
-    if n_pieces == 1 or candidates.size == 0:
-        return starts
-    length = n_tokens / n_pieces
-    distances = np.abs(candidates[:, np.newaxis] - np.arange(1, n_pieces) * length)
-    nearest = distances.argmin(axis=0)
-    is_near = distances.min(axis=0) <= length * _TOLERANCE
-    starts[1:] = np.where(is_near, candidates[nearest], starts[1:])
-    return starts
 
 
 def piece_sums(values: Float32Array, starts: Int64Array) -> Float32Array:

@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import Encoder, PassageEncoder, encoder_pooling, trained_settings
+from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.representation.base import DocumentVectors, IntegerSettings, Representation
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean, Pooled
+from quarry.engine.representation.single import Mean, Passages, Pooled
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
-__all__ = ["Given", "check_readable", "representation_for", "representation_from", "stored_representation"]
+__all__ = [
+    "Given",
+    "check_readable",
+    "encoder_of_documents",
+    "is_readable",
+    "representation_for",
+    "representation_from",
+    "stored_representation",
+]
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,8 @@ class Given(IntegerSettings):
         raise InvalidDocument("the document has no vectors, and the index has no encoder", expected="vectors")
 
 
-_BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled]] = {
-    each.name: each for each in (Pieces, KMeans, FirstM, Mean, Cls, Pooled)
+_BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled | Passages]] = {
+    each.name: each for each in (Pieces, KMeans, FirstM, Mean, Cls, Pooled, Passages)
 }
 
 
@@ -41,8 +50,8 @@ def representation_from(
     """Return the representation that an index stores or an application requests.
 
     Args:
-        source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls`` or ``pooled``, or a representation, which
-            is returned unchanged.
+        source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls``, ``pooled`` or ``passages``, or a
+            representation, which is returned unchanged.
         settings: values for the fields of the named representation; the others have their defaults.
 
     Raises:
@@ -70,38 +79,59 @@ def stored_representation(name: str, settings: Mapping[str, object]) -> Represen
     return Given() if name == Given.name else representation_from(name, settings)
 
 
-def representation_for(
-    encoder_kinds: frozenset[VectorKind], trained_for: str | None, settings: Mapping[str, object] | None = None
-) -> Representation:
-    """Return the default for an encoder: what it was trained for, else pieces of token vectors, else pooled.
+def representation_for(encoder: Encoder) -> Representation:
+    """Return the default for an encoder.
 
-    Args:
-        encoder_kinds: the vectors that it gives.
-        trained_for: name of the representation that it was trained for, or None.
-        settings: settings that it was trained for.
+    It is what the encoder was trained for; else pieces of token vectors, if its vectors are means of these; else
+    its own vectors of passages, if it cuts texts into passages; else of its windows together.
 
     Raises:
         InvalidSetting: it was trained for something unknown here.
     """
-    if trained_for is None:
-        return representation_from("pieces" if "token" in encoder_kinds else "pooled")
-    return representation_from(trained_for, settings)
+    if encoder.trained_representation is not None:
+        return representation_from(encoder.trained_representation, trained_settings(encoder))
+    if is_readable(Pieces, encoder):
+        return Pieces()
+    return Passages() if isinstance(encoder, PassageEncoder) else Pooled()
 
 
-def check_readable(representation: Representation, encoder_kinds: frozenset[VectorKind]) -> None:
-    """Check that the encoder gives the vectors that a representation needs.
+def is_readable(representation: Representation | type[Representation], encoder: Encoder) -> bool:
+    """Return whether an encoder gives what a representation reads, and its queries can be compared with that."""
+    if representation.reads not in encoder.vector_kinds:
+        return False
+    pooling = encoder_pooling(encoder)
+    return pooling is None or representation.pooling in (None, pooling) or _is_trained_for(representation, encoder)
+
+
+def _is_trained_for(representation: Representation | type[Representation], encoder: Encoder) -> bool:
+    return representation.name == encoder.trained_representation
+
+
+def check_readable(representation: Representation, encoder: Encoder) -> None:
+    """Check that a representation makes sense for an encoder.
 
     Raises:
-        InvalidSetting: it does not; the message names representations that fit.
+        InvalidSetting: the encoder does not give the vectors that it needs, or pools token vectors in another way;
+            the message names both, and the representations that fit.
     """
-    if representation.reads not in encoder_kinds:
-        fitting = [name for name, each in _BY_NAME.items() if each.reads in encoder_kinds]
-        raise InvalidSetting(
-            f"the representation {representation.name!r} reads {representation.reads} vectors, "
-            "which this encoder does not give",
-            expected=" or ".join(fitting),
-            actual=representation.name,
-        )
+    if is_readable(representation, encoder):
+        return
+    name, reads = representation.name, representation.reads
+    raise InvalidSetting(
+        f"the representation {name!r} reads {reads} vectors, which this encoder does not give"
+        if reads not in encoder.vector_kinds
+        else f"the representation {name!r} is for {representation.pooling} pooling, and this encoder has "
+        f"{encoder_pooling(encoder)} pooling: its queries could not be compared with the documents",
+        expected=" or ".join(each.name for each in _BY_NAME.values() if is_readable(each, encoder)),
+        actual=name,
+    )
+
+
+def encoder_of_documents(encoder: Encoder, representation: Representation) -> Encoder:
+    """Return the encoder whose windows a representation reads: windows are passages if it needs these."""
+    if isinstance(representation, Passages) and isinstance(encoder, PassageEncoder):
+        return encoder.in_passages(representation.tokens_per_passage)
+    return encoder
 
 
 def _from_name(name: str, settings: Mapping[str, object]) -> Representation:

@@ -1,4 +1,4 @@
-"""The representations of one vector: `Mean` of the token vectors and `Pooled`, the encoder's own pooling."""
+"""`Mean` of the token vectors; `Pooled` and `Passages`, the encoder's own pooling of texts and of passages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quarry.engine.representation.base import (
 from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["Mean", "Pooled"]
+__all__ = ["Mean", "Passages", "Pooled"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Mean(IntegerSettings):
 class Pooled(IntegerSettings):
     """One vector: the output of the encoder's own pooling, averaged over all windows.
 
-    Windows are weighted by their tokens, as for a long query. The only representation for encoders whose vectors
-    are not computed from token vectors (Aggretriever: Lin et al. 2022, section 3). Memory: one window.
+    Windows are weighted by their tokens, as for a long query. Memory: one window.
     """
 
     name: ClassVar[str] = "pooled"
     reads: ClassVar[VectorKind] = "pooled"
+    pooling: ClassVar[str | None] = None
 
     def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
         """Compute the centroid of a document; see ``Representation.represent``.
@@ -56,6 +56,41 @@ class Pooled(IntegerSettings):
         """
         del text
         return _average(windows, _pooled_vector, normalize)
+
+
+@dataclass(frozen=True)
+class Passages(IntegerSettings):
+    """The encoder's own vector of each passage, encoded as a text of its own, and their mean.
+
+    For encoders whose vectors are not means of token vectors: by [CLS], by the maximum, or by Aggretriever (Lin et
+    al. 2022, section 3). Windows are cut as `Pieces` cuts them. A document of more than one passage has one more
+    centroid, the last: the mean of all, weighted by their tokens, as `Pooled` weights windows. The passages of
+    an encoder that does not run a bundle are its windows. Memory: one window and the centroids.
+
+    Attributes:
+        tokens_per_passage: average length of a passage, 1 to 4096.
+    """
+
+    name: ClassVar[str] = "passages"
+    reads: ClassVar[VectorKind] = "pooled"
+    pooling: ClassVar[str | None] = None
+    tokens_per_passage: int = 128
+
+    def represent(self, text: str, windows: Iterable[TokenVectors], normalize: bool) -> DocumentVectors:
+        """Compute the centroids of a document; see ``Representation.represent``.
+
+        Raises:
+            InvalidDocument: a window has no pooled vector, too.
+        """
+        del text
+        passages = list(drop_empty_windows(windows))
+        vectors = [_pooled_vector(passage)[np.newaxis] for passage in passages]
+        spans = [(window_extent(passage),) for passage in passages]
+        if len(passages) == 1:
+            return DocumentVectors(scale_rows(vectors[0], normalize), tuple(spans))
+        whole = _average(passages, _pooled_vector, normalize)
+        values = np.concatenate([scale_rows(np.concatenate(vectors), normalize), whole.values])
+        return DocumentVectors(values, (*spans, *whole.spans))
 
 
 def _pooled_vector(window: TokenVectors) -> Float32Array:

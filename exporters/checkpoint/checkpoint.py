@@ -20,9 +20,15 @@ from quarry.exporters.checkpoint.files import (
 )
 from quarry.exporters.checkpoint.head import Head
 from quarry.exporters.checkpoint.head_reader import EncoderUse, read_use
-from quarry.exporters.checkpoint.networks import NetworkShape, read_network_shape, read_size, rename_to_bert
+from quarry.exporters.checkpoint.networks import (
+    T5_KINDS,
+    NetworkShape,
+    read_network_shape,
+    read_size,
+    rename_to_bert,
+)
 from quarry.formats.bundle.encoder import Pooling
-from quarry.formats.bundle.folder import BundleKind, SourceRecord, file_sha256
+from quarry.formats.bundle.folder import MAX_WINDOW, BundleKind, SourceRecord, file_sha256
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.formats.vectors.quantizer import open_quantizer
@@ -103,7 +109,8 @@ class Checkpoint:
         Raises:
             CorruptFile: config.json does not have it.
         """
-        return read_size(self.config, "dim" if "dim" in self.config else "hidden_size", self.path)
+        names = [name for name in ("dim", "d_model") if name in self.config]
+        return read_size(self.config, names[0] if names else "hidden_size", self.path)
 
 
 def checkpoint_kind(path: str | Path) -> BundleKind:
@@ -138,7 +145,7 @@ def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalize:
     head = use.head if pooling is None else Head(pooling, use.head.normalize)
     if normalize is not None:
         head = replace(head, normalize=normalize)
-    longest = _read_max_length(config, folder)
+    longest = _read_max_length(config, folder, use.window)
     window = longest if use.window is None else min(use.window, longest)
     return _make_checkpoint(folder, config, window, replace(use, head=head))
 
@@ -188,7 +195,9 @@ def _make_checkpoint(
         path=folder,
         config=config,
         source=_record_source(folder, graph),
-        tokenizer=plain_tokenizer(require_file(folder, "tokenizer.json")),
+        tokenizer=plain_tokenizer(
+            require_file(folder, "tokenizer.json"), lower_case=use is not None and use.lower_case
+        ),
         window=window,
         license_name=read_license(folder),
         use=use,
@@ -238,8 +247,13 @@ def _count_labels(config: Mapping[str, object], folder: Path) -> int:
     return len(names) if isinstance(names, dict) else _DEFAULT_N_LABELS
 
 
-def _read_max_length(config: Mapping[str, object], folder: Path) -> int:
-    """Return the maximum input length in tokens; RoBERTa loses the positions up to the padding token's id."""
+def _read_max_length(config: Mapping[str, object], folder: Path, window: int | None = None) -> int:
+    """Return the maximum input length in tokens; RoBERTa loses the positions up to the padding token's id.
+
+    Networks with relative positions only have none: it is then the window, if that is a limit.
+    """
+    if config.get("model_type") in T5_KINDS:
+        return window if window is not None and window <= MAX_WINDOW else _USUAL_LENGTH
     if "max_position_embeddings" not in config and _find_graph(folder):
         return _USUAL_LENGTH
     n_positions = read_size(config, "max_position_embeddings", folder)

@@ -134,8 +134,12 @@ def count_tensors(path: Path) -> int:
         raise CorruptFile(f"not a safetensors file: {error}", path=path) from None
 
 
-def plain_tokenizer(path: Path) -> bytes:
+def plain_tokenizer(path: Path, lower_case: bool = False) -> bytes:
     """Return the contents of tokenizer.json without padding and truncation.
+
+    Args:
+        path: the file.
+        lower_case: whether texts are changed to lower case before anything else is done with them.
 
     Raises:
         CorruptFile: it is not a tokenizer.
@@ -144,6 +148,11 @@ def plain_tokenizer(path: Path) -> bytes:
     if not isinstance(tokenizer, dict) or "model" not in tokenizer:
         raise CorruptFile("not a tokenizer", path=path)
     tokenizer["padding"] = tokenizer["truncation"] = None
+    if lower_case:
+        normalizer = tokenizer.get("normalizer")
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, normalizer]}
+        if normalizer is None:
+            tokenizer["normalizer"] = {"type": "Lowercase"}
     try:
         return json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,7 +1,10 @@
 """Reads an encoder's head from the files of sentence-transformers or of Quarry.
 
 sentence-transformers has modules.json and the folders it names: pooling by mean, maximum or [CLS], linear layers,
-normalization. Without modules.json the pooling is the mean, without normalization, as in that library.
+normalization. Without modules.json the pooling is the mean, without normalization, as in that library. The prompt
+of queries is "query", that of documents "document", "passage" or "corpus", the first that there is; otherwise it
+is the one that `default_prompt_name` names, unless that is a prompt of the other side. Settings that change
+vectors and are not supported are refused by their names.
 
 ``quarry.json`` describes a model trained for Quarry and overrides all other files. It is a JSON object with
 exactly these members::
@@ -32,6 +35,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,14 +63,34 @@ __all__ = ["SETTINGS_NAME", "EncoderUse", "read_use"]
 SETTINGS_NAME = "quarry.json"
 _HEAD_NAME = "head.safetensors"
 _PROMPTS_NAME = "config_sentence_transformers.json"
-_WINDOW_NAME = "sentence_bert_config.json"
+_PROMPT_NAMES = (("query",), ("document", "passage", "corpus"))  # of queries, of documents; the first one counts
+_NETWORK_NAMES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 _MAX_SETTINGS_BYTES = 64 * 1024
 _MAX_AGG_DIMS = 16384
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_PROMPT = 1024
 _LEAST_WINDOW = 3  # a token and two special tokens
 
-_POOLING_MODES: Mapping[str, Pooling] = {
+_AFTER = {"Transformer": "", "Pooling": "T?", "Dense": "T?P?D*", "Normalize": "T?P?D*"}
+"""Modules by kind: what may come before, as a regular expression of the initials of their kinds."""
+
+_MODALITY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_USUAL: Mapping[str, object] = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    **{name: {} for name in ("processing_kwargs", "tokenizer_args", "processor_kwargs")},
+    **dict.fromkeys(("query_length", "document_length", "query_expansion")),
+}
+_USUAL_DENSE: Mapping[str, object] = {
+    "use_residual": False,
+    **dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"),
+}
+
+_POOLING_FLAGS: Mapping[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -90,6 +114,9 @@ class EncoderUse:
         representation_settings: of that representation.
         quantizer: name of the quantizer's file that it was trained with, or None.
         query_checkpoint: name of the folder with the encoder for queries, None if it is the same one.
+        include_prompt: whether the pooling includes the tokens of a prefix, and those before it.
+        lower_case: whether texts are changed to lower case first.
+        cut_queries: whether queries longer than the window are cut.
     """
 
     head: Head
@@ -101,6 +128,9 @@ class EncoderUse:
     representation_settings: Mapping[str, int] = field(default_factory=dict)
     quantizer: str | None = None
     query_checkpoint: str | None = None
+    include_prompt: bool = True
+    lower_case: bool = False
+    cut_queries: bool = False
 
 
 def read_use(folder: Path, n_words: int) -> EncoderUse:
@@ -117,12 +147,23 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     path = folder / SETTINGS_NAME
     if path.is_file():
         return _read_own_use(folder, Fields.from_json(read_strict_json(path, _MAX_SETTINGS_BYTES), path), n_words)
-    prompts = _read_prompts(folder)
+    head, include_prompt = _head_from_modules(folder)
+    network = _read_network_settings(folder)
+    query_prefix, document_prefix = (_read_prompt(folder, names) for names in _PROMPT_NAMES)
+    if not include_prompt and not head.has_token_vectors and (query_prefix or document_prefix):
+        raise InvalidSetting(
+            "'include_prompt' false is not supported with a layer that follows the pooling",
+            path=folder,
+            expected="linear layers without activation, or no prompts",
+        )
     return EncoderUse(
-        _head_from_modules(folder),
-        _read_window(folder),
-        _check_prompt(folder, prompts.get("query")),
-        _check_prompt(folder, prompts.get("document", prompts.get("passage"))),
+        head,
+        _read_window(folder, network),
+        query_prefix,
+        document_prefix,
+        include_prompt=include_prompt or not (query_prefix or document_prefix),
+        lower_case=_read_flag(network, "do_lower_case", folder, default=False),
+        cut_queries=True,
     )
 
 
@@ -181,19 +222,24 @@ def _read_layer(
     return Projection(weights, biases, activation)
 
 
-def _head_from_modules(folder: Path) -> Head:
+def _head_from_modules(folder: Path) -> tuple[Head, bool]:
+    """Return the head, and whether the pooling includes prompts."""
     pooling: Pooling = "mean"
-    normalize = False
+    include_prompt = True
     projections: list[Projection] = []
+    kinds: list[str] = []
     for kind, name in _read_modules(folder):
-        if normalize or kind not in ("Transformer", "Pooling", "Dense", "Normalize"):
-            raise InvalidSetting("this module is not supported", path=folder, actual=kind)
+        before = "".join(each[0] for each in kinds)  # T, P, D and N for the kinds below
+        if not re.fullmatch(_AFTER.get(kind, "(?!)"), before):
+            raise InvalidSetting("this module is not supported", path=folder, actual=f"{kind} after {kinds}")
         if kind == "Pooling":
-            pooling = _read_pooling(read_object(subfolder(folder, name), "config.json"), folder)
+            config = read_object(subfolder(folder, name), "config.json")
+            pooling = _read_pooling(config, folder)
+            include_prompt = _read_flag(config, "include_prompt", folder, default=True)
         elif kind == "Dense":
             projections.append(_read_dense(subfolder(folder, name)))
-        normalize = kind == "Normalize"
-    return Head(pooling, normalize, tuple(projections))
+        kinds.append(kind)
+    return Head(pooling, "Normalize" in kinds, tuple(projections)), include_prompt
 
 
 def _read_modules(folder: Path) -> list[tuple[str, str]]:
@@ -207,7 +253,9 @@ def _read_modules(folder: Path) -> list[tuple[str, str]]:
 
 
 def _read_dense(folder: Path) -> Projection:
-    named = str(read_object(folder, "config.json").get("activation_function", "Tanh")).rsplit(".", 1)[-1]
+    config = read_object(folder, "config.json")
+    _refuse_unusual(config, _USUAL_DENSE, folder / "config.json")
+    named = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     if named not in _ACTIVATIONS:
         raise InvalidSetting(
             "this activation is not supported", path=folder, expected=" or ".join(_ACTIVATIONS), actual=named
@@ -218,34 +266,90 @@ def _read_dense(folder: Path) -> Projection:
 
 def _read_pooling(config: Mapping[str, object], folder: Path) -> Pooling:
     """Read a pooling module's configuration in its older (flags) or newer (names) form."""
-    modes = sorted(key for key, value in config.items() if key.startswith("pooling_mode_") and value is True)
     named = config.get("pooling_mode")
-    if not modes and isinstance(named, str):
-        modes = [next((key for key, value in _POOLING_MODES.items() if value == named), named)]
-    if len(modes) != 1 or modes[0] not in _POOLING_MODES:
-        expected = "mean, CLS or maximum"
-        raise InvalidSetting("this pooling is not supported", path=folder, expected=expected, actual=modes)
-    return _POOLING_MODES[modes[0]]
+    modes = named if isinstance(named, list) else [named]
+    if named is None:
+        flags = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+        modes = [_POOLING_FLAGS.get(key, key) for key in sorted(flags)]
+    if len(modes) != 1 or modes[0] not in _POOLING_FLAGS.values():
+        raise InvalidSetting(
+            "this pooling is not supported: 'pooling_mode'",
+            path=folder,
+            expected="mean, CLS or maximum",
+            actual=modes,
+        )
+    return cast("Pooling", modes[0])
 
 
-def _read_window(folder: Path) -> int | None:
-    found = optional_object(folder, _WINDOW_NAME).get("max_seq_length")
-    if found is not None and (type(found) is not int or found < _LEAST_WINDOW):
-        expected = f"an integer from {_LEAST_WINDOW}, or null"
-        raise CorruptFile("bad 'max_seq_length'", path=folder / _WINDOW_NAME, expected=expected, actual=found)
-    return found
+def _read_flag(config: Mapping[str, object], name: str, folder: Path, default: bool) -> bool:
+    value = config.get(name, default)
+    if not isinstance(value, bool):
+        raise CorruptFile(f"bad {name!r}", path=folder, expected="true or false", actual=value)
+    return value
 
 
-def _read_prompts(folder: Path) -> dict[str, object]:
-    prompts = optional_object(folder, _PROMPTS_NAME).get("prompts", {})
+def _read_network_settings(folder: Path) -> dict[str, object]:
+    """Read the settings of the module Transformer; refuse those that change vectors in a way not supported."""
+    name = next((name for name in _NETWORK_NAMES if (folder / name).is_file()), _NETWORK_NAMES[0])
+    settings = optional_object(folder, name)
+    _refuse_unusual(settings, _USUAL, folder / name)
+    modality = settings.get("modality_config", _MODALITY)
+    if not isinstance(modality, dict) or modality.get("text") != _MODALITY["text"]:
+        raise InvalidSetting(
+            "this 'modality_config' is not supported", path=folder / name, expected=_MODALITY, actual=modality
+        )
+    return settings
+
+
+def _refuse_unusual(settings: Mapping[str, object], usual: Mapping[str, object], path: Path) -> None:
+    for key, expected in usual.items():
+        found = settings.get(key)
+        if found and found != expected:
+            raise InvalidSetting(f"{key!r} is not supported", path=path, expected=expected, actual=found)
+
+
+def _read_window(folder: Path, settings: Mapping[str, object]) -> int | None:
+    """Read the window: of the module until version 5 of sentence-transformers, of the tokenizer since."""
+    for name, key, found in (
+        (_NETWORK_NAMES[0], "max_seq_length", settings.get("max_seq_length")),
+        (_TOKENIZER_CONFIG, "model_max_length", _read_tokenizer_length(folder)),
+    ):
+        if found is None:
+            continue
+        if type(found) is not int or found < _LEAST_WINDOW:
+            expected = f"an integer from {_LEAST_WINDOW}, or null"
+            raise CorruptFile(f"bad {key!r}", path=folder / name, expected=expected, actual=found)
+        return found
+    return None
+
+
+def _read_tokenizer_length(folder: Path) -> object:
+    found = optional_object(folder, _TOKENIZER_CONFIG).get("model_max_length")
+    return int(found) if isinstance(found, float) and found.is_integer() else found  # 1e30: no limit
+
+
+def _read_prompt(folder: Path, names: tuple[str, ...]) -> str:
+    """Return the prompt with the first of these names that there is, or else the default one."""
+    config = optional_object(folder, _PROMPTS_NAME)
+    prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise CorruptFile("bad prompts", path=folder / _PROMPTS_NAME, expected="an object", actual=prompts)
-    return prompts
+    default = config.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise CorruptFile(
+            "bad 'default_prompt_name'",
+            path=folder / _PROMPTS_NAME,
+            expected=f"one of {sorted(prompts)}, or null",
+            actual=default,
+        )
+    others = [each for each in chain(*_PROMPT_NAMES) if each not in names]
+    found = [*names, *([] if default in others else [default])]
+    return _check_prompt(folder, next((prompts[name] for name in found if name in prompts), ""))
 
 
 def _check_prompt(folder: Path, prompt: object) -> str:
-    text = str(prompt or "")
-    if len(text) > _MAX_PROMPT or lone_surrogate(text) is not None:
+    text = "" if prompt is None else prompt
+    if not isinstance(text, str) or len(text) > _MAX_PROMPT or lone_surrogate(text) is not None:
         expected = f"at most {_MAX_PROMPT} characters of Unicode"
-        raise CorruptFile("bad prompt", path=folder / _PROMPTS_NAME, expected=expected, actual=repr(text[:80]))
+        raise CorruptFile("bad prompt", path=folder / _PROMPTS_NAME, expected=expected, actual=repr(text)[:80])
     return text

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["DIRECT_KINDS", "NetworkShape", "read_network_shape", "read_size", "rename_to_bert"]
+__all__ = ["DIRECT_KINDS", "T5_KINDS", "NetworkShape", "read_network_shape", "read_size", "rename_to_bert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,9 @@ _KINDS: Mapping[str, _Kind] = {
 
 DIRECT_KINDS = tuple(_KINDS)
 """Values of ``model_type`` in config.json."""
+
+T5_KINDS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+"""Values of ``model_type`` of networks whose encoder alone is used -> its class in transformers."""
 
 _PADDING_ID = 1  # of RoBERTa and MPNet, if config.json has none
 _N_BUCKETS = 32

@@ -17,7 +17,7 @@ from quarry.engine.encoding.tokenizer import Ids
 from quarry.engine.process.libraries import requiring
 from quarry.exporters.checkpoint.checkpoint import WEIGHTS_NAME, Checkpoint
 from quarry.exporters.checkpoint.files import count_tensors
-from quarry.exporters.checkpoint.networks import read_size
+from quarry.exporters.checkpoint.networks import T5_KINDS, read_size
 from quarry.exporters.graph.torch_check import check_traced
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
@@ -73,7 +73,8 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
         import torch
         import transformers
     check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
-    kind = transformers.AutoModelForMaskedLM if mlm else transformers.AutoModel
+    encoder = T5_KINDS.get(str(checkpoint.config.get("model_type")), "AutoModel")
+    kind = getattr(transformers, "AutoModelForMaskedLM" if mlm else encoder)
     try:
         with _suppress_output():
             model, found = kind.from_pretrained(

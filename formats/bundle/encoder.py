@@ -102,6 +102,9 @@ class EncoderSettings:
         trained_representation: name of the representation it was trained for, or None.
         representation_settings: settings of that representation; those left out have their defaults.
         quantizer: name of the bundle's file with the quantizer it was trained with, or None.
+        include_prompt: whether the pooling includes the tokens of a prefix, and the special tokens before it.
+        cut_queries: whether a query longer than the window is cut, as sentence-transformers does; otherwise its
+            vector is the mean over its windows.
         source: the trained weights.
         license: of the weights, as stated in their folder, or ``unknown``.
         parity: closeness to the weights' own precision; None if the graph was built from them in fp32.
@@ -130,6 +133,8 @@ class EncoderSettings:
     retrieval: RetrievalRecord | None = None
     representation_settings: Mapping[str, int] = field(default_factory=dict, hash=False)
     quantizer: str | None = None
+    include_prompt: bool = True
+    cut_queries: bool = False
 
     @property
     def is_interchangeable(self) -> bool:
@@ -169,8 +174,8 @@ def compute_encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -
 
     It is the first 32 hexadecimal digits of the SHA-256 of a JSON object (keys sorted, no spaces, ASCII) with
     the source weights' digest, the tokenizer's digest, pooling, projection, normalization, prefixes and window,
-    and the digest of the weights for queries, if there are any. Precision and runtime are not part
-    of the identity.
+    and the digest of the weights for queries, if there are any, and ``include_prompt`` if it is false. Precision,
+    runtime and `EncoderSettings.cut_queries`, which changes no vector of a document, are not part of the identity.
     """
     parts: dict[str, object] = {
         "source": settings.source.sha256,
@@ -184,6 +189,8 @@ def compute_encoder_identity(settings: EncoderSettings, tokenizer_sha256: str) -
     }
     if settings.query_source is not None:
         parts["query_source"] = settings.query_source.sha256
+    if not settings.include_prompt:
+        parts["include_prompt"] = False
     return compute_identity(parts)
 
 
@@ -216,6 +223,10 @@ def _to_members(settings: EncoderSettings) -> dict[str, object]:
         members["representation_settings"] = dict(settings.representation_settings)
     if settings.quantizer is not None:
         members["quantizer"] = settings.quantizer
+    if not settings.include_prompt:
+        members["include_prompt"] = False
+    if settings.cut_queries:
+        members["cut_queries"] = True
     return members
 
 
@@ -243,10 +254,14 @@ def _parse_settings(fields: Fields) -> EncoderSettings:
             read_representation_settings(fields) if fields.has("representation_settings") else {}
         ),
         quantizer=fields.text("quantizer", pattern=_QUANTIZER) if fields.has("quantizer") else None,
+        include_prompt=fields.boolean("include_prompt") if fields.has("include_prompt") else True,
+        cut_queries=fields.boolean("cut_queries") if fields.has("cut_queries") else False,
     )
     fields.refuse_unknown()
     if settings.pooling == "aggretriever" and settings.token_vectors:
         raise CorruptFile("the manifest contradicts itself: Aggretriever has no token vectors", path=fields.path)
+    if not (settings.include_prompt or settings.token_vectors):
+        raise CorruptFile("the manifest contradicts itself: include_prompt needs token vectors", path=fields.path)
     return settings
 
 

@@ -33,6 +33,7 @@ DOCUMENTED = {
     "MatchedWord",
     "Mean",
     "Passage",
+    "Passages",
     "Pieces",
     "Pooled",
     "TokenVectors",

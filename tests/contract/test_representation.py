@@ -16,13 +16,13 @@ from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean, Pooled
+from quarry.engine.representation.single import Mean, Passages, Pooled
 
 DIM = 16
 LENGTHS = (1, 2, 7, 61, 250)
 WINDOW = 60
 ON_DEVICE = (Pieces(5), Pieces(4096), KMeans(1), KMeans(4))
-IN_NUMPY = (*ON_DEVICE, FirstM(3), Mean(), Cls(), Pooled())
+IN_NUMPY = (*ON_DEVICE, FirstM(3), Mean(), Cls(), Pooled(), Passages())
 FIRST_TOKENS = {FirstM(3): 3, Cls(): 1}  # these use only the first tokens, the others all
 
 

@@ -16,6 +16,7 @@ import torch
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import encoder_of_documents
 from quarry.formats.container.directory import sync_folder
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.data.example_store import ExampleStore
@@ -158,7 +159,7 @@ def encode_rows(
         representation: makes rows of token vectors.
         n_threads: that encode documents at once.
     """
-    one = partial(_rows_of, store, encoder, representation)
+    one = partial(_rows_of, store, encoder_of_documents(encoder, representation), representation)
     parts: list[np.ndarray] = []
     with ThreadPoolExecutor(n_threads) as pool:
         for low in range(0, store.n_documents, _DOCUMENTS_AT_ONCE):

@@ -118,7 +118,7 @@ def _use(settings: EncoderSettings) -> EncoderFiles:
         settings.pooling,
         settings.normalize,
         settings.beta,
-        settings.trained_representation or "pieces",
+        settings.trained_representation or ("pieces" if settings.pooling == "mean" else "passages"),
         settings.window,
         settings.query_prefix,
         settings.document_prefix,

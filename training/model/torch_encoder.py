@@ -122,7 +122,7 @@ class TorchEncoder:
         return token_frame(self._tokenizer, prefix, self._files.window, self._network.folder)
 
     def _cut(self, text: str, frame: TokenFrame) -> Iterator[TextTokens]:
-        tokens = self._tokenizer.tokenize(text)
+        tokens = self._tokenizer.tokenize(text, frame.prefix)
         for low, high in window_bounds(text, tokens.starts, tokens.ends, self._files.window - frame.n_tokens):
             yield TextTokens(text, tokens.ids[low:high], tokens.starts[low:high], tokens.ends[low:high])
 

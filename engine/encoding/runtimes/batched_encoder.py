@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from quarry.engine.encoding.batch_encoder import BatchLimits, PreparedText
-from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, PreparedQuery, document_window
+from quarry.engine.encoding.runtimes.bundle_encoder import (
+    BundleEncoder,
+    PreparedQuery,
+    document_window,
+    pool_tokens,
+)
 from quarry.engine.encoding.runtimes.onnx_session import check_numbers
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
@@ -102,8 +107,8 @@ class BatchedEncoder(BundleEncoder):
         """
         check_document(text)
         tokenizer = self._tokenizers.get()
-        tokens = tokenizer.tokenize(text)
-        return PreparedText(tokens, tuple(self._bounds(text, tokens, tokenizer.document_frame)))
+        tokens = tokenizer.tokenize(text, tokenizer.document_frame)
+        return PreparedText(tokens, tuple(self._document_bounds(text, tokens, tokenizer.document_frame)))
 
     def run(self, prepared: Sequence[PreparedText]) -> list[list[TokenVectors]]:
         """Encode the windows of several documents; return a list for each document, in main memory."""
@@ -158,10 +163,25 @@ class BatchedEncoder(BundleEncoder):
         from quarry.engine.encoding.runtimes.device_batches import in_order, mean_over_windows
 
         rows = [row for query in prepared for row in query.rows]
-        vectors = in_order(self._queries.get().run("pooled", rows))
+        vectors = in_order(self._run_queries(rows))
         if len(rows) > len(prepared):
             vectors = mean_over_windows(vectors, [query.n_tokens for query in prepared], self.normalize)
         return DeviceVectors(vectors)
+
+    def _run_queries(self, rows: list[Ids]) -> Iterator[Batch]:
+        """Yield the pooled vectors of queries, in batches."""
+        import torch
+
+        from quarry.engine.gpu.transfer import download
+
+        frame, graph = self._tokenizer().query_frame, self._queries.get()
+        if not frame.n_unpooled:
+            yield from graph.run("pooled", rows)
+            return
+        for members, values in graph.run("token_vectors", rows):  # the graph pools all tokens
+            found = (each[: len(rows[member])] for member, each in zip(members, download(values)[0], strict=True))
+            pooled = [pool_tokens(frame.pooled_part(vectors), self._bundle.settings) for vectors in found]
+            yield members, torch.from_numpy(np.stack(pooled)).to(values.device)
 
     def _tokenizer(self) -> BundleTokenizer:
         return self._tokenizers.get()

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Self
 
 import numpy as np
 
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
-from quarry.engine.encoding.windows import window_bounds
+from quarry.engine.encoding.windows import piece_starts, sentence_end_flags, window_bounds
 from quarry.formats.arrays import Float32Array
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, RelevanceModels, read_relevance
@@ -19,7 +21,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidQuery
 from quarry.formats.vectors.quantizer import Quantizer, open_quantizer
 
-__all__ = ["BundleEncoder", "PreparedQuery", "document_window"]
+__all__ = ["BundleEncoder", "PreparedQuery", "document_window", "pool_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class BundleEncoder(ABC):
     Attributes:
         name: of the bundle.
         identity: of the bundle's vectors, 32 hexadecimal digits.
+        pooling: how the vector of a text is made of token vectors.
         representation_settings: of the representation that the encoder was trained for.
     """
 
@@ -51,12 +54,21 @@ class BundleEncoder(ABC):
         self.identity = bundle.vector_identity
         self.dim = settings.dim
         self.normalize = settings.normalize
+        self.pooling = settings.pooling
         self.beta = settings.beta
         self.vector_kinds: frozenset[VectorKind] = frozenset(
             {"token", "pooled"} if settings.token_vectors else {"pooled"}
         )
         self.trained_representation = settings.trained_representation
         self.representation_settings = settings.representation_settings
+        self._passage_tokens: int | None = None
+
+    def in_passages(self, n_tokens: int) -> Self:
+        """Return the same encoder with shorter windows of documents, as a `PassageEncoder`."""
+        encoder = object.__new__(type(self))  # copy.copy would open the bundle again, as unpickling does
+        encoder.__dict__.update(self.__dict__)
+        encoder._passage_tokens = n_tokens
+        return encoder
 
     @cached_property
     def relevance(self) -> RelevanceModels | None:
@@ -96,8 +108,11 @@ class BundleEncoder(ABC):
         """
         check_query(text)
         tokenizer = self._tokenizer()
-        tokens, frame = tokenizer.tokenize(text), tokenizer.query_frame
+        frame = tokenizer.query_frame
+        tokens = tokenizer.tokenize(text, frame)
         bounds = list(self._bounds(text, tokens, frame))
+        if len(bounds) > 1 and self._bundle.settings.cut_queries:
+            bounds = [(0, self._bundle.settings.window - frame.n_tokens)]
         if not bounds:
             raise InvalidQuery("the query has no token", actual=repr(text[:80]))
         rows = [frame.around(tokens.ids[slice(*each)]) for each in bounds]
@@ -106,6 +121,16 @@ class BundleEncoder(ABC):
     @abstractmethod
     def _tokenizer(self) -> BundleTokenizer:
         """The tokenizer of this process."""
+
+    def _document_bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
+        """The windows of a document: those of any text, or pieces of them."""
+        for first, stop in self._bounds(text, tokens, frame):
+            if self._passage_tokens is None:
+                yield first, stop
+                continue
+            flags = sentence_end_flags(text, tokens.starts[first:stop], tokens.ends[first:stop])
+            cuts = [*(first + piece_starts(flags, self._passage_tokens)).tolist(), stop]
+            yield from pairwise(cuts)
 
     def _bounds(self, text: str, tokens: Tokens, frame: TokenFrame) -> Iterator[tuple[int, int]]:
         """The windows of a text: (first, stop) token positions."""
@@ -147,14 +172,15 @@ def document_window(
     if not settings.token_vectors:
         return _pooled_window(tokens, bounds, vectors)
     first, stop = bounds
-    n_before, mean = len(frame.before), vectors.mean(axis=0)
+    n_before = len(frame.before)
+    pooled = frame.pooled_part(vectors)
     return TokenVectors(
         values=vectors[n_before : n_before + stop - first],
         starts=tokens.starts[first:stop],
         ends=tokens.ends[first:stop],
-        text_mean=mean,
-        first=vectors[0],
-        pooled=_pooled_of_tokens(vectors, mean, settings),
+        text_mean=pooled.mean(axis=0),
+        first=pooled[0],
+        pooled=pool_tokens(pooled, settings),
     )
 
 
@@ -172,9 +198,11 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Float32Array
     )
 
 
-def _pooled_of_tokens(vectors: Float32Array, mean: Float32Array, settings: EncoderSettings) -> Float32Array:
-    """Pool the (n_tokens, dim) vectors of all tokens of a window, given their mean, as the graph would."""
-    pooled: Float32Array = {"mean": mean, "cls": vectors[0], "max": vectors.max(axis=0)}[settings.pooling]
+def pool_tokens(vectors: Float32Array, settings: EncoderSettings) -> Float32Array:
+    """Pool the (n_tokens, dim) vectors of the tokens of a window, as the graph would."""
+    pooling = settings.pooling
+    pooled: Float32Array = vectors.mean(axis=0) if pooling == "mean" else vectors.max(axis=0)
+    pooled = vectors[0] if pooling == "cls" else pooled
     if settings.normalize:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled

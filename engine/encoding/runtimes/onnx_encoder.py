@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window
+from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window, pool_tokens
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
@@ -58,8 +58,9 @@ class OnnxEncoder(BundleEncoder):
         """Encode a document window after window, see `quarry.engine.encoding.encoder.Encoder.windows`."""
         check_document(text)
         tokenizer, graph = self._tokenizer(), self._documents.get()
-        tokens, frame = tokenizer.tokenize(text), tokenizer.document_frame
-        for bounds in self._bounds(text, tokens, frame):
+        frame = tokenizer.document_frame
+        tokens = tokenizer.tokenize(text, frame)
+        for bounds in self._document_bounds(text, tokens, frame):
             vectors = graph.run(self._output, frame.around(tokens.ids[slice(*bounds)]))
             yield document_window(tokens, bounds, frame, vectors, self._bundle.settings)
 
@@ -67,7 +68,12 @@ class OnnxEncoder(BundleEncoder):
         """Encode a query into (dim,) float32, see `quarry.engine.encoding.encoder.Encoder.encode_query`."""
         prepared = self.prepare_query(text)
         graph = self._queries.get()
-        pooled = [graph.run("pooled", row) for row in prepared.rows]
+        frame = self._tokenizer().query_frame
+        if frame.n_unpooled:  # the graph pools all tokens
+            found = (frame.pooled_part(graph.run("token_vectors", row)) for row in prepared.rows)
+            pooled = [pool_tokens(vectors, self._bundle.settings) for vectors in found]
+        else:
+            pooled = [graph.run("pooled", row) for row in prepared.rows]
         return _pooled_over_windows(pooled, prepared.n_tokens, self.normalize)
 
     def _tokenizer(self) -> BundleTokenizer:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from quarry.engine.indexer.batches.document_batches import (
 )
 from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
 from quarry.engine.representation.base import DocumentVectors, Representation
+from quarry.engine.representation.registry import encoder_of_documents
 from quarry.formats.errors import EncodingFailed, InvalidDocument
 
 __all__ = ["DocumentEncoder", "EncodedDocument", "EncodedDocuments", "OnInvalid"]
@@ -65,6 +67,11 @@ class DocumentEncoder:
     representation: Representation
     analyzer: Analyzer
 
+    @cached_property
+    def cutter(self) -> Encoder:
+        """The encoder with the windows that the representation reads."""
+        return encoder_of_documents(self.encoder, self.representation)
+
     def encode(self, document: Document) -> EncodedDocument:
         """Encode one document.
 
@@ -72,7 +79,7 @@ class DocumentEncoder:
             InvalidDocument: it has no token, or its vectors are not finite or too large to be stored.
         """
         with _document_named(document):
-            counted = _CountedWindows(self.encoder.windows(document.full_text))
+            counted = _CountedWindows(self.cutter.windows(document.full_text))
             return self.finish(document, self.represent(document, counted), counted.n_tokens)
 
     def represent(self, document: Document, windows: Iterable[TokenVectors]) -> DocumentVectors:
@@ -124,7 +131,7 @@ class EncodedDocuments:
         self._stages = ExitStack()
         self._read = _ReadDocuments(documents)
         self._futures: Iterator[Future[EncodedDocument]]
-        batched = as_batch_encoder(how.encoder)
+        batched = as_batch_encoder(how.cutter)
         if batched is not None:
             self._futures = self._in_batches(self._read, how, batched)
         else:

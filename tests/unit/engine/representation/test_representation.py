@@ -10,7 +10,7 @@ from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces, piece_starts, piece_sums
 from quarry.engine.representation.registry import check_readable, representation_for, representation_from
-from quarry.engine.representation.single import Mean, Pooled
+from quarry.engine.representation.single import Mean, Passages, Pooled
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 DIM = 6
@@ -46,7 +46,7 @@ def shown(text, found):
 TEXT = "One two three four. Five six seven. Eight nine ten eleven twelve."
 LONG = "a b c d e f g h\ni j k l m n o p"
 
-ALL = (Pieces(4), KMeans(3), FirstM(5), Mean(), Cls(), Pooled())
+ALL = (Pieces(4), KMeans(3), FirstM(5), Mean(), Cls(), Pooled(), Passages())
 
 
 class TestPooled:
@@ -69,26 +69,70 @@ class TestPooled:
             Pooled().represent(TEXT, [replace(word_window(TEXT), pooled=None)], normalize=False)
 
 
+class _Encoder:
+    """What the choice of a representation reads of an encoder."""
+
+    def __init__(self, kinds, pooling=None, trained_for=None):
+        self.vector_kinds, self.pooling, self.trained_representation = frozenset(kinds), pooling, trained_for
+
+
+class TestPassages:
+    def test_each_window_and_the_mean_of_all(self):
+        windows = [word_window(LONG, 0, 7, seed=1), word_window(LONG, 8, seed=2)]
+        found = Passages().represent(LONG, windows, normalize=False)
+        whole = Pooled().represent(LONG, windows, normalize=False).values
+        np.testing.assert_array_equal(found.values, [windows[0].pooled, windows[1].pooled, *whole])
+        assert shown(LONG, found) == [[LONG[:7]], [LONG[8:]], [LONG]]
+
+    def test_a_single_passage_is_the_text(self):
+        found, expected = (each().represent(TEXT, [word_window(TEXT)], True) for each in (Passages, Pooled))
+        np.testing.assert_array_equal(found.values, expected.values)
+        assert found.spans == expected.spans
+
+
+BOTH = {"token", "pooled"}
+
+
 @pytest.mark.parametrize(
-    ("kinds", "trained_for", "expected"),
+    ("encoder", "expected"),
     [
-        ({"token"}, None, Pieces()),
-        ({"token", "pooled"}, None, Pieces()),
-        ({"pooled"}, None, Pooled()),
-        ({"token", "pooled"}, "kmeans", KMeans()),
+        (_Encoder({"token"}), Pieces()),
+        (_Encoder(BOTH), Pieces()),
+        (_Encoder(BOTH, "mean"), Pieces()),
+        (_Encoder(BOTH, "cls"), Pooled()),
+        (_Encoder({"pooled"}), Pooled()),
+        (_Encoder(BOTH, "cls", "kmeans"), KMeans()),
     ],
 )
-def test_an_encoder_has_a_representation(kinds, trained_for, expected):
-    assert representation_for(frozenset(kinds), trained_for) == expected
+def test_an_encoder_has_a_representation(encoder, expected):
+    assert representation_for(encoder) == expected
 
 
-def test_a_representation_of_vectors_that_are_not_there_is_refused():
-    for each in ALL:
-        check_readable(each, frozenset({each.reads}))
-    with pytest.raises(InvalidSetting, match=r"'kmeans' reads token vectors.*expected pooled; found kmeans"):
-        check_readable(KMeans(), frozenset({"pooled"}))
-    with pytest.raises(InvalidSetting, match=r"'pooled' reads pooled.*expected pieces or kmeans or first_m"):
-        check_readable(Pooled(), frozenset({"token"}))
+@pytest.mark.parametrize(
+    ("encoder", "refused", "fitting"),
+    [
+        (_Encoder({"pooled"}), {KMeans: "'kmeans' reads token vectors"}, {Pooled, Passages}),
+        (_Encoder({"token"}), {Pooled: "'pooled' reads pooled"}, {Pieces, KMeans, FirstM, Mean, Cls}),
+        (
+            _Encoder(BOTH, "cls"),
+            {Pieces: "'pieces' is for mean pooling.*cls pooling", KMeans: "'kmeans'", Mean: "'mean'"},
+            {FirstM, Cls, Pooled, Passages},
+        ),
+        (
+            _Encoder(BOTH, "mean"),
+            {Cls: "'cls' is for cls pooling.*mean pooling", FirstM: "'first_m'"},
+            {Pieces, KMeans, Mean, Pooled, Passages},
+        ),
+        (_Encoder(BOTH, "max"), {Pieces: "'pieces' is for mean.*max", Cls: "'cls'"}, {Pooled, Passages}),
+        (_Encoder(BOTH, "cls", "pieces"), {KMeans: "'kmeans' is for mean.*cls"}, {Pieces, Passages}),
+    ],
+)
+def test_a_representation_fits_the_encoder(encoder, refused, fitting):
+    for each in fitting:
+        check_readable(each(), encoder)
+    for each, message in refused.items():
+        with pytest.raises(InvalidSetting, match=f"{message}.*expected .* found {each.name}"):
+            check_readable(each(), encoder)
 
 
 class TestPieces:

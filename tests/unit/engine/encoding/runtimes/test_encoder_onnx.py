@@ -114,12 +114,14 @@ def test_windows_are_as_full_as_the_encoder_allows(tiny: EncoderBundle) -> None:
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_long_query_is_the_weighted_mean_of_its_windows(tmp_path: Path, normalize: bool) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint", normalize=normalize)
-    encoder = OnnxEncoder(export(checkpoint, tmp_path / "bundle", "fp32"))
+    bundle = export(checkpoint, tmp_path / "bundle", "fp32")
+    encoder = OnnxEncoder(rewritten(bundle, tmp_path / "whole", cut_queries=False))
     parts = ["a" * 14, "b" * 14, "c" * 5]  # windows of 14 tokens
     vectors = np.stack([encoder.encode_query(part) for part in parts])
     expected = np.array([14, 14, 5]) @ vectors
     expected /= np.linalg.norm(expected) if normalize else 33
     np.testing.assert_allclose(encoder.encode_query(" ".join(parts)), expected, atol=1e-6)
+    np.testing.assert_array_equal(OnnxEncoder(bundle).encode_query(" ".join(parts)), vectors[0])
 
 
 def test_an_empty_query_error_quotes_it(tiny: EncoderBundle) -> None:
