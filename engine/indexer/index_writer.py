@@ -115,7 +115,7 @@ class IndexWriter(BatchWriter):
         try:
             self._follow_settings()
         except BaseException:
-            self.close()
+            self._release()
             raise
 
     def _follow_settings(self) -> None:
@@ -125,12 +125,12 @@ class IndexWriter(BatchWriter):
         self._metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
-        plan = self._plan()
-        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
         self._representation: Representation = stored_representation(
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
+        plan = self._plan()
+        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
         self._changes = CollectedChanges(
             self._directory, self._committer, plan, self._analyzer.terms, self._pool.submit
         )
