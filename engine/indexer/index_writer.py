@@ -155,11 +155,31 @@ class IndexWriter(BatchWriter):
             record = self._settings.metric
             if norm == 0 or record is None or record.norm != 0:
                 return
-            self._settings = replace(self._settings, metric=replace(record, norm=norm))
-            self._committer.fix_settings(self._settings)
-            self._merges.fix_settings(self._settings)
-            self._changes.fix_settings(self._settings)
-            self._metric = Metric.of_settings(self._settings)
+            self._fix_settings(replace(self._settings, metric=replace(record, norm=norm)))
+
+    def _fix_settings(self, settings: IndexSettings) -> None:
+        self._settings = settings
+        self._committer.fix_settings(settings)
+        self._merges.fix_settings(settings)
+        self._changes.fix_settings(settings)
+        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
+
+    @property
+    def chooses_type(self) -> bool:
+        """Whether vectors are stored as int8 unless the first documents need float16; false once there are some."""
+        is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
+        return is_empty and self._settings.centroids == "int8"
+
+    @property
+    def is_root(self) -> bool:
+        """Whether nothing was committed yet."""
+        return self._committer.current.is_root
+
+    def fix_stored_type(self, kind: str) -> None:
+        """Fix the type that vectors are stored as, as long as there are no documents."""
+        with self._mutex:
+            if self.chooses_type and kind != self._settings.centroids:
+                self._fix_settings(replace(self._settings, centroids=kind))
 
     @finishes_before_exit
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
