@@ -166,7 +166,7 @@ class IndexWriter(BatchWriter):
 
     @property
     def chooses_type(self) -> bool:
-        """Whether vectors are stored as int8 unless the first documents need float16; false once there are some."""
+        """Whether int8 is replaced if the first documents need float16; false once there are some."""
         is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
         return is_empty and self._settings.centroids == "int8"
 

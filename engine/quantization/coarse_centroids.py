@@ -35,14 +35,14 @@ def train_coarse_centroids(
 ) -> Float32Array:
     """Return (nlist, dim) float32 centroids, the directions of clusters of (n, dim) float32 rows, n >= nlist.
 
-    All have the mean length of the means of the clusters, unless all rows are zeros. A mean that is nearly zero has
-    no direction, as that of rows and their opposites: a row replaces it.
+    All have the mean length of the means of the clusters, unless all rows are zeros. A mean that is nearly zero
+    has no direction, as that of rows and their opposites: a row replaces it.
     """
     return _scale_to_one_length(_replace_short(_cluster(sample, nlist, seed, threads), sample))
 
 
 def _replace_short(centroids: Float32Array, sample: Float32Array | StoredBatch) -> Float32Array:
-    """Replace means far shorter than rows, each by the row whose direction is farthest from all other centroids."""
+    """Replace means far shorter than rows, each by the row whose direction is farthest from other centroids."""
     rows = sample[:: -(-len(sample) // _ROWS_AT_ONCE)]
     row_lengths = np.linalg.norm(rows, axis=1)
     rows, row_lengths = rows[row_lengths > 0], row_lengths[row_lengths > 0]

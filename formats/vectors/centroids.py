@@ -328,7 +328,6 @@ class CentroidTable:
             stays = slice(None) if keep is None else keep[low:high]
             yield values[stays], scales[stays]
 
-
     def _check(self, values: AnyArray, scales: Float32Array) -> None:
         if not ((scales >= 0) & (scales <= _MAX_SCALE)).all():
             expected = f"numbers from 0 to {_MAX_SCALE:g}"

@@ -92,7 +92,7 @@ class BatchWriter(ABC):
     @property
     @abstractmethod
     def chooses_type(self) -> bool:
-        """Whether vectors are stored as int8 unless the first documents need float16; false once there are some."""
+        """Whether int8 is replaced if the first documents need float16; false once there are some."""
 
     @abstractmethod
     def fix_stored_type(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""What the first documents of an index determine: the reference norm for "l2", and whether int8 is precise enough."""
+"""What the first documents determine: the reference norm for "l2", and whether int8 is precise enough."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def _rounding_error(metric: Metric, vectors: Float32Array, kind: str) -> float:
     queries = metric.queries(vectors).astype(np.float64)
     scores = queries @ rows.T
     errors = queries @ StoredBatch(rounded.values, rounded.scales)[:].T - scores
-    error, spread = errors.std(axis=1).mean() if len(rows) else 0.0, scores.std(axis=1).mean() if len(rows) else 0.0
+    error, spread = (
+        errors.std(axis=1).mean() if len(rows) else 0.0,
+        scores.std(axis=1).mean() if len(rows) else 0.0,
+    )
     return float(error / spread) if spread > 0 else 0.0
 
 

@@ -63,7 +63,9 @@ def test_opposite_rows_share_no_list_without_a_direction(monkeypatch, is_roundin
     """Longer rows take the other lists, so that the mean of a cluster of rows and their opposites is zero."""
     monkeypatch.setattr(coarse_centroids.RoundedCentroids, "pays", lambda *_: is_rounding)
     axes, noise = np.eye(DIM, dtype=np.float32), np.random.default_rng(0).standard_normal((1040, DIM))
-    rows = np.concatenate([np.tile(axes[0], (500, 1)), np.tile(-axes[0], (500, 1)), np.tile(200 * axes[1], (40, 1))])
+    rows = np.concatenate(
+        [np.tile(axes[0], (500, 1)), np.tile(-axes[0], (500, 1)), np.tile(200 * axes[1], (40, 1))]
+    )
     rows = (rows + 0.01 * noise).astype(np.float32)
     centroids = train_coarse_centroids(rows, 2, 0, 1)
     directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
