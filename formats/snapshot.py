@@ -108,9 +108,12 @@ class Snapshot:
         found = {}
         for record in self.manifest.quantizers:
             quantizer = known.get(record.name) or read_quantizer(self.directory, record)
-            if quantizer.input_dim != self.manifest.settings.dim:
-                path = self.directory.path / record.name
+            settings, path = self.manifest.settings, self.directory.path / record.name
+            if quantizer.input_dim != settings.dim:
                 raise CorruptFile("a quantizer with another number of dimensions", path=path)
+            if quantizer.code_bytes != settings.code_bytes:
+                message = "the codes of a quantizer do not have the size that the manifest says"
+                raise CorruptFile(message, path=path, expected=settings.code_bytes, actual=quantizer.code_bytes)
             found[record.name] = quantizer
         return found
 

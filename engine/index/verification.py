@@ -58,10 +58,22 @@ def _find_damage(directory: Directory, manifest: Manifest, intact: dict[str, int
     if not findings:
         try:
             with contextlib.suppress(FileNotFoundError):  # deleted after it was read
-                Snapshot(directory, manifest=manifest).close()
+                snapshot = Snapshot(directory, manifest=manifest)
+                try:
+                    _check_numbers(snapshot)
+                finally:
+                    snapshot.close()
         except FormatError as error:
             findings = [error]
     return findings
+
+
+def _check_numbers(snapshot: Snapshot) -> None:
+    """Read all stored vectors, which must be finite."""
+    for segment in snapshot.segments:
+        if segment.reader.centroids.kind != "none":
+            for _ in segment.reader.centroids.iterate_kept(None):
+                pass
 
 
 def combine_errors(findings: list[FormatError], directory: Directory) -> FormatError:

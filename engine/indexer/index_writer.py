@@ -115,7 +115,7 @@ class IndexWriter(BatchWriter):
         try:
             self._follow_settings()
         except BaseException:
-            self.close()
+            self._release()
             raise
 
     def _follow_settings(self) -> None:
@@ -125,12 +125,12 @@ class IndexWriter(BatchWriter):
         self._metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
-        plan = self._plan()
-        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
         self._representation: Representation = stored_representation(
             self._settings.representation, self._settings.representation_settings
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
+        plan = self._plan()
+        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
         self._changes = CollectedChanges(
             self._directory, self._committer, plan, self._analyzer.terms, self._pool.submit
         )
@@ -155,11 +155,31 @@ class IndexWriter(BatchWriter):
             record = self._settings.metric
             if norm == 0 or record is None or record.norm != 0:
                 return
-            self._settings = replace(self._settings, metric=replace(record, norm=norm))
-            self._committer.fix_settings(self._settings)
-            self._merges.fix_settings(self._settings)
-            self._changes.fix_settings(self._settings)
-            self._metric = Metric.of_settings(self._settings)
+            self._fix_settings(replace(self._settings, metric=replace(record, norm=norm)))
+
+    def _fix_settings(self, settings: IndexSettings) -> None:
+        self._settings = settings
+        self._committer.fix_settings(settings)
+        self._merges.fix_settings(settings)
+        self._changes.fix_settings(settings)
+        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
+
+    @property
+    def chooses_type(self) -> bool:
+        """Whether int8 is replaced if the first documents need float16; false once there are some."""
+        is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
+        return is_empty and self._settings.centroids == "int8"
+
+    @property
+    def is_root(self) -> bool:
+        """Whether nothing was committed yet."""
+        return self._committer.current.is_root
+
+    def fix_stored_type(self, kind: str) -> None:
+        """Fix the type that vectors are stored as, as long as there are no documents."""
+        with self._mutex:
+            if self.chooses_type and kind != self._settings.centroids:
+                self._fix_settings(replace(self._settings, centroids=kind))
 
     @finishes_before_exit
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:

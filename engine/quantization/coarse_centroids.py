@@ -26,6 +26,7 @@ __all__ = ["train_coarse_centroids"]
 
 
 _ITERATIONS = 8
+_SHORT = 0.1  # of the length of the shorter rows; means of one direction, and of rows at random, are longer
 _ROWS_AT_ONCE = 8192
 
 
@@ -34,9 +35,30 @@ def train_coarse_centroids(
 ) -> Float32Array:
     """Return (nlist, dim) float32 centroids, the directions of clusters of (n, dim) float32 rows, n >= nlist.
 
-    All have the mean length of the means of the clusters, except those of length 0.
+    All have the mean length of the means of the clusters, unless all rows are zeros. A mean that is nearly zero
+    has no direction, as that of rows and their opposites: a row replaces it.
     """
-    return _scale_to_one_length(_cluster(sample, nlist, seed, threads))
+    return _scale_to_one_length(_replace_short(_cluster(sample, nlist, seed, threads), sample))
+
+
+def _replace_short(centroids: Float32Array, sample: Float32Array | StoredBatch) -> Float32Array:
+    """Replace means far shorter than rows, each by the row whose direction is farthest from other centroids."""
+    rows = sample[:: -(-len(sample) // _ROWS_AT_ONCE)]
+    row_lengths = np.linalg.norm(rows, axis=1)
+    rows, row_lengths = rows[row_lengths > 0], row_lengths[row_lengths > 0]
+    lengths = np.linalg.norm(centroids, axis=1)
+    is_short = lengths < _SHORT * np.quantile(row_lengths, 0.1) if len(rows) else np.zeros(len(lengths), bool)
+    if not is_short.any():
+        return centroids
+    directions = rows / row_lengths[:, None]
+    kept = centroids[~is_short] / lengths[~is_short, None]
+    nearest = (directions @ kept.T).max(axis=1, initial=-1)
+    replaced, length = centroids.copy(), lengths[~is_short].mean() if len(kept) else row_lengths.mean()
+    for place in np.flatnonzero(is_short).tolist():
+        farthest = directions[nearest.argmin()]
+        replaced[place] = length * farthest
+        nearest = np.maximum(nearest, directions @ farthest)
+    return replaced
 
 
 def _cluster(sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int) -> Float32Array:

@@ -22,6 +22,7 @@ from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.container.background import StartWork, work_at_once
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
@@ -97,9 +98,16 @@ def train_quantizer(
         threads: how many to use.
         codes_only: whether the index stores nothing else of the vectors.
         nbits: of the number of a sub-vector, 4 or 8.
+
+    Raises:
+        InvalidSetting: the codes do not divide the vectors, which FAISS does not check.
     """
-    n_sub = 8 * code_bytes // nbits
-    short = 8 * code_bytes < sample.shape[1]
+    n_sub, dim = 8 * code_bytes // nbits, sample.shape[1]
+    if not n_sub or dim % n_sub:
+        raise InvalidSetting(
+            "code_bytes does not divide the dimension", expected=f"half a divisor of {dim}", actual=code_bytes
+        )
+    short = 8 * code_bytes < dim
     rotation = train_rotation(sample, n_sub, seed, nbits) if short else None
     rotated = sample if rotation is None else _rotate(sample, rotation)
     coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)

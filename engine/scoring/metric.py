@@ -85,6 +85,11 @@ class Metric:
                 self._add_rest(rows)
         return rows
 
+    def longest(self, limit: float) -> str:
+        """Return for messages which vectors have rows whose numbers are up to `limit`, for "l2"."""
+        norm = np.sqrt(self.norm**2 + 2 * self.norm * limit)
+        return f"a norm up to {norm:.4g} in an index whose first vectors have a norm of about {self.norm:.4g}"
+
     def _added(self, vectors: Float32Array) -> Float64Array:
         wide = vectors.astype(np.float64)
         added: Float64Array = (self.norm**2 - np.einsum("ij,ij->i", wide, wide)) / (2 * self.norm)

@@ -9,6 +9,7 @@ import numpy as np
 from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.stored_vectors import Scorer, StoredVectors, mean_share
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
+from quarry.formats.errors import CorruptFile
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Rescorer", "kth_largest"]
@@ -26,6 +27,7 @@ class Rescorer:
     """
 
     def __init__(self, segment: OpenSegment, beta: float | None) -> None:
+        self._path = segment.reader.path
         self._table = segment.reader.centroids
         self._vectors = StoredVectors(segment)
         self._beta = beta
@@ -38,7 +40,17 @@ class Rescorer:
 
     def _aggregate(self, scorer: Scorer, docs: Int64Array) -> Float32Array:
         rows, bounds = self._table.rows_of(docs)
-        return aggregate(scorer(rows), bounds, self._beta, self._mean_share)
+        return self.checked(aggregate(scorer(rows), bounds, self._beta, self._mean_share))
+
+    def checked(self, scores: Float32Array) -> Float32Array:
+        """Return scores unchanged.
+
+        Raises:
+            CorruptFile: one is not finite; queries are, so a number that is stored is not, or is too large.
+        """
+        if not np.isfinite(scores).all():
+            raise CorruptFile("stored vectors have scores that are not finite", path=self._path)
+        return scores
 
     def likely_scores(
         self, query: Float32Array, docs: Int64Array, rows: Int64Array, n: int
@@ -109,7 +121,7 @@ class Rescorer:
         found: list[Float32Array] = []
         for first in range(0, len(docs), _BATCH_DOCS):
             rows, bounds = self._table.rows_of(docs[first : first + _BATCH_DOCS])
-            scores = scorer(rows)
+            scores = self.checked(scorer(rows))
             found += [scores[low:high] for low, high in pairwise(bounds.tolist())]
         return found
 

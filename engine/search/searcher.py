@@ -309,7 +309,7 @@ class _SegmentSearcher:
     ) -> tuple[Int64Array, Float32Array]:
         """Return candidates with final scores, without those that cannot be among the best `n_kept`."""
         if isinstance(found, ScoredCandidates):
-            return found.docs, found.scores
+            return found.docs, self.rescorer.checked(found.scores)
         query = queries.host[number]
         if isinstance(found, BoundedCandidates):
             return self.rescorer.best_scores(query, found.docs, found.bounds, n_kept)

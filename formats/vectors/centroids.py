@@ -34,6 +34,7 @@ __all__ = [
 
 CENTROID_TYPES = ("int8", "float16", "none")
 _BATCH_ROWS = 8192
+_MAX_SCALE = 1e12  # squared norms of the longest vectors with it are finite in float32
 _TINY = np.finfo(np.float32).tiny
 
 
@@ -314,14 +315,25 @@ class CentroidTable:
         Args:
             keep: (n_rows,) bool, or None to keep all.
             reads_all: whether rows that are left out are verified too; otherwise most of them are not read.
+
+        Raises:
+            CorruptFile: a row or a scale is not finite, or a scale is negative or too large.
         """
         for low in range(0, self.n_rows, _BATCH_ROWS):
             high = min(low + _BATCH_ROWS, self.n_rows)
             if not reads_all and keep is not None and not keep[low:high].any():
                 continue
             values, scales = self.stored_slice(low, high)
+            self._check(values, scales)
             stays = slice(None) if keep is None else keep[low:high]
             yield values[stays], scales[stays]
+
+    def _check(self, values: AnyArray, scales: Float32Array) -> None:
+        if not ((scales >= 0) & (scales <= _MAX_SCALE)).all():
+            expected = f"numbers from 0 to {_MAX_SCALE:g}"
+            raise CorruptFile("section centroid_scales has invalid numbers", path=self._path, expected=expected)
+        if values.dtype != np.int8 and not np.isfinite(values).all():
+            raise CorruptFile("section centroids has numbers that are not finite", path=self._path)
 
 
 def _owners(offsets: Int64Array, low: int, high: int) -> Int64Array:

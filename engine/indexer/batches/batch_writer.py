@@ -9,11 +9,18 @@ from contextlib import contextmanager
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.indexer.batches.column_batches import ColumnBatches
 from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, OnInvalid
 from quarry.engine.indexer.batches.document_feed import DocumentFeed
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.batches.reference_norm import column_norm, read_reference_norm
+from quarry.engine.indexer.batches.reference_norm import (
+    choose_stored_type,
+    column_norm,
+    column_sample,
+    read_given_sample,
+    read_reference_norm,
+)
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.errors import IndexClosed
@@ -50,6 +57,9 @@ class BatchWriter(ABC):
         if self.metric.norm == 0:
             norm, documents = read_reference_norm(documents, how)
             self.fix_reference_norm(norm)
+        if self.chooses_type and isinstance(how.encoder, NoEncoder):
+            vectors, documents = read_given_sample(documents, self.metric.dim)
+            self.fix_stored_type(choose_stored_type(self.metric, vectors))
         with self._closed_error():
             DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
         return n_taken
@@ -58,6 +68,9 @@ class BatchWriter(ABC):
         """Collect documents with vectors, given as columns, and return their number; see `add`."""
         self.check_open()
         self.fix_reference_norm(column_norm(columns))
+        if self.chooses_type:
+            sample = column_sample(columns, self.metric.dim)
+            self.fix_stored_type(choose_stored_type(self.metric, sample))
         with self._closed_error():
             ColumnBatches(columns, self.document_encoder.analyzer, self.metric, self._pool).pass_on(self.add_batch)
         return len(columns)
@@ -75,6 +88,15 @@ class BatchWriter(ABC):
     @abstractmethod
     def fix_reference_norm(self, norm: float) -> None:
         """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
+
+    @property
+    @abstractmethod
+    def chooses_type(self) -> bool:
+        """Whether int8 is replaced if the first documents need float16; false once there are some."""
+
+    @abstractmethod
+    def fix_stored_type(self, kind: str) -> None:
+        """Fix the type that vectors are stored as, as long as there are no documents."""
 
     @abstractmethod
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:

@@ -70,7 +70,8 @@ class ColumnBatches:
         rows = self._metric.rows(np.ascontiguousarray(given, np.float32).reshape(n_docs * n_each, -1))
         if self._metric.name == "l2" and not (np.abs(rows) <= _MAX_VALUE).all():
             row = low + int(np.argmin((np.abs(rows) <= _MAX_VALUE).all(axis=1))) // n_each
-            raise InvalidDocument(f"column 'vectors', row {row}: is too long to be stored for the metric l2")
+            problem = f"column 'vectors', row {row}: is too long to be stored for the metric l2"
+            raise InvalidDocument(problem, expected=self._metric.longest(_MAX_VALUE))
         texts = columns.texts[low:high] if columns.texts else [""] * n_docs
         titles = columns.titles[low:high] if columns.titles else [""] * n_docs
         whole = [full_text(*pair) for pair in zip(titles, texts, strict=True)] if columns.titles else texts

@@ -56,7 +56,8 @@ class EncodedBatch:
         """
         rows = metric.rows(np.concatenate([each.vectors.values for each in encoded]))
         if metric.name == "l2" and not (np.abs(rows) <= np.finfo(np.float16).max).all():
-            raise InvalidDocument("a vector is too long to be stored for the metric l2")
+            expected = metric.longest(float(np.finfo(np.float16).max))
+            raise InvalidDocument("a vector is too long to be stored for the metric l2", expected=expected)
         return cls.of_documents(
             [each.document for each in encoded],
             rows,

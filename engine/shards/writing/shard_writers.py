@@ -64,6 +64,16 @@ class ShardWriters(BatchWriter):
         for writer in self.writers:
             writer.fix_reference_norm(norm)
 
+    @property
+    def chooses_type(self) -> bool:
+        """Whether all shards are new: shards that get no documents keep their settings, which must be alike."""
+        return all(writer.is_root and writer.chooses_type for writer in self.writers)
+
+    def fix_stored_type(self, kind: str) -> None:
+        """Fix the type that vectors are stored as in every shard."""
+        for writer in self.writers:
+            writer.fix_stored_type(kind)
+
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
         """Collect each document of a batch in the shard that it belongs to.
 

@@ -206,7 +206,7 @@ def test_huge_and_tiny_norms(tmp_path, metric):
 
 def test_too_large_for_the_metric(tmp_path):
     docs = [{"id": "0", "vectors": [1, 0, 0, 0]}, {"id": "1", "vectors": [60_000, 0, 0, 0]}]
-    with pytest.raises(InvalidDocument, match=r"id '1'.*too large"):
+    with pytest.raises(InvalidDocument, match=r"id '1'.*too long to be stored.*found 60000"):
         engine.build([docs[0]] * 300 + [docs[1]], tmp_path, dim=DIM, metric="l2")
 
 
@@ -282,3 +282,22 @@ def test_an_empty_index_is_created_when_it_is_opened(tmp_path):
 def test_documents_compare_without_their_vectors():
     one = Document("a", "text", vectors=np.zeros((1, 2), np.float32))
     assert one == Document("a", "text", vectors=np.ones((1, 2), np.float32))
+
+
+@pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
+@pytest.mark.parametrize(("offset", "stored"), [(0, "int8"), (100, "float16")])
+def test_vectors_with_a_common_offset_are_stored_precisely(tmp_path, metric, offset, stored):
+    vectors = np.random.default_rng(0).standard_normal((64, 16)).astype(np.float32)
+    vectors += offset
+    documents = [{"id": str(n), "vectors": row} for n, row in enumerate(vectors)]
+    engine.build(documents, tmp_path / "index", dim=16, metric=metric, progress=False)
+    with Engine.open(tmp_path / "index") as index:
+        assert index.stats()["stored"] == stored
+
+
+def test_too_long_a_vector_for_l2_is_refused_with_the_norm_that_is_allowed(tmp_path):
+    options = {"writable": True, "create": True, "dim": 2, "metric": "l2", "centroids": "float16"}
+    with Engine.open(tmp_path / "index", **options) as index:
+        index.add([{"id": "first", "vectors": [0.01, 0.0]}])
+        with pytest.raises(InvalidDocument, match=r"a norm up to 36\.2.*found 50"):
+            index.add([{"id": "later", "vectors": [30.0, 40.0]}])

@@ -56,3 +56,17 @@ def test_rows_of_zeros():
     rows[:32, 0] = 3
     centroids = train_coarse_centroids(rows, 2, 0, 1)
     assert np.isfinite(centroids).all()
+
+
+@pytest.mark.parametrize("is_rounding", [True, False])
+def test_opposite_rows_share_no_list_without_a_direction(monkeypatch, is_rounding):
+    """Longer rows take the other lists, so that the mean of a cluster of rows and their opposites is zero."""
+    monkeypatch.setattr(coarse_centroids.RoundedCentroids, "pays", lambda *_: is_rounding)
+    axes, noise = np.eye(DIM, dtype=np.float32), np.random.default_rng(0).standard_normal((1040, DIM))
+    rows = np.concatenate(
+        [np.tile(axes[0], (500, 1)), np.tile(-axes[0], (500, 1)), np.tile(200 * axes[1], (40, 1))]
+    )
+    rows = (rows + 0.01 * noise).astype(np.float32)
+    centroids = train_coarse_centroids(rows, 2, 0, 1)
+    directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
+    assert np.abs(directions @ axes[:2].T).max(axis=0).min() > 0.9

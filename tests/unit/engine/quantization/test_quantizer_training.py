@@ -15,6 +15,7 @@ from quarry.engine.quantization.training import (
 from quarry.engine.scoring.metric import unit_rows
 from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
 
@@ -230,3 +231,9 @@ def test_training_rows_are_bounded(n_rows, dim):
     n = count_training_rows(n_rows, choose_nlist(n_rows), dim)
     assert 1000 <= n <= n_rows
     assert n * dim * 4 <= 256 << 20
+
+
+@pytest.mark.parametrize("code_bytes", [0, 3, 255])
+def test_codes_that_do_not_divide_the_vectors(code_bytes):
+    with pytest.raises(InvalidSetting, match="code_bytes does not divide"):
+        train_quantizer(np.ones((64, 32), np.float32), 2, code_bytes, 0, 1)
