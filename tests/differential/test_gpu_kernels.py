@@ -51,7 +51,7 @@ def block_scores(segment, queries, kernels, beta, allowed):
         mask = None if allowed is None else torch.from_numpy(allowed).to(PLACE)
         middle = segment.reader.n_docs // 3
         blocks = [scores.scores(units, *each, mask) for each in ((0, middle), (middle, segment.reader.n_docs))]
-    slack = float(units.slack.max()) * scan._spread(beta) * scan._rows.largest_norm
+    slack = float(units.slack.max()) * scan._error_factor(beta) * scan._rows.largest_norm
     return torch.cat(blocks).cpu().numpy(), slack
 
 
@@ -112,7 +112,7 @@ def test_lists_are_read(directory, n_sub, nbits, by_residual):
         lists = backend_of(segment, kernels)._lists
         tables = lists.quantizer.tables(torch.tensor(queries, device=PLACE), 3)
         best.append(torch.full((4, 200), -torch.inf, device=PLACE))
-        lists._read(tables, best[-1])
+        lists._score_lists_into(tables, best[-1])
     assert 0 < torch.isinf(best[0]).sum() < best[0].numel()
     np.testing.assert_allclose(best[1].cpu(), best[0].cpu(), rtol=1e-5, atol=1e-5)
 
