@@ -370,9 +370,9 @@ def _condition(query: VectorStoreQuery) -> Filter | None:
     filters = checked_filters(query.filters)
     if filters is not None and filters.filters:
         parts.append(translate_filters(filters))
-    if query.doc_ids:
+    if query.doc_ids is not None:  # of an empty list, no document is allowed
         parts.append({"ref_doc_id": {"$in": checked_list(query.doc_ids, "doc_ids")}})
-    if query.node_ids:
+    if query.node_ids:  # the retriever of a VectorStoreIndex gives an empty list for any node
         parts.append({"id": {"$in": checked_list(query.node_ids, "node_ids")}})
     return {"$and": parts} if parts else None
 

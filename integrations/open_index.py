@@ -53,6 +53,14 @@ class OpenIndex:
         else:
             self._reader = Engine.open(self.path, create=create, dim=dim, metric=metric, refresh=True)
 
+    def __reduce__(self) -> tuple[Callable[..., OpenIndex], tuple[object, ...]]:
+        """Make a copy, also in another process, open the index itself."""
+        if self._encoder is not None:
+            raise TypeError(
+                f"{self.path}: an index that was opened with an encoder cannot be pickled or copied; open it again"
+            )
+        return _open_again, (self.path, self._wait_s)
+
     @property
     def encoder(self) -> Encoder:
         """The encoder of texts, see `quarry.engine.Engine.encoder`."""
@@ -100,3 +108,7 @@ class OpenIndex:
 
     def _writer(self) -> Engine:
         return Engine.open(self.path, writable=True, wait=self._wait_s, encoder=self._encoder)
+
+
+def _open_again(path: str, wait_s: float) -> OpenIndex:
+    return OpenIndex(path, None, wait_s, create=False)

@@ -273,6 +273,7 @@ _HIT: Schema = {
         "passages",
         "matches",
         "terms",
+        "mistyped",
         "words",
     ],
     "properties": {
@@ -307,6 +308,11 @@ _HIT: Schema = {
             "type": "object",
             "additionalProperties": {"type": "number"},
             "description": "with `explain`, the lexical score of each term of the query that the document has",
+        },
+        "mistyped": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "with `explain`, mistyped terms by those of `terms` that stand for them",
         },
     },
 }

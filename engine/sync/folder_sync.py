@@ -234,7 +234,9 @@ class FolderSync:
             for path in self._stored
             if path not in there and not any(_is_in(path, each.name) for each in unlisted)
         ]
-        if self._stored and len(missing) == len(self._stored) and not self._remove_all:
+        found = [file for file in files if isinstance(file, FolderFile)]
+        is_empty = self._stored and len(missing) == len(self._stored) and not self._remove_all
+        if is_empty and not any(map(self._is_moved, found)):
             raise InvalidSetting(
                 f"none of the {len(missing)} files that the index has is in the folder; if it is the right folder,"
                 " pass remove_all=True (on the command line --remove-all) to delete their documents",
@@ -243,7 +245,15 @@ class FolderSync:
         for path in missing:
             self._found.removed.append(path)
             self._release(self._stored[path], ())
-        return [file for file in files if isinstance(file, FolderFile)]
+        return found
+
+    def _is_moved(self, file: FolderFile) -> bool:
+        """Whether the index has the content of a file under another name: then the folder is not another one."""
+        try:
+            content = read_content(file.path)
+        except AccessFailed:
+            return False
+        return any(each.has_content(content.hash) for each in self._stored.values())
 
     def _add(self, writer: SyncedWriter, files: Iterable[FolderFile], commit_s: float) -> deque[FolderFile]:
         """Add the documents of files until it is time for a commit; return the files that are left."""

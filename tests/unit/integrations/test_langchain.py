@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import warnings
+from contextlib import closing
 
 import pytest
 
@@ -349,3 +352,12 @@ class TestWrongArguments:
         for call in (lambda: store.add_texts(["x"]), lambda: store.delete(["x"]), lambda: store.get_by_ids(["x"])):
             with pytest.raises(IndexClosed):
                 call()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda store: pickle.loads(pickle.dumps(store))])
+def test_a_copy_opens_the_index_itself(tmp_path, copied):
+    with closing(QuarryVectorStore(tmp_path / "index")) as store:
+        store.add_texts(["bread keeps fresh"], ids=["bread"])
+        with closing(copied(store)) as other:
+            store.add_texts(["a ship in autumn"], ids=["ship"])
+            assert {each.id for each in other.similarity_search("bread in autumn")} == {"bread", "ship"}

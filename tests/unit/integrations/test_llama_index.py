@@ -203,6 +203,10 @@ class TestQueries:
         assert ask(store, node_ids=["rain", "nothing"], similarity_top_k=4).ids == ["rain"]
         assert ask(store, node_ids=["linen", "paper"], doc_ids=["second"]).ids == []
 
+    def test_nothing_is_found_where_no_source_document_is_allowed(self, store):
+        assert ask(store, doc_ids=[], similarity_top_k=4).ids == []
+        assert ask(store, doc_ids=[], node_ids=["ship"], similarity_top_k=4).ids == []
+
     def test_ids_are_those_of_nodes_and_not_values_of_metadata(self, store):
         copies = [TextNode(id_=f"copy{n}", text="bread keeps fresh", metadata={"id": "ship"}) for n in range(5)]
         store.add(copies)

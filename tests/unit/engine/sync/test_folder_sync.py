@@ -167,6 +167,14 @@ def test_a_mailbox_that_shrinks_loses_its_last_messages(folder: Path, index: Eng
     assert texts(index) == expected(folder)
 
 
+def test_all_files_may_be_renamed(folder: Path, index: Engine) -> None:
+    known = sorted(texts(index).values())
+    for path in [each for each in folder.rglob("*") if each.is_file()]:
+        path.rename(path.with_name(f"new {path.name}"))
+    assert len(index.sync(folder).removed) == len(known)
+    assert sorted(texts(index).values()) == known
+
+
 def test_a_folder_without_its_files_is_refused(folder: Path, index: Engine, tmp_path: Path) -> None:
     known = texts(index)
     shutil.rmtree(folder)
