@@ -36,7 +36,7 @@ test-all: $(DEV)
 torture: $(DEV)
 	-$(BIN)/python -m pip install --quiet atheris
 	QUARRY_TORTURE=$(SHARE) $(BIN)/python -m pytest --timeout 14400 -o faulthandler_timeout=14460 \
-		tests/crash tests/corruption tests/property/test_search.py tests/contract/test_odd_vectors.py
+		tests/crash tests/corruption tests/property tests/contract/test_odd_vectors.py
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

@@ -32,7 +32,9 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     env = {**os.environ, "PYTHONPATH": str(environment)}
     subprocess.run([sys.executable, "-c", program], cwd=source, env=env, check=True, capture_output=True)
     (sdist,) = folder.glob("*.tar.gz")
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, sdist], check=True)
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, sdist], env=env, check=True
+    )
     (built,) = folder.glob("*.whl")
     return built
 

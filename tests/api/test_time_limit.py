@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 from support.processes import environment
@@ -47,6 +48,9 @@ def worker_that_waits():
 threading.Thread(target=worker_that_waits, daemon=True).start()
 {test}"""
     (tmp_path / "test_it.py").write_text(script)
+    plugins = [
+        f"-p{name}" for name in ("pytest_timeout", "pytest_asyncio.plugin") if find_spec(name.partition(".")[0])
+    ]
     limits = ("-o", "timeout=2", "-o", "faulthandler_timeout=6")
     settings = (
         "-c",
@@ -61,8 +65,8 @@ threading.Thread(target=worker_that_waits, daemon=True).start()
         "no:cacheprovider",
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *settings, *limits, tmp_path / "test_it.py"],
-        env=environment(),
+        [sys.executable, "-m", "pytest", *plugins, *settings, *limits, tmp_path / "test_it.py"],
+        env=environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # which would load large libraries
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -32,23 +32,28 @@ ADDING = ("new", "overwrite", "commit")
 MOMENTS = ("first document", "middle", "training")
 FINISHED = 0
 STEP = 1 if SHARE >= 1 else 17  # distance between the operations at which the signal is sent
+SWEPT = {
+    "SIGKILL": CHANGES if SHARE else ("commit", "background merge", "retrain", "update", "add indexes"),
+    "SIGINT": CHANGES if SHARE else ("new", "overwrite", "commit", "delete", "merge", "graphs"),
+}
 CALLS = "write,fsync,rename,unlink,ftruncate"
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-@pytest.mark.parametrize(("number", "change"), list(enumerate(CHANGES)))
-def test_at_file_operations(tmp_path, number, change, name, torture):
+@pytest.mark.parametrize("name", SWEPT)
+def test_at_file_operations(tmp_path, name, torture):
     """A change that is killed at a file operation leaves the old or the new index."""
-    results = run_this_file("sweep", change, name, tmp_path, number % STEP + 1, STEP)
-    torture.add(signals=sum(results["left"].values()))
-    assert results["last"] > 30
-    assert results["left"]["old"] > 0
+    swept = run_this_file("sweep", ",".join(SWEPT[name]), name, tmp_path, STEP)
+    assert swept.keys() == set(SWEPT[name])
+    for change, results in swept.items():
+        torture.add(signals=sum(results["left"].values()))
+        assert results["last"] > 30, change
+        assert results["left"]["old"] > 0, change
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-@pytest.mark.parametrize("change", ADDING)
-def test_at_chosen_moments(tmp_path, change, name):
-    assert run_this_file("moments", change, name, tmp_path) == dict.fromkeys(MOMENTS, "old")
+def test_at_chosen_moments(tmp_path, name):
+    found = run_this_file("moments", ",".join(ADDING), name, tmp_path)
+    assert found == dict.fromkeys(ADDING, dict.fromkeys(MOMENTS, "old"))
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
@@ -56,16 +61,16 @@ def test_at_chosen_moments(tmp_path, change, name):
 def test_killed_at_a_system_call(tmp_path, change, torture):
     """A process that the kernel kills at a system call leaves the old or the new index."""
     before = tmp_path / "before"
-    run_this_file("prepare", change, "SIGKILL", before)
+    prepare(change, before)
     moments = moments_of(traced(change, copied(before, tmp_path / "counted"), tmp_path, "")[1])
-    n_kills = min(len(moments), figure(3, 75))
+    n_kills = min(len(moments), figure(2, 75))
     left = {"old": 0, "new": 0}
     for number in range(n_kills):
         path = copied(before, tmp_path / str(number))
         call, when = moments[number * len(moments) // n_kills]
         killed, _ = traced(change, path, tmp_path, f"--inject={call}:signal=SIGKILL:when={when}")
         assert killed, f"{call} {when} of {len(moments)}"
-        left[run_this_file("check", change, "SIGKILL", path)["left"]] += 1
+        left[check_recovery(change, path)] += 1
     torture.add(kills=n_kills, **left)
     assert left["old"] > 0
 
@@ -193,14 +198,15 @@ def strike_and_check(change: str, signal_number: int, path: Path, action: Callab
     return states.read_text()
 
 
-def sweep(change: str, signal_number: int, base: Path, first: str, step: str) -> dict:
-    """Send the signal at file operation `first` and at every `step`-th one after it, until the change finishes."""
+def sweep(change: str, signal_number: int, base: Path, step: str) -> dict:
+    """Send the signal at every `step`-th file operation, until the change finishes; return the states."""
     left = {"old": 0, "new": 0}
+    first = CHANGES.index(change) % int(step) + 1
     before = base / "before"
     assert in_child(lambda: prepare(change, before)) == FINISHED
-    for moment in itertools.count(int(first), int(step)):
+    for moment in itertools.count(first, int(step)):
         path = base / str(moment) / "index"
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True)
         if before.exists():
             shutil.copytree(before, path)
 
@@ -221,7 +227,7 @@ def strike_at_moments(change: str, signal_number: int, base: Path) -> dict:
 
 
 def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     assert in_child(lambda: prepare(change, path)) == FINISHED
 
     def strike() -> None:
@@ -244,18 +250,14 @@ def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
     return state
 
 
-def main(mode: str, change: str, name: str, base: Path, *rest: str) -> dict:
+def main(mode: str, changes: str, name: str, base: Path, *rest: str) -> dict:
     """Run one mode of the program."""
-    if mode == "prepare":
-        prepare(change, base)
-    elif mode == "work":
-        work(change, base)
-    elif mode == "check":
-        return {"left": check_recovery(change, base)}
-    else:
-        check_recovery("new", base / "warm up")
-        return (sweep if mode == "sweep" else strike_at_moments)(change, signal.Signals[name], base, *rest)
-    return {}
+    if mode == "work":
+        work(changes, base)
+        return {}
+    check_recovery("new", base / "warm up")
+    strike = sweep if mode == "sweep" else strike_at_moments
+    return {change: strike(change, signal.Signals[name], base / change, *rest) for change in changes.split(",")}
 
 
 if __name__ == "__main__":

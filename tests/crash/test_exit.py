@@ -17,11 +17,7 @@ from quarry.engine import Engine
 TEXTS = ["a loaf of bread rises", "the pull of the moon", "which tea turns bitter", "a pawn is promoted", "honey"]
 WORK = {
     "hybrid": "index.search(TEXTS[0])",
-    "dense": "index.search(TEXTS[1], mode='dense', explain=True)",
-    "lexical": "index.search(TEXTS[2], mode='lexical')",
-    "several texts": "index.search(TEXTS, k=3)",
     "an encoder alone": "[encoder.encode_query(text) for text in TEXTS]",
-    "documents": "index.add(TEXTS)",
     "commits": "index.add(TEXTS); index.commit()",
     "opening": "Engine.open(path).close()",
 }
@@ -77,7 +73,7 @@ import atexit
 def use():  # after what was registered later: after the gate is closed
     print(len(index.search(TEXTS)), index.add(["one more"]), index.commit(), len(index), flush=True)
 """
-    done = ended(WORK["several texts"], tmp_path / "index", first)
+    done = ended("index.search(TEXTS, k=3)", tmp_path / "index", first)
     assert (done.returncode, done.stdout, done.stderr) == (0, "5 1 2 41\n", "")
 
 

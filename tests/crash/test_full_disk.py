@@ -85,7 +85,7 @@ class Writer:
 
 def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
     torture.seed = SEED
-    for number in range(figure(15, 3000)):
+    for number in range(figure(5, 3000)):
         generator = random.Random(SEED + number)
         path, calls = tmp_path / str(number), Unsteady(generator, 0.0)
         with calls.installed():
@@ -100,13 +100,13 @@ def test_a_disk_that_is_full_now_and_then(tmp_path, torture):
             writer.try_it(writer.index.close)
             check(path, writer.collected, SEED + number)
         torture.add(failures=calls.n_failures, raised=writer.n_raised)
-    assert torture.counts["raised"] > 100
+    assert torture.counts["raised"] > 20
 
 
 def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
     """Threads with documents of their own lose none, although commits and merges of the other threads may fail."""
     torture.seed = SEED
-    for number in range(figure(6, 1500)):
+    for number in range(figure(2, 1500)):
         seed = SEED + number
         path, calls = tmp_path / str(number), Unsteady(random.Random(seed), 0.0)
         with calls.installed():
@@ -121,7 +121,7 @@ def test_threads_on_a_disk_that_is_full_now_and_then(tmp_path, torture):
                     pass
             check(path, {key: text for part in texts for key, text in part.items()}, seed)
         torture.add(failures=calls.n_failures)
-    assert torture.counts["failures"] > 10
+    assert torture.counts["failures"] > 3
 
 
 def on_a_thread(index, seed, thread):

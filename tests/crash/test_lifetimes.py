@@ -143,17 +143,14 @@ def test_features_that_a_writer_must_know(path):
 
 
 ENDS = {
-    "nothing is closed": "",
     "it is closed twice": "index.close(); index.close()",
     "hits outlive it": "hits = index.search('old text1', k=4); index.close(); [hit.text for hit in hits]",
-    "an iterator is not exhausted": "batch = iter(index.search(['old', 'text'], k=4)); next(batch)",
     "a thread is searching": (
         "import threading\n"
         "def search():\n"
         "    while True: index.search('old text1', k=4)\n"
         "threading.Thread(target=search, daemon=True).start()"
     ),
-    "something was added": "index.add(['more'] * 50)",
     "an exception is raised": "index.add(['more']); raise SystemExit(0)",
     "a child was forked": "import os\nif hasattr(os, 'fork') and os.fork(): os.wait()",
 }

@@ -30,7 +30,7 @@ from quarry.engine.thresholds import Thresholds
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 N_WRITERS, N_READERS, N_DOCS = 16, 8, 8
-DURATION_S = (12, 600)
+DURATION_S = (4, 600)
 LEAST_COMMITS = 4
 LONGEST = 9  # times the duration, on a machine that is so busy that the commits take longer
 THRESHOLDS = Thresholds(merging=OFTEN)

@@ -50,8 +50,9 @@ pytestmark = pytest.mark.skipif(
     reason="no fork or no list of descriptors on this system",
 )
 
-STEP = 1 if SHARE >= 1 else 13
-HISTORIES = (25, 800)
+STEP = 1 if SHARE >= 1 else 29
+FEWER = 1 if SHARE >= 1 else 3  # distance between the numbers of free descriptors
+HISTORIES = (10, 800)
 N_OPERATIONS = 25
 TYPED = (AccessFailed, CommitFailed, MergeFailed, IndexClosed, DurabilityUnknown)
 open_index = partial(changes.open_index, thresholds=SMALL_MERGED_OFTEN)
@@ -69,15 +70,15 @@ def test_a_permission_that_is_missing(torture):
     """Every call succeeds or raises a typed error if a file or folder lacks a permission."""
     counts = run_this_file("permissions", STEP)
     torture.add(**counts)
-    assert counts["refused"] > 20
-    assert counts["granted"] > 20
+    assert counts["refused"] > 8
+    assert counts["granted"] > 8
 
 
 def test_no_descriptor_is_left(torture):
     """Every call succeeds or raises a typed error with n free descriptors, for n from 0 up, and closes all."""
     counts = run_this_file("descriptors")
     torture.add(**counts)
-    assert counts["refused"] > 2 * len(CALLS)
+    assert counts["refused"] > len(CALLS)
     assert counts["granted"] >= len(CALLS) - 1
 
 
@@ -94,7 +95,7 @@ def test_histories(torture):
     seed = int.from_bytes(os.urandom(4), "little")
     counts = run_this_file("histories", figure(*HISTORIES), seed)
     torture.add(**counts)
-    assert counts["refused"] > 20
+    assert counts["refused"] > 8
     assert counts["retried"] > 0
 
 
@@ -167,7 +168,7 @@ def permissions(folder: Path, step: int) -> Counter[str]:
 def exhaust(folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for name in CALLS:
-        for n in itertools.count():
+        for n in itertools.count(0, FEWER):
             world = folder / "world"
             shutil.copytree(folder / "before", world)
             before = descriptors()

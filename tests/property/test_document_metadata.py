@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from support.faults.torture import figure
 from support.indexes.metadata_oracle import metadata, scalars
 
 from quarry.engine.documents.document import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document, document_from
@@ -27,7 +28,7 @@ anything = st.recursive(
     max_leaves=12,
 )
 nested = st.integers(1, 10).map(lambda n: json.loads("[" * n + "]" * n))
-few = settings(deadline=None, max_examples=300)
+few = settings(deadline=None, max_examples=figure(100, 1000))
 
 
 def is_storable(value, depth=1):

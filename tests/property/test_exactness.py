@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults.torture import figure
 from support.indexes.word_encoder import table_of
 
 from quarry import engine
@@ -89,7 +90,7 @@ def oracles(indexes):
     return {beta: Oracle(path) for beta, path in indexes.items()}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=figure(30, 1000), deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     beta=st.sampled_from([None, 5.0]),

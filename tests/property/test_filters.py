@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from support.faults.torture import figure
 from support.indexes.metadata_oracle import (
     clashes,
     fields_of,
@@ -32,7 +33,7 @@ from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.columns import MetadataWriter
 
 collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
-few = settings(deadline=None, max_examples=100)
+few = settings(deadline=None, max_examples=figure(30, 1000))
 several = st.lists(filters | own_fields, min_size=1, max_size=6)
 
 

@@ -143,6 +143,6 @@ class Histories(RuleBasedStateMachine):
 
 
 def test_an_index_shows_nothing_of_its_history(torture):
-    torture.add(rounds=figure(25, 1000))
-    rounds = settings(max_examples=figure(25, 1000), stateful_step_count=12, deadline=None)
+    torture.add(rounds=figure(8, 1000))
+    rounds = settings(max_examples=figure(8, 1000), stateful_step_count=12, deadline=None)
     run_state_machine_as_test(Histories, settings=rounds)

@@ -106,12 +106,17 @@ class SystemCalls:
 
 
 class KilledAt(SystemCalls):
-    """Ends the process before the n-th change of the disk; every other write is split into two changes."""
+    """Ends the process before the n-th change of the disk; every other write is split into two changes.
+
+    Attributes:
+        kinds: of the changes up to then.
+    """
 
     def __init__(self, moment: int) -> None:
         super().__init__()
         self._left = moment
         self._halved = False
+        self.kinds: list[str] = []
 
     @property
     def struck(self) -> bool:
@@ -120,6 +125,7 @@ class KilledAt(SystemCalls):
 
     def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
         if kind in CHANGES:
+            self.kinds.append(kind)
             self._left -= 1
             if self._left <= 0:
                 raise Killed
@@ -144,6 +150,10 @@ class FailsAt(SystemCalls):
         number: the error, of `errno`.
         kinds: the calls that count.
         lasting: whether all later calls of these kinds fail too, until `mend`.
+
+    Attributes:
+        kinds: of the calls that counted.
+        failed: the first call that failed.
     """
 
     def __init__(self, moment: int, number: int, kinds: frozenset[str] = FALLIBLE, lasting: bool = False) -> None:
@@ -153,6 +163,7 @@ class FailsAt(SystemCalls):
         self._kinds = kinds
         self._lasting = lasting
         self.failed = ""
+        self.kinds: list[str] = []
 
     def mend(self) -> None:
         """Let all calls succeed from now on."""
@@ -160,6 +171,7 @@ class FailsAt(SystemCalls):
 
     def call(self, kind: str, name: str, perform: Callable[[], Any]) -> Any:
         if kind in self._kinds:
+            self.kinds.append(kind)
             self._left -= 1
             if self._left == 0 or (self._lasting and self._left < 0):
                 self.failed = self.failed or f"{kind} {name}"

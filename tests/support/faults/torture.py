@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,21 @@ RESULTS = Path(__file__).resolve().parents[3] / "bench" / "results" / "torture.j
 def figure(usual: int, full: int) -> int:
     """Return a number of cases: `usual`, or the requested share of `full`."""
     return max(usual, round(full * SHARE))
+
+
+def sample(kinds: Sequence[Hashable], usual: int, seed: str = "") -> list[int]:
+    """Return numbers of steps, from 1: the first, the last, one of each kind, and `usual` evenly spaced ones.
+
+    Args:
+        kinds: the kind of each step.
+        usual: how many evenly spaced steps are taken by default; at full figures these are all steps.
+        seed: determines the first of the evenly spaced steps.
+    """
+    n = min(len(kinds), figure(usual, len(kinds)))
+    start, distance = random.Random(seed).random(), len(kinds) / n
+    chosen = {int((start + number) * distance) for number in range(n)}
+    firsts = {kind: place for place, kind in reversed(list(enumerate(kinds)))}
+    return sorted(place + 1 for place in chosen | {0, len(kinds) - 1} | set(firsts.values()))
 
 
 @dataclass
