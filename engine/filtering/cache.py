@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from quarry.engine.filtering.evaluation import Allowed, AllowedDocs, Kinds, evaluate, find_unknown_paths
-from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.filter import Condition, count_bytes
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.filtering.unknown_fields import UnknownFields, find_nearest_names
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["DocumentFilter"]
 
-_RESULT_BYTES = 4096  # of the objects of a result and of its condition
+_RESULT_BYTES = 4096  # of the objects of a result
 _DOC_BYTES = 5  # of a document in `Allowed`
 
 
@@ -42,14 +42,14 @@ class DocumentFilter:
         self._n_live = [segment.record.n_live for segment in segments]
         n_docs = sum(segment.record.n_docs for segment in segments)
         self._result_bytes = n_docs * _DOC_BYTES + _RESULT_BYTES
-        self._n_kept = cache_bytes // self._result_bytes
+        self._cache_bytes, self._held_bytes = cache_bytes, 0
         self._results: OrderedDict[Condition, tuple[AllowedDocs, Kinds]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def resident_bytes(self) -> int:
         """Memory of the cached results, in bytes."""
-        return len(self._results) * self._result_bytes
+        return self._held_bytes
 
     def allowed(self, condition: Condition | None) -> AllowedDocs:
         """Return for each segment the documents that satisfy the condition; None: all live ones.
@@ -105,10 +105,18 @@ class DocumentFilter:
             return known
 
     def _keep(self, condition: Condition, result: tuple[AllowedDocs, Kinds]) -> None:
+        n_bytes = self._n_bytes(condition)
         with self._lock:
+            if n_bytes > self._cache_bytes or condition in self._results:
+                return
             self._results[condition] = result
-            while len(self._results) > self._n_kept:
-                self._results.popitem(last=False)
+            self._held_bytes += n_bytes
+            while self._held_bytes > self._cache_bytes:
+                oldest, _ = self._results.popitem(last=False)
+                self._held_bytes -= self._n_bytes(oldest)
+
+    def _n_bytes(self, condition: Condition) -> int:
+        return self._result_bytes + count_bytes(condition)
 
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy the condition."""

@@ -40,6 +40,7 @@ similar fields, once for each path while an index is open. ``$exists`` alone cau
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
@@ -60,6 +61,7 @@ __all__ = [
     "HasId",
     "HasPhrase",
     "Negation",
+    "count_bytes",
     "get_type_name",
     "iterate_comparisons",
     "join_conditions",
@@ -67,7 +69,10 @@ __all__ = [
 ]
 
 _MAX_DEPTH = 32
+_MAX_CONDITIONS = 4096  # each may read a column, or the titles of all documents; `$in` is one, whatever its list
 _FIELD_OPERATORS = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte, $contains, $prefix, $exists, $not"
+_LEAF_BYTES = 400  # of a comparison, its path and its place in a conjunction
+_OPERAND_BYTES = 72  # of a named tuple of two, and its place in the tuple of operands
 _SCALARS = "a str, int, float, bool or None"
 
 _TYPES = {
@@ -177,13 +182,30 @@ Condition: TypeAlias = Comparison | Existence | HasId | HasPhrase | AllOf | AnyO
 
 def iterate_comparisons(condition: Condition) -> Iterable[Comparison]:
     """Yield all comparisons within a condition."""
-    if isinstance(condition, Comparison):
-        yield condition
-    elif isinstance(condition, Negation):
-        yield from iterate_comparisons(condition.part)
+    return (leaf for leaf in _iterate_leaves(condition) if isinstance(leaf, Comparison))
+
+
+def count_bytes(condition: Condition) -> int:
+    """Return about how much memory the objects of a condition take."""
+    return sum(_LEAF_BYTES + sum(map(_operand_bytes, _operands(leaf))) for leaf in _iterate_leaves(condition))
+
+
+def _operands(leaf: Condition) -> tuple[Scalar, ...]:
+    return leaf.operands if isinstance(leaf, Comparison) else ()
+
+
+def _operand_bytes(operand: Scalar) -> int:
+    return _OPERAND_BYTES + sys.getsizeof(operand.payload)
+
+
+def _iterate_leaves(condition: Condition) -> Iterable[Condition]:
+    if isinstance(condition, Negation):
+        yield from _iterate_leaves(condition.part)
     elif isinstance(condition, AllOf | AnyOf):
         for part in condition.parts:
-            yield from iterate_comparisons(part)
+            yield from _iterate_leaves(part)
+    else:
+        yield condition
 
 
 def parse_filter(raw: object, depth: int = 0) -> Condition:
@@ -196,6 +218,17 @@ def parse_filter(raw: object, depth: int = 0) -> Condition:
     Raises:
         InvalidFilter: names the field, what was expected and what was found.
     """
+    condition = _parse(raw, depth)
+    if not depth and (n := sum(1 for _ in _iterate_leaves(condition))) > _MAX_CONDITIONS:
+        raise InvalidFilter(
+            "a filter has too many conditions",
+            expected=f"at most {_MAX_CONDITIONS}; $in compares with any number of values",
+            actual=n,
+        )
+    return condition
+
+
+def _parse(raw: object, depth: int) -> Condition:
     if not isinstance(raw, Mapping):
         raise InvalidFilter("a filter is not a mapping", expected="a mapping", actual=shown(raw))
     if depth > _MAX_DEPTH:

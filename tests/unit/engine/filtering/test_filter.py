@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -387,6 +388,39 @@ def test_many_filters_from_many_threads(path):
     assert 0 < document_filter.resident_bytes <= 3 * 4800
     assert wrong == []
     snapshot.close()
+
+
+def test_a_cached_filter_counts_what_its_objects_take(path):
+    snapshot = Snapshot(Directory(path))
+    document_filter = DocumentFilter(snapshot.segments, 3_000_000, str.split, UnknownFields())
+    ask(document_filter, 0)  # reads columns
+    tracemalloc.start()
+    for number in range(1, 8):
+        ask(document_filter, number)
+        held = tracemalloc.get_traced_memory()[0]
+        assert 0.7 * held <= document_filter.resident_bytes <= 3_000_000
+    tracemalloc.stop()
+    assert document_filter.resident_bytes > 1_000_000
+    before = document_filter.resident_bytes
+    document_filter.count(parse_filter({"number": {"$in": list(range(100_000))}}))
+    assert document_filter.resident_bytes == before  # one that is larger than the cache is not kept
+    snapshot.close()
+
+
+def ask(document_filter, first):
+    texts = [f"{first} {'x' * 50} {number}" for number in range(1000)]
+    numbers = list(range(1000 * first, 1000 * first + 5000))
+    document_filter.count(parse_filter({"$or": [{"number": {"$in": numbers}}, {"title": {"$in": texts}}]}))
+
+
+def test_the_number_of_conditions_is_limited():
+    def with_conditions(n):
+        return {"$or": [{"$not": {"number": {"$gt": number}}} for number in range(n - 1)] + [{"number": 1}]}
+
+    parse_filter(with_conditions(4096))
+    parse_filter({"number": {"$in": list(range(10_000))}})
+    with pytest.raises(InvalidFilter, match=r"at most 4096.*found 4097"):
+        parse_filter(with_conditions(4097))
 
 
 def messages(index, *conditions):
