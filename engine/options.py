@@ -64,7 +64,7 @@ class BuildOptions:
             divisible by twice that. None: that of the quantizer that the encoder was trained with, otherwise
             the largest possible value up to 48. 0: no lists, search is exact.
         language: language of the text analysis for lexical search: "english", another language of the Snowball
-            stemmers, or "none" (no stemming and no stop words).
+            stemmers, or "none" (no stemming and no stop words). A dozen languages have stop words.
         k1: BM25's term frequency saturation, 0 or larger.
         b: BM25's length normalization, from 0 to 1.
         seed: seed of every random choice.

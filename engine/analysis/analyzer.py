@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.edits import edited_words
 from quarry.engine.analysis.positions import locate_words
+from quarry.engine.analysis.stop_words import STOP_WORDS
 from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal, split_words
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
@@ -30,7 +32,9 @@ __all__ = [
 ]
 
 MAX_TERM_BYTES = 64
-RULES = 1  # version of the rules of this package, stored in every index
+RULES = 2
+"""Version of the rules of this package for new indexes, stored in each. Version 1, which older indexes have, keeps
+accents, and has stop words of English alone."""
 NO_LANGUAGE = "none"
 _FUNCTION_WORDS = """
 a an and any are as at be been being but by can could did do does for from had has have he her hers him his how i
@@ -40,6 +44,10 @@ you your yours
 """  # a longer list, with prepositions of place and time, was measured to have a lower nDCG
 ENGLISH_STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _CONTRACTED = frozenset(["", "d", "ll", "m", "re", "s", "t", "ve"])  # may follow a stop word after an apostrophe
+
+_NO_ACCENTS = frozenset(["english", "none", "porter"])  # stemmers that know no accents, which are removed before
+_ACCENTS = re.compile("(?<=[a-z\u03b1-\u03c9])[\u0300-\u036f]+|(?<=\u0435)\u0308")  # Latin, Greek and ё
+_BASE_LETTERS = str.maketrans(dict(zip("ıøłđħŧæœ", ["i", "o", "l", "d", "h", "t", "ae", "oe"], strict=True)))
 
 _CACHED_WORDS = 1 << 16  # in each of the two generations of a cache; 15 MB for words and 8 for pieces when full
 _CACHED_UNITS = 1 << 14  # of words; only phrases need them
@@ -87,27 +95,29 @@ class Analyzer:
     Words of any script are found (see `quarry.engine.analysis.words`) and case-folded. A compound or an identifier
     yields the whole and its parts (see `quarry.engine.analysis.compounds`); a run of a script without spaces
     yields its bigrams, or the character itself if it is single. Stop words are removed. A word without digits is
-    stemmed. Terms are truncated to 64 bytes of UTF-8.
+    stemmed. Accents of Latin and Greek letters are removed, after stemming if the stemmer depends on them, so that
+    words are found however they are spelled. Terms are truncated to 64 bytes of UTF-8.
 
     Attributes:
-        language: "english", with stop words; another language of the Snowball stemmers, without stop words; or
-            "none", without stemming.
+        language: of the Snowball stemmers and of the stop words, which a dozen languages have; or "none", without
+            both.
+        rules: version of the rules.
 
     Raises:
         InvalidSetting: there is no stemmer for the language.
     """
 
     language: str = "english"
+    rules: int = RULES
     _words: _Words = field(init=False, repr=False, compare=False)
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
     _pieces: _Cache = field(init=False, repr=False, compare=False)
     _units: dict[str, WordUnits] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        stemmer = _make_stemmer(self.language)
-        stops = ENGLISH_STOP_WORDS if self.language == "english" else frozenset[str]()
-        object.__setattr__(self, "_words", _Words(stemmer, stops))
-        object.__setattr__(self, "_expansions", _Expansions(self._words.terms, stemmer))
+        words = _Words(_make_stemmer(self.language), self.language, self.rules)
+        object.__setattr__(self, "_words", words)
+        object.__setattr__(self, "_expansions", _Expansions(words.terms, words.stem))
         object.__setattr__(self, "_pieces", _Cache(self._terms_of_piece))
 
     def terms(self, text: str) -> list[str]:
@@ -192,9 +202,9 @@ class Analyzer:
         Raises:
             InvalidSetting: this version of Quarry has other rules, or no stemmer for the language.
         """
-        if rules != RULES:
-            raise InvalidSetting("text analyzed by other rules", expected=RULES, actual=rules)
-        return cls(language)
+        if not 1 <= rules <= RULES:
+            raise InvalidSetting("text analyzed by other rules", expected=f"1 to {RULES}", actual=rules)
+        return cls(language, rules)
 
 
 @lru_cache(maxsize=16)
@@ -206,9 +216,15 @@ def cached_analyzer(language: str, rules: int) -> Analyzer:
 class _Words:
     """Turns one raw word into terms."""
 
-    def __init__(self, stem: Callable[[str], str], stop_words: frozenset[str]) -> None:
+    def __init__(self, stem: Callable[[str], str], language: str, rules: int) -> None:
         self._stem = stem
-        self._stop_words = stop_words
+        self._stems_plain = language in _NO_ACCENTS
+        self._plain: Callable[[str], str] = str if rules == 1 else _remove_accents
+        self._stop_words, self._contracted = _stop_words(language, rules)
+
+    def stem(self, word: str) -> str:
+        """Return the term of a case-folded word of letters, whole."""
+        return self._stem(self._plain(word)) if self._stems_plain else self._plain(self._stem(word))
 
     def terms(self, word: str) -> Terms:
         """Return the terms of a raw word."""
@@ -244,7 +260,7 @@ class _Words:
         word = normalize_word(word)
         if not word.isascii() and is_unspaced(word):
             return word if len(word) == 1 else None
-        folded = _truncate(_fold(split_compound(word)[0] or word))
+        folded = _truncate(self._plain(_fold(split_compound(word)[0] or word)))
         return folded if len(folded) >= _MIN_PREFIX_CHARACTERS else None
 
     def forms(self, word: str) -> Terms:
@@ -254,15 +270,15 @@ class _Words:
             return ()
         whole, parts = split_compound(word)
         folded = dict.fromkeys(map(_fold, (whole, *parts)))
-        return tuple(each for each in folded if each and not self._is_stop_word(each))
+        return tuple(self._plain(each) for each in folded if each and not self._is_stop_word(each))
 
     def _name(self, word: str) -> frozenset[str]:
         """Return the term of a word that is not split any further, or what stands for a stop word in a unit."""
-        return frozenset(self._term(word) or {STOP_WORD_MARK + _fold(word)})
+        return frozenset(self._term(word) or {STOP_WORD_MARK + self._plain(_fold(word))})
 
     def _is_stop_word(self, folded: str) -> bool:
         head, _, tail = folded.partition("'")
-        return head in self._stop_words and tail in _CONTRACTED
+        return head in self._stop_words and tail in self._contracted
 
     def _term(self, word: str) -> Terms:
         """Return the term of a word that is not split any further; none for a stop word."""
@@ -270,13 +286,34 @@ class _Words:
         if not folded or self._is_stop_word(folded):
             return ()
         if folded.isalpha() or not _UNSTEMMED.search(folded):
-            folded = self._stem(folded)
-        return (_truncate(folded),)
+            return (_truncate(self.stem(folded)),)
+        return (_truncate(self._plain(folded)),)
+
+
+def _stop_words(language: str, rules: int) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the stop words of a language, and what may follow one after an apostrophe so that both are one."""
+    if language == "english" or (language == "porter" and rules > 1):
+        return ENGLISH_STOP_WORDS, _CONTRACTED
+    listed = STOP_WORDS.get(language.removesuffix("_porter"), "") if rules > 1 else ""
+    words = frozenset(map(_fold, listed.split()))
+    return words, words | {""}
 
 
 def _fold(word: str) -> str:
     """Case-fold a word; folding can undo the normal form, so the result is normalized again."""
     return word.lower() if word.isascii() else normalize_text(word.casefold())
+
+
+def _remove_accents(folded: str) -> str:
+    """Return a case-folded word with base letters for accented Latin and Greek ones, and for ё.
+
+    Marks of other scripts, such as those of Hindi, Thai and kana, are parts of their letters.
+    """
+    if folded.isascii():
+        return folded
+    # letters are decomposed one by one, since sorting the marks of a whole word takes quadratic time
+    decomposed = "".join(unicodedata.normalize("NFD", each) for each in folded)
+    return normalize_text(_ACCENTS.sub("", decomposed.translate(_BASE_LETTERS)))
 
 
 def _truncate(term: str) -> str:

@@ -6,9 +6,11 @@ the normal form comes from a group of characters of the text: a character and th
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence, Set
+from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
 from quarry.engine.analysis.words import VOICED_MARKS, find_cuts, find_words
@@ -16,6 +18,9 @@ from quarry.engine.analysis.words import VOICED_MARKS, find_cuts, find_words
 __all__ = ["WordPosition", "locate_words"]
 
 _JAMO = ("\u1160", "\u11ff")  # vowels and final consonants, which it joins to the Hangul letter before them
+_BLOCK = re.compile(
+    r".{1,500}[^ \n]*", re.DOTALL
+)  # a space or line feed at its beginning combines with nothing before
 
 
 class WordPosition(NamedTuple):
@@ -60,21 +65,40 @@ def locate_words(text: str, wanted: Set[str] | None = None) -> Iterator[WordPosi
 
 
 def _normalize(text: str) -> tuple[str, list[int], list[int]]:
-    """Normalize a text; return for each character of the result the bounds of the group that it comes from."""
+    """Normalize a text; return for each character of the result the bounds of the group that it comes from.
+
+    Most of a text that is not normalized is: blocks that are, and characters that normalization keeps, are copied.
+    """
     pieces: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    cuts = set(find_cuts(text))
-    start = 0
-    for end in range(1, len(text) + 1):
-        if end < len(text) and _joins_the_last(text[end]) and end not in cuts:
-            continue
-        piece = unicodedata.normalize("NFKC", text[start:end])
-        pieces.append(piece)
-        starts += [start] * len(piece)
-        ends += [end] * len(piece)
-        start = end
+    groups = _changing_groups(text)
+    for block in _BLOCK.finditer(text):
+        low = block.start()
+        changing = () if unicodedata.is_normalized("NFKC", block[0]) else _find_groups(groups, text, *block.span())
+        for start, end in chain(changing, [(block.end(), block.end())]):
+            piece = unicodedata.normalize("NFKC", text[start:end])
+            pieces += text[low:start], piece
+            starts += chain(range(low, start), repeat(start, len(piece)))
+            ends += chain(range(low + 1, start + 1), repeat(end, len(piece)))
+            low = end
     return "".join(pieces), starts, ends
+
+
+def _find_groups(groups: re.Pattern[str], text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of the groups of a block of a text; see `find_cuts` for the limit of their lengths."""
+    cuts = (start + cut for cut in find_cuts(text[start:end]))
+    for low, high in pairwise([start, *cuts, end]):
+        yield from (group.span() for group in groups.finditer(text, low, high))
+
+
+def _changing_groups(text: str) -> re.Pattern[str]:
+    """Return a pattern of the groups of a text that have several characters, or one that normalization changes."""
+    characters = sorted(set(text))
+    joined = re.escape("".join(filter(_joins_the_last, characters)))
+    changed = re.escape("".join(each for each in characters if unicodedata.normalize("NFKC", each) != each))
+    patterns = [f".[{joined}]+"] * bool(joined) + [f"[{changed}]"] * bool(changed)
+    return re.compile("|".join(patterns), re.DOTALL)
 
 
 def _joins_the_last(character: str) -> bool:

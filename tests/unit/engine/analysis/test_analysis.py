@@ -11,6 +11,7 @@ import pytest
 from quarry.engine.analysis import analyzer as analysis
 from quarry.engine.analysis.analyzer import ENGLISH_STOP_WORDS, MAX_TERM_BYTES, RULES, Analyzer
 from quarry.engine.analysis.compounds import split_compound
+from quarry.engine.analysis.stop_words import STOP_WORDS
 from quarry.engine.analysis.words import normalize_text, split_words
 from quarry.formats.errors import InvalidSetting
 
@@ -29,7 +30,7 @@ PLAIN = Analyzer("none")
         ("a’b ’quoted’ ‘it’s’", ["a'b", "quot"]),
         ("(see below) [1] {x} \"quoted\" 'single'", ["see", "below", "1", "x", "quot", "singl"]),
         ("1990 3.14 007 10,000 1st", ["1990", "3.14", "007", "10", "000", "1st"]),
-        ("naïve café", ["naïv", "café"]),
+        ("naïve café thé", ["naiv", "cafe", "the"]),
         ("one—two–three…four/five", ["one", "two", "three", "four", "five"]),
         ("end.Start", ["endstart", "end", "start"]),
         ("What is this?", []),
@@ -89,7 +90,7 @@ def test_spellings_of_an_identifier_find_each_other(other):
         ("データ", ["デー", "ータ"]),
         ("\U00020000\U00020001", ["\U00020000\U00020001"]),
         ("हिन्दी में", ["हिन्दी", "में"]),
-        ("Ελλάς", ["ελλάσ"]),
+        ("Ελλάς", ["ελλασ"]),
         ("Straße STRASSE", ["strasse", "strasse"]),
         ("Привет", ["привет"]),
         ("\U0001f600 ok", ["ok"]),
@@ -101,7 +102,7 @@ def test_scripts(text, terms):
 
 
 def test_forms_of_one_text_have_one_form():
-    assert PLAIN.terms("caf\u0065\u0301 ﬁne ＡＢＣ①") == ["cafe\u0301".replace("e\u0301", "é"), "fine", "abc1"]
+    assert PLAIN.terms("caf\u0065\u0301 ﬁne ＡＢＣ①") == ["cafe", "fine", "abc1"]
     assert PLAIN.terms("co\u00adoperate") == ["cooperate"]
     assert PLAIN.terms("e\u2010mail e\u2011mail") == PLAIN.terms("e-mail e-mail")
     assert PLAIN.terms("نمی\u200cخواهم") == ["نمیخواهم"]
@@ -130,9 +131,61 @@ def test_a_text_without_spaces_takes_bounded_memory(piece):
     assert len(terms) <= 100_000
 
 
-def test_other_languages_have_their_stemmers_and_no_stop_words():
-    assert Analyzer("german").terms("die Häuser") == ["die", "haus"]
-    assert Analyzer("french").terms("l’homme aimait") == ["homm", "aim"]
+def test_other_languages_have_their_stemmers_and_stop_words():
+    assert Analyzer("german").terms("die Häuser, daß") == ["haus"]
+    assert Analyzer("french").terms("l’homme aimait ce qu’il est, l’été") == ["homm", "aim", "ete"]
+    assert Analyzer("russian").terms("Я живём") == ["жив"]
+    assert Analyzer("dutch_porter").terms("de het") == Analyzer("porter").terms("the and") == []
+
+
+@pytest.mark.parametrize("language", sorted(STOP_WORDS))
+def test_no_stop_word_is_a_term(language):
+    words = STOP_WORDS[language].split()
+    assert Analyzer(language).terms(" ".join([*words, *map(str.upper, words)])) == []
+    assert not Analyzer(language).forms(words[0])
+
+
+@pytest.mark.parametrize(
+    ("language", "spellings"),
+    [
+        ("english", "café cafe CAFÉS cafés"),
+        ("english", "résumé resume"),
+        ("english", "Łódź Lodz"),
+        ("german", "Müller Muller Mueller"),
+        ("french", "élèves eleves ÉLÈVE"),
+        ("french", "forêt fore\u0302t foret"),
+        ("spanish", "canción canciones cancion"),
+        ("portuguese", "corações coracoes"),
+        ("turkish", "İstanbul istanbul Istanbul"),
+        ("turkish", "kız kiz"),
+        ("swedish", "människor manniskor"),
+        ("polish", "żółty zolty"),
+        ("greek", "άνθρωπος ανθρωπος"),
+        ("russian", "ёлки елки"),
+        ("none", "Việt Viê\u0323t viet"),
+        ("none", "Đà da"),
+        ("none", "œuvre oeuvre"),
+    ],
+)
+def test_accents_make_no_difference(language, spellings):
+    words, analyzer = spellings.split(), Analyzer(language)
+    assert len({analyzer.terms_of_word(word) for word in words}) == 1
+    for word in words:
+        (located,) = analyzer.located_terms(f"({word})")
+        assert (located.start, located.end) == (1, 1 + len(word))
+
+
+@pytest.mark.parametrize("words", ["мой мои", "हिन्दी हनद", "กิน กน", "がき かき", "שָׁלוֹם שלום", "أب اب"])
+def test_marks_of_other_scripts_are_kept(words):
+    one, other = words.split()
+    assert PLAIN.terms(one) != PLAIN.terms(other)
+
+
+def test_earlier_rules_are_kept():
+    for language in ("english", "none"):
+        assert Analyzer.from_settings(language, 1).terms("Café Łódź") == ["café", "łódź"]
+        assert Analyzer.from_settings(language, 1).prefix("Éc") == "éc"
+    assert Analyzer.from_settings("french", 1).terms("la forêt") == ["la", "forêt"]
 
 
 @pytest.mark.parametrize("language", ["klingon", "", "English", "en"])
@@ -146,7 +199,9 @@ def test_settings_make_the_same_analyzer(analyzer):
     assert Analyzer.from_settings(analyzer.language, RULES) == analyzer
 
 
-@pytest.mark.parametrize(("language", "rules"), [("english", RULES + 1), ("klingon", RULES), (1, RULES)])
+@pytest.mark.parametrize(
+    ("language", "rules"), [("english", RULES + 1), ("english", 0), ("klingon", RULES), (1, RULES)]
+)
 def test_settings_of_no_analyzer(language, rules):
     with pytest.raises(InvalidSetting):
         Analyzer.from_settings(language, rules)
@@ -195,4 +250,6 @@ def test_letters_and_digits_are_not_split():
     for _ in range(2000):
         word = "".join(generator.choices("abz019é²ǆⅣ١", k=generator.randrange(1, 9)))
         whole, parts = split_compound(normalize_text(word))
-        assert PLAIN.terms(word) == list(dict.fromkeys(analysis._fold(each) for each in (whole, *parts) if each))
+        assert PLAIN.terms(word) == list(
+            dict.fromkeys(analysis._remove_accents(analysis._fold(each)) for each in (whole, *parts) if each)
+        )

@@ -48,10 +48,10 @@ def test_cuts_against_the_definition(seed):
 
 def test_a_long_text_of_marks_is_analyzed():
     """It took minutes: the time grew with the square of the number of marks."""
-    text = "a" + "\u0301\u0323" * 300_000
+    text = "\u0430" + "\u0301\u0323" * 300_000
     assert len(split_words(text)) == 1
     (term,) = Analyzer("english").terms(text)
-    assert term.startswith("\u1ea1")  # the letter with the mark that sorts first
+    assert term.startswith("\u0430\u0323")  # the letter with the mark that sorts first
     assert len(exact_words(text)) == 1
     assert len(list(locate_words(text))) == 1
 

@@ -36,7 +36,7 @@ ENCODER = WordEncoder()
 GENERATOR = random.Random(5)
 LETTERS = "abcde"
 WORDS = sorted({"".join(GENERATOR.choices(LETTERS, k=GENERATOR.randint(4, 10))) for _ in range(600)})
-FOREIGN = ["höhe", "köhler", "москва", "москвы", "élève", "eleve"]
+FOREIGN = ["hþhe", "kþhler", "москва", "москвы", "þlðve", "elðve"]
 
 
 def slow_distance(one: str, other: str) -> int:
@@ -57,7 +57,7 @@ def slow_distance(one: str, other: str) -> int:
 
 def mistyped(word: str, generator: random.Random) -> str:
     at = generator.randrange(len(word))
-    letter = generator.choice(LETTERS + "é")
+    letter = generator.choice(LETTERS + "þ")
     return generator.choice(
         [
             word[:at] + letter + word[at:],
@@ -113,13 +113,13 @@ def docs_of(module):
     ]
 
 
-LETTERS_OF_WORDS = "abcdefghijklmnopqrstuvwxyzéш"
+LETTERS_OF_WORDS = "abcdefghijklmnopqrstuvwxyzþш"
 
 
 def test_close_terms_of_real_words_are_those_of_a_slow_search(tmp_path):
     terms = terms_of_pydoc()
     assert len(terms) > 900
-    long = ["q" * 31, "q" * 32, "ш" * 32, "caféteria", "cafèteria"]  # at the limits of lengths, and beyond ASCII
+    long = ["q" * 31, "q" * 32, "ш" * 32, "cafþteria", "cafðteria"]  # at the limits of lengths, and beyond ASCII
     engine.build([{"text": " ".join([*terms, *long])}], tmp_path / "index", encoder=ENCODER, language="none")
     generator = random.Random(7)
     analyzer = Analyzer("english")

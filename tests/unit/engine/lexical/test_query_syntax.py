@@ -285,11 +285,38 @@ def test_prefixes_do_not_find_stop_words(index):
         assert {hit.id for hit in index.search(prefix, mode="lexical")} == found
 
 
-def test_the_dotted_capital_of_turkish_is_found_as_a_typing_error(tmp_path):
+def test_the_dotted_capital_of_turkish_is_the_same_letter(tmp_path):
     for spelled, other in (("İstanbul", "istanbul"), ("istanbul", "İstanbul")):
         docs = [{"id": "city", "text": f"{spelled} güzel"}, {"id": "other", "text": "Ankara"}]
         engine.build(docs, tmp_path / "index", encoder=ENCODER, language="turkish", overwrite=True)
         with Engine.open(tmp_path / "index", encoder=ENCODER) as opened:
             for query in (spelled, other):
-                assert [hit.id for hit in opened.search(query, mode="lexical")] == ["city"]
-            assert len(opened.search(other, mode="lexical", typos=False)) == 0
+                assert [hit.id for hit in opened.search(query, mode="lexical", typos=False)] == ["city"]
+
+
+def test_operators_and_marked_words_ignore_accents(tmp_path):
+    texts = {"with": "A naïve cafe\u0301 in Zürich", "without": "The naive cafe of Zurich", "other": "Bern"}
+    engine.build([{"id": name, "text": text} for name, text in texts.items()], tmp_path / "index", encoder=ENCODER)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as opened:
+        for query in ("naive", "NAÏVE", "zür*", "zuric*", '"naive café"', '"naïve cafe"', "cafés"):
+            hits = opened.search(query, mode="lexical", typos=False)
+            assert {hit.id for hit in hits} == {"with", "without"}, query
+        (marked,) = {
+            tuple(passage.text[low:high] for low, high in passage.words)
+            for hit in opened.search("naive cafe zurich", mode="lexical")
+            if hit.id == "with"
+            for passage in hit.passages
+        }
+    assert marked == ("naïve", "cafe\u0301", "Zürich")
+
+
+def test_an_index_keeps_the_rules_of_its_analyzer(tmp_path, monkeypatch):
+    monkeypatch.setattr("quarry.engine.building.plan.RULES", 1)
+    engine.build(
+        [{"id": "with", "text": "un été à la mer"}], tmp_path / "index", encoder=ENCODER, language="french"
+    )
+    with Engine.open(tmp_path / "index", encoder=ENCODER, writable=True) as opened:
+        opened.add([{"id": "without", "text": "un ete a la mer"}])
+        opened.commit()
+        for query, found in (("été", {"with"}), ("ete", {"without"}), ("la", {"with", "without"})):
+            assert {hit.id for hit in opened.search(query, mode="lexical", typos=False)} == found
