@@ -21,15 +21,17 @@ FOLDER = Path(__file__).resolve().parent
 DURATIONS = FOLDER / "durations.json"
 SKIPPED = FOLDER / "skipped.txt"
 
-SHARE_S = 0.3
+SHARE_S = 0.15
 """What the cases of one test function may take in the fast tier, in seconds."""
 
-FAST_TIER_S = 270.0
-"""What all cases of the fast tier may take, in seconds of one process: two then need less than three minutes, half
-a minute of which they import and collect."""
+FAST_TIER_S = 400.0
+"""What all cases of the fast tier may take, in seconds of one process, by durations recorded beside other work."""
 
-UNKNOWN_S = 0.02
-"""What a case of a function without a record counts as, in seconds: one that takes less gets none."""
+SMALLEST_S = 0.02
+"""Functions of which a case takes less, in seconds, are not recorded."""
+
+UNKNOWN_S = 0.005
+"""What a case of a function without a record counts as, in seconds: about the mean of those that take less."""
 
 PLANNED_S = pytest.StashKey[float]()
 
@@ -87,8 +89,8 @@ class Durations:
         means = {name: round(sum(each) / len(each), 3) for name, each in sorted(self._calls.items())}
         contents = {
             "machine": f"{os.cpu_count()} processors, {platform.machine()}, Python {platform.python_version()}",
-            "fixtures": {name: round(s, 2) for name, s in sorted(self._fixtures.items()) if s >= UNKNOWN_S},
-            "functions": {name: s for name, s in means.items() if s >= UNKNOWN_S},
+            "fixtures": {name: round(s, 2) for name, s in sorted(self._fixtures.items()) if s >= SMALLEST_S},
+            "functions": {name: s for name, s in means.items() if s >= SMALLEST_S},
         }
         DURATIONS.write_text(json.dumps(contents, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
