@@ -251,7 +251,7 @@ class FolderSync:
         """Whether the index has the content of a file under another name: then the folder is not another one."""
         try:
             content = read_content(file.path)
-        except AccessFailed:
+        except (InvalidDocument, AccessFailed):  # reported when the file is read for its documents
             return False
         return any(each.has_content(content.hash) for each in self._stored.values())
 
