@@ -35,12 +35,14 @@ class DelimitedRows(FileEntries[LineReader]):
     Args:
         path: a file in UTF-8, perhaps compressed.
         columns: what its columns are.
+        content: of the file, if it was read already.
     """
 
-    def __init__(self, path: Path, columns: Columns) -> None:
+    def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
         self._path = path
         self._columns = columns
-        self._file = LineReader(path)
+        self._content = content
+        self._file = self._lines()
         self._comma = ","  # between columns
         self._number = 0  # of the line that was read last
 
@@ -55,7 +57,7 @@ class DelimitedRows(FileEntries[LineReader]):
         kinds = self._kinds()
         if kinds is None:
             return
-        self._file = LineReader(self._path)
+        self._file = self._lines()
         rows = self._rows(self._file)
         names = _names(next(rows))
         n_required = self._columns.n_required(names)
@@ -73,11 +75,14 @@ class DelimitedRows(FileEntries[LineReader]):
             values = [_converted(value, kind) for value, kind in zip(row, kinds, strict=False)]
             yield RowEntry(dict(zip(names, values, strict=False)), self._columns, where, self._path)
 
+    def _lines(self) -> LineReader:
+        return LineReader(self._path, content=self._content)
+
     def _found_comma(self) -> str:
         """Tab in a TSV file; in a CSV file the character that most separates the names of the columns."""
         if ".tsv" in [suffix.lower() for suffix in self._path.suffixes[-2:]]:
             return "\t"
-        lines = LineReader(self._path)
+        lines = self._lines()
         beginning = ""
         try:
             for text in self._texts(lines):
@@ -93,7 +98,7 @@ class DelimitedRows(FileEntries[LineReader]):
 
     def _kinds(self) -> list[type | None] | None:
         """Find what each column holds: int, float or, None, texts; None for a file without a header."""
-        lines = LineReader(self._path)
+        lines = self._lines()
         try:
             rows = self._rows(lines)
             header = next(rows, None)
