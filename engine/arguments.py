@@ -109,11 +109,9 @@ def is_one_of(value: object, names: Container[str]) -> bool:
 
 def python_scalar(value: object) -> object:
     """Return a bool, an integer or a real number of NumPy as Python's; any other value as it is."""
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, np.integer) and not isinstance(value, np.timedelta64):
-        return int(value)
-    return float(value) if isinstance(value, np.floating) else value
+    if not isinstance(value, np.generic) or value.dtype.kind not in "biuf":
+        return value
+    return float(value.item()) if value.dtype.kind == "f" else value.item()  # of a longdouble a longdouble
 
 
 def lone_surrogate(text: str) -> int | None:

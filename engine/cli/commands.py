@@ -98,7 +98,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="quarry",
         description="Semantic search over your own texts, in your own process.",
         epilog=_EXIT_CODES_HELP,

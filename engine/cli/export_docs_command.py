@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """
     only = parse_filter_option(args.filter)
     with engine.Engine.open(args.index) as index:
-        is_given = index.stats()["representation"]["name"] == "given"
+        is_given = index.stats()["representation"] == {"name": "given"}
         has_vectors = (args.vectors or is_given) and not args.ids
         if args.ids:
             lines: Iterator[object] = index.ids(filter=only)
