@@ -19,6 +19,7 @@ __all__ = [
     "is_one_of",
     "iterator_of",
     "lone_surrogate",
+    "python_scalar",
     "shown",
 ]
 
@@ -104,6 +105,13 @@ def is_masked(value: object) -> bool:
 def is_one_of(value: object, names: Container[str]) -> bool:
     """Return whether a value is a str, and one of the names."""
     return isinstance(value, str) and value in names
+
+
+def python_scalar(value: object) -> object:
+    """Return a bool, an integer or a real number of NumPy as Python's; any other value as it is."""
+    if not isinstance(value, np.generic) or value.dtype.kind not in "biuf":
+        return value
+    return float(value.item()) if value.dtype.kind == "f" else value.item()  # of a longdouble a longdouble
 
 
 def lone_surrogate(text: str) -> int | None:

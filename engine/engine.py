@@ -442,9 +442,9 @@ class Engine(IndexReader):
                 since are left out. It is not empty, as an empty filter matches every document.
 
         Raises:
-            InvalidSetting: neither or both of ids and filter are given, no changes are, a name with a dot is no
-                field of a document, or a document of these ids was added and is not committed yet. Nothing is
-                changed, as after the errors below.
+            InvalidSetting: neither or both of ids and filter are given, no changes are, a name with a dot, or the
+                name of a part of a document such as "title", is no metadata field of a document, or a document of
+                these ids was added and is not committed yet. Nothing is changed, as after the errors below.
             InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
             InvalidFilter: the filter is empty or malformed, or compares values of different types.
             FormatError: a document is damaged.
@@ -548,12 +548,13 @@ class Engine(IndexReader):
     ) -> int:
         """Encode all documents again with another encoder, from their stored texts; return the new generation.
 
-        Ids, texts, metadata and all settings that do not depend on the encoder stay; the representation is that
-        for which the new encoder was trained, if it states one. The old generation stays in use, also by other
-        processes, until the new one is committed, in one step; this object then uses the new encoder. Others must
-        be opened again with it. Every 30 seconds the work is saved in the folder ``reencoding`` of the index:
-        after an error or a crash the next call with the same encoder continues, and encodes only what is missing
-        or has changed. Delete that folder to give up instead.
+        Vectors that came with documents are replaced, also those of an index without an encoder. Ids, texts,
+        metadata and all settings that do not depend on the encoder stay; the representation is that for which the
+        new encoder was trained, if it states one. The old generation stays in use, also by other processes, until
+        the new one is committed, in one step; this object then uses the new encoder. Others must be opened again
+        with it. Every 30 seconds the work is saved in the folder ``reencoding`` of the index: after an error or a
+        crash the next call with the same encoder continues, and encodes only what is missing or has changed.
+        Delete that folder to give up instead.
 
         Args:
             encoder: as in `open`. If it is the encoder of the index, nothing is done.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from quarry.engine.cli.output import print_lines
 from quarry.engine.cli.words import parse_path
 from quarry.exporters.plan_command import build_and_print
 from quarry.formats.bundle.encoder import EncoderBundle, ParityRecord, RetrievalRecord
@@ -88,7 +89,7 @@ def _check(args: argparse.Namespace) -> int:
         raise InvalidSetting("--check takes one folder, a bundle", actual=args.out)
     _refuse(args, _OPTIONS, "not an option with --check")
     check = check_reranker_bundle if read_bundle_kind(args.checkpoint) == "reranker" else check_bundle
-    sys.stdout.write(f"{args.checkpoint}: as recorded ({_format_record(check(args.checkpoint))})\n")
+    print_lines(f"{args.checkpoint}: as recorded ({_format_record(check(args.checkpoint))})")
     return 0
 
 
@@ -119,13 +120,13 @@ def _export(args: argparse.Namespace) -> int:
         options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
         exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
-    sys.stdout.write(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}\n")
+    print_lines(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}")
     for what, record in (
         ("compared with fp32", settings.parity),
         ("effect", getattr(settings, "retrieval", None)),
     ):
         if record is not None:
-            sys.stdout.write(f"{what}: {_format_record(record)}\n")
+            print_lines(f"{what}: {_format_record(record)}")
     if args.tensorrt:
         build_and_print(exported.path, target=args.target)
     return 0

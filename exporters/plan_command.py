@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from quarry.engine.cli.output import print_lines
 from quarry.engine.cli.words import parse_path
 from quarry.formats.bundle.plan import LIBRARIES
 
@@ -39,4 +39,4 @@ def build_and_print(
     from quarry.exporters.to_tensorrt import build_plan
 
     plan = build_plan(bundle, target=target, library=library, timing_cache=timing_cache)
-    sys.stdout.write(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes\n")
+    print_lines(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes")

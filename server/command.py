@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
+from quarry.engine.cli.output import PrintableFormatter, print_lines
 from quarry.engine.cli.words import name_indexes, parse_path
 from quarry.engine.process.libraries import requiring
 from quarry.formats.errors import InvalidSetting
@@ -127,10 +127,10 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
         with make_app() as served:
             line = f"serving {', '.join(served.indexes)} at {url} (Ctrl+C stops)"
             if args.processes == 1:
-                run_server(served, opened, limits.timeout_s, lambda: _print(line))
+                run_server(served, opened, limits.timeout_s, lambda: print_lines(line))
                 return 0
         serve = partial(_serve, make_app, limits.timeout_s)
-        have_ended = run_processes(serve, opened, args.processes, lambda: _print(line))
+        have_ended = run_processes(serve, opened, args.processes, lambda: print_lines(line))
     return 0 if have_ended else 1
 
 
@@ -151,9 +151,6 @@ def _serve(
 
 
 def _log_warnings() -> None:
-    logging.basicConfig(format="quarry: %(message)s", level=logging.WARNING)
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("quarry: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)

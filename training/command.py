@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from quarry.engine.cli.output import print_lines
 from quarry.engine.cli.words import parse_path
 
 __all__ = ["add_arguments", "run"]
@@ -32,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     with requiring("training needs libraries that are not installed", "'quarry-search[train]'"):
         from quarry.training.run import train
     final = train(args.recipe, args.out, show_progress=sys.stderr is not None and sys.stderr.isatty())
-    sys.stdout.write(f"{final}: trained; quarry export makes a bundle of it\n")
+    print_lines(f"{final}: trained; quarry export makes a bundle of it")
     return 0

@@ -19,12 +19,12 @@ from quarry.engine.choices import CentroidType
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder, trained_quantizer
+from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.indexer.commits.garbage import WORK_FOLDER
 from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.options import BuildKeywords
+from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.progress import Progress, ProgressSetting
-from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import is_readable, stored_representation
 from quarry.engine.reuse.generation_files import GenerationFiles
 from quarry.engine.thresholds import Thresholds
@@ -84,7 +84,7 @@ class Reencoding:
                 before = snapshot.manifest
                 if _is_same(before.encoder, self.encoder):
                     return before.generation
-                self._encode(snapshot, _new_settings(before.settings, self.encoder))
+                self._encode(snapshot, _new_settings(before, self.encoder))
             finally:
                 snapshot.close()
             with GenerationFiles(Directory(self._path)) as files:
@@ -184,12 +184,13 @@ class _Replacement:
         return manifest
 
 
-def _new_settings(before: IndexSettings, encoder: Encoder) -> IndexSettings:
+def _new_settings(manifest: Manifest, encoder: Encoder) -> IndexSettings:
     """Return the settings of an index for another encoder: those that do not depend on the encoder stay.
 
     Raises:
         InvalidSetting: the encoder does not fit them.
     """
+    before = manifest.settings
     given: BuildKeywords = {
         "centroids": cast("CentroidType", before.centroids),
         "language": before.language,
@@ -199,16 +200,18 @@ def _new_settings(before: IndexSettings, encoder: Encoder) -> IndexSettings:
     }
     if before.metric is not None:
         given["metric"] = before.metric.name
+    elif not has_encoder(manifest.encoder) and manifest.encoder.normalize:
+        given["metric"] = "cosine"  # the caller chose it: there was no encoder whose vectors have norm 1
     is_fitting = not before.code_bytes or encoder.dim % (2 * before.code_bytes) == 0
-    if is_fitting and (not before.code_bytes or trained_quantizer(encoder) is None):
+    is_default = before.code_bytes == BuildOptions.of(given).code_bytes_for(
+        before.dim
+    )  # it depends on the encoder
+    if is_fitting and not is_default and (not before.code_bytes or trained_quantizer(encoder) is None):
         given["code_bytes"] = before.code_bytes
-    representation: Representation | None = stored_representation(
-        before.representation, before.representation_settings
-    )
-    if encoder.trained_representation is not None or (
-        representation is not None and not is_readable(representation, encoder)
-    ):
-        representation = None  # what the encoder was trained for, or the default
+    stored = stored_representation(before.representation, before.representation_settings)
+    is_kept = encoder.trained_representation is None and has_encoder(manifest.encoder)
+    # Otherwise it is what the encoder was trained for, or the default.
+    representation = stored if is_kept and is_readable(stored, encoder) else None
     return BuildPlan.of(encoder, representation, given).settings()
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 from quarry import engine
 from quarry.engine.cli import evaluation_commands, export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_facets, format_hit, marks_words
+from quarry.engine.cli.output import format_facets, format_hit, marks_words, print_error, print_lines, printable
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidQuery, QuarryError
 
@@ -63,12 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
-        return _print_error("interrupted", 130)
+        print_error("interrupted")
+        return 130
     except BrokenPipeError:  # the reader of standard output has stopped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (QuarryError, OSError) as error:
-        return _print_error(". ".join([str(error), *getattr(error, "__notes__", [])]), 1)
+        print_error(". ".join([str(error), *getattr(error, "__notes__", [])]))
+        return 1
     return code
 
 
@@ -79,11 +81,6 @@ def _make_printable(stream: object, errors: str) -> None:
         stream.reconfigure(encoding="utf-8" if is_ascii else None, errors=errors)
 
 
-def _print_error(message: str, code: int) -> int:
-    print("quarry:", " ".join(message.split()), file=sys.stderr)
-    return code
-
-
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
     """Print warnings of Quarry like errors, in one line; warnings of libraries are shown as usual."""
@@ -92,7 +89,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **to: Any) -> None:  # noqa: ANN401
             if issubclass(category, engine.UnknownFieldWarning):
-                _print_error(f"warning: {message}", 0)
+                print_error(f"warning: {message}")
             else:
                 usual(message, category, *where, **to)
 
@@ -101,7 +98,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="quarry",
         description="Semantic search over your own texts, in your own process.",
         epilog=_EXIT_CODES_HELP,
@@ -132,6 +129,13 @@ def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose messages quote words, such as names of files, without control characters."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ANN401
+        super()._print_message(printable(message, "\n"), file)
+
+
 class _Version(argparse.Action):
     """Prints the version, which is looked up only when requested."""
 
@@ -147,7 +151,7 @@ def _add_plugins(commands: _Subparsers, name: str) -> None:
         try:
             module = entry.load()
         except Exception as error:  # other commands must work if one is broken
-            _print_error(f"the command {entry.name!r} cannot be loaded: {error}", 1)
+            print_error(f"the command {entry.name!r} cannot be loaded: {error}")
             continue
         parser = _add_command(commands, entry.name, (module.__doc__ or "").partition("\n")[0], module.run)
         module.add_arguments(parser)
@@ -382,15 +386,15 @@ def _print_hits(
             found["facets"] = [each.to_dict() for each in facets]
         print(json.dumps(found), flush=True)
         return
-    print(*about.values())
+    print_lines(*about.values())
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
-        _print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}", 0)
+        print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}")
     is_marking = marks_words(sys.stdout)
     for hit in hits:
         print(*format_hit(hit, is_marking), sep="\n")
     for each in facets:
-        print(*format_facets(each), sep="\n")
+        print_lines(*format_facets(each))
     print(flush=True)
 
 
@@ -577,7 +581,7 @@ def _print_fields(fields: Mapping[str, object], as_json: bool) -> None:
         print(json.dumps(fields))
         return
     for name, value in _flatten(fields):
-        print(f"{name:<28} {value:.3f}" if isinstance(value, float) else f"{name:<28} {value}")
+        print_lines(f"{name:<28} {value:.3f}" if isinstance(value, float) else f"{name:<28} {value}")
 
 
 def _flatten(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

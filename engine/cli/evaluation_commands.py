@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from quarry import engine
 from quarry.engine.choices import MODES
+from quarry.engine.cli.output import print_lines
 from quarry.engine.cli.words import parse_path
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def run_eval(args: argparse.Namespace) -> int:
         "k": args.k,
     }
     if args.json:
-        print(json.dumps(counts | {"modes": {mode: asdict(quality) for mode, quality in found.items()}}))  # noqa: T201
+        print_lines(json.dumps(counts | {"modes": {mode: asdict(quality) for mode, quality in found.items()}}))
         return 0
     recall = f"recall@{args.k}"
     lines = [f"{len(queries.texts)} queries; intervals of 95 %"]
@@ -73,7 +74,7 @@ def run_eval(args: argparse.Namespace) -> int:
     for mode, quality in found.items():
         cells = (_format(each) for each in (quality.ndcg_10, quality.recall, quality.rr_10))
         lines.append(f"{mode:<8}  " + "  ".join(f"{cell:<22}" for cell in cells).rstrip())
-    print("\n".join(lines))  # noqa: T201
+    print_lines(*lines)
     return 0
 
 
@@ -91,17 +92,17 @@ def run_tune(args: argparse.Namespace) -> int:
         if is_stored:
             index.set_dense_weight(tuned.dense_weight)
     if args.json:
-        print(json.dumps(asdict(tuned) | {"is_stored": is_stored}))  # noqa: T201
+        print_lines(json.dumps(asdict(tuned) | {"is_stored": is_stored}))
         return 0
     gain = tuned.gain
-    print(  # noqa: T201
+    print_lines(
         f"dense_weight {tuned.dense_weight} instead of {tuned.before}: nDCG@10 {gain.mean:+.4f}"
         f" ({gain.low:+.4f} to {gain.high:+.4f}, cross-validated over {tuned.n_queries} queries)"
     )
     if not tuned.is_better:
-        print("not stored: the gain is not significant")  # noqa: T201
+        print_lines("not stored: the gain is not significant")
     elif is_stored:
-        print("stored in the index")  # noqa: T201
+        print_lines("stored in the index")
     return 0
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
+import re
 import secrets
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from quarry import engine
+from quarry.engine.cli.output import print_error
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidSetting
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from quarry.engine import Document
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
+
+_CONTROLS = re.compile("[\x7f-\x9f]")  # that JSON leaves as they are, and terminals act upon
+_BATCH = 256  # documents whose vectors are read at a time
 
 SUMMARY = "write the documents of an index as JSON Lines, which quarry build reads"
 
@@ -35,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     parser.add_argument("--filter", metavar="JSON", type=decode_text, help="only documents that pass the filter")
+    parser.add_argument(
+        "--vectors",
+        action="store_true",
+        help="write the stored vectors too, which are not encoded again then; always done without an encoder",
+    )
     parser.add_argument("--ids", action="store_true", help="write only the ids, one JSON string per line")
 
 
@@ -47,14 +58,27 @@ def run(args: argparse.Namespace) -> int:
     """
     only = parse_filter_option(args.filter)
     with engine.Engine.open(args.index) as index:
+        is_given = index.stats()["representation"] == {"name": "given"}
+        has_vectors = (args.vectors or is_given) and not args.ids
         if args.ids:
             lines: Iterator[object] = index.ids(filter=only)
+        elif has_vectors:
+            lines = map(_fields_of, _with_vectors(index, index.ids(filter=only)))
         else:
             lines = map(_fields_of, index.documents(filter=only))
         with _open_output(args.out, args.overwrite) as output:
             for line in lines:
-                output.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                text = json.dumps(line, ensure_ascii=False)
+                output.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n")
+        if has_vectors:
+            kind = "approximate vectors, of their codes" if index.stats()["stored"] == "none" else "vectors"
+            print_error(f"documents were written with {kind}, which quarry build --like INDEX takes as they are")
     return 0
+
+
+def _with_vectors(index: engine.Engine, ids: Iterator[str]) -> Iterator[Document]:
+    while batch := list(itertools.islice(ids, _BATCH)):
+        yield from index.get(batch, vectors=True)
 
 
 def _fields_of(document: Document) -> dict[str, object]:
@@ -64,6 +88,10 @@ def _fields_of(document: Document) -> dict[str, object]:
         fields["title"] = document.title
     if document.metadata:
         fields["metadata"] = dict(document.metadata)
+    if document.vectors is not None:
+        fields["vectors"] = document.vectors.tolist()
+        if any(end for _, end in document.spans):
+            fields["spans"] = document.spans
     return fields
 
 

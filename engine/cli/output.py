@@ -1,9 +1,12 @@
-"""Formats hits and facets for a terminal."""
+"""Prints what may have come from outside, such as names of files, and formats hits and facets for a terminal."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import sys
+import unicodedata
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -11,13 +14,58 @@ if TYPE_CHECKING:
 
     from quarry.engine import Facets, Hit, Passage
 
-__all__ = ["format_facets", "format_hit", "marks_words"]
+__all__ = [
+    "PrintableFormatter",
+    "format_facets",
+    "format_hit",
+    "marks_words",
+    "print_error",
+    "print_lines",
+    "printable",
+]
 
 _ID_WIDTH = 36
 _TEXT_WIDTH = 84
 _BEFORE_WORD = 20  # characters before the first word that matches, when the beginning of a passage is left out
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _CUT = "..."
+_JOINERS = "\u200c\u200d"  # invisible characters of several scripts, which do not change the order of others
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text with escapes for all characters that a terminal acts upon, line breaks included.
+
+    Args:
+        text: of anybody.
+        kept: characters that stay.
+    """
+    if text.isprintable():
+        return text
+    kept += _JOINERS
+    return "".join(
+        each
+        if each.isprintable() or each in kept or unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def print_lines(*lines: str) -> None:
+    """Print lines to standard output, each of which stays one line, without control characters."""
+    print(*map(printable, lines), sep="\n", flush=True)  # noqa: T201
+
+
+def print_error(message: str) -> None:
+    """Print a message to standard error, in one line without control characters."""
+    print("quarry:", printable(" ".join(message.split())), file=sys.stderr)  # noqa: T201
+
+
+class PrintableFormatter(logging.Formatter):
+    """Writes records of a log without control characters, but for the line breaks of tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return printable(super().format(record), "\n\t")
 
 
 def marks_words(stream: TextIO | None) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from quarry import engine
+from quarry.engine.cli.output import print_lines
 from quarry.engine.cli.words import decode_text, parse_path
 from quarry.formats.errors import IndexNotFound
 
@@ -46,7 +47,7 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 1 if a file could not be read, else 0."""
     report = _report(args)
-    print(json.dumps(asdict(report)) if args.json else "\n".join(_lines(report)))  # noqa: T201
+    print_lines(*([json.dumps(asdict(report))] if args.json else _lines(report)))
     return 1 if report.failed else 0
 
 
@@ -81,9 +82,7 @@ def _opened(args: argparse.Namespace) -> engine.Engine:
 
 def _lines(report: SyncReport) -> list[str]:
     """A line for each file that has changed, and one with the numbers."""
-    from quarry.engine.search.hits.hits import (
-        snippet,  # names of files may have characters that a terminal acts upon
-    )
+    from quarry.engine.search.hits.hits import snippet
 
     marks = (("+", report.added), ("~", report.changed), ("-", report.removed), ("0", report.empty))
     lines = [f"{mark} {snippet(name, 200)}" for mark, names in marks for name in names]

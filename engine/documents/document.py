@@ -15,6 +15,7 @@ from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
 
 __all__ = [
+    "DOCUMENT_FIELDS",
     "MAX_ID_BYTES",
     "MAX_METADATA_BYTES",
     "MAX_METADATA_DEPTH",
@@ -31,7 +32,8 @@ MAX_TEXT_CHARACTERS = 4 << 20
 """The longest title and text together, in characters (code points)."""
 
 _EXPECTED_ID = "a str; integers become their digits when the field is named: id='id', on the command line --id id"
-_FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
+DOCUMENT_FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
+"""The names that `document_from` reads."""
 
 
 class Document(JsonMapping):
@@ -46,8 +48,9 @@ class Document(JsonMapping):
             both together have at most 4 Mi characters.
         title: may be empty.
         metadata: str keys; values str, signed 64-bit int, finite float, bool, None, and lists and dicts
-            of them; at most 64 KiB serialized. Kept and given back; filters read it, with id and title (see
-            `quarry.engine.filtering.filter`). Of a document that ``document_from`` made it cannot be changed.
+            of them (numbers and bools of NumPy become Python's); at most 64 KiB serialized. Kept and given back;
+            filters read it, with id and title (see `quarry.engine.filtering.filter`). Of a document that
+            ``document_from`` made it cannot be changed.
         origin: where it was read, for messages: "document 17 (id 'moon')", "docs.jsonl: line 12"; may be empty.
         vectors: (n, dim) float32, the vectors of the document, which is then not encoded; None: it is encoded, or
             it was read from an index without its vectors.
@@ -192,8 +195,8 @@ def _fields_of(raw: object, place: Place) -> dict[object, object]:
             actual=kind_of(raw),
         )
     fields = dict(raw)
-    if not _FIELDS.issuperset(fields):
-        raise _unknown_fields([key for key in fields if key not in _FIELDS], place)
+    if not DOCUMENT_FIELDS.issuperset(fields):
+        raise _unknown_fields([key for key in fields if key not in DOCUMENT_FIELDS], place)
     return fields
 
 

@@ -37,24 +37,30 @@ class InflatedFile:
     Attributes:
         path: of the file; ``.gz`` and ``.zst``, in capitals or not, are inflated, and others are read as they are.
             Several members or frames may follow each other.
+        content: what was read of the file already; None: it is opened.
         stream: the inflated bytes, while the file is open.
 
     Raises:
         AccessFailed: on entry: the system does not let the file be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, content: bytes | None = None) -> None:
         self.path = path
+        self.content = content
         self.stream: io.BufferedReader | None = None
         self._file: io.BufferedReader | None = None
         self._size_bytes = 0
 
     def __enter__(self) -> io.BufferedReader:
-        try:
-            self._file = self.path.open("rb")
-        except OSError as error:
-            raise access_failed(error, "opened", self.path) from error
-        self._size_bytes = os.fstat(self._file.fileno()).st_size
+        if self.content is not None:
+            self._file = io.BufferedReader(cast(io.RawIOBase, io.BytesIO(self.content)))
+            self._size_bytes = len(self.content)
+        else:
+            try:
+                self._file = self.path.open("rb")
+            except OSError as error:
+                raise access_failed(error, "opened", self.path) from error
+            self._size_bytes = os.fstat(self._file.fileno()).st_size
         suffix = self.path.suffix.lower()
         if suffix == ".gz":
             self.stream = cast(io.BufferedReader, gzip.GzipFile(fileobj=self._file))

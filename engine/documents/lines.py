@@ -32,6 +32,7 @@ class LineReader:
             UTF-16 with a byte order mark is converted to UTF-8.
         max_line_bytes: the longest line, without its line break.
         max_skipped_bytes: the longest line that is read to its end to reach the next one.
+        content: what was read of the file already; None: it is opened.
 
     Raises:
         AccessFailed: while iterating: the system does not let the file be opened or read.
@@ -40,12 +41,16 @@ class LineReader:
     """
 
     def __init__(
-        self, path: Path, max_line_bytes: int = MAX_LINE_BYTES, max_skipped_bytes: int = MAX_SKIPPED_BYTES
+        self,
+        path: Path,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        max_skipped_bytes: int = MAX_SKIPPED_BYTES,
+        content: bytes | None = None,
     ) -> None:
         self._path = path
         self._max_line_bytes = max_line_bytes
         self._max_skipped_bytes = max_skipped_bytes
-        self._file = InflatedFile(path)
+        self._file = InflatedFile(path, content)
         self._n_lines = 0
         self._n_empty = 0  # in a row, up to the last line
 

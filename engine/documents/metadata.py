@@ -11,6 +11,7 @@ from math import isfinite
 
 import msgpack
 
+from quarry.engine.arguments import python_scalar
 from quarry.engine.documents.place import SHOWN_CHARACTERS, Place, kind_of, surrogate_in
 from quarry.formats.documents.packed_metadata import PackedMetadata
 
@@ -97,6 +98,8 @@ class _Copy:
             return int.__int__(value)
         if isinstance(value, float) and isfinite(value):
             return float.__float__(value)
+        if (plain := python_scalar(value)) is not value:
+            return self.of(plain, depth)
         if not isinstance(value, dict | list):
             raise _RefusedError("cannot be stored", _STORABLE, kind_of(value))
         if depth > MAX_METADATA_DEPTH:

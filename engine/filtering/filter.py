@@ -28,7 +28,7 @@ operator                holds for a value                                       
 
 Types are number, text, bool and None. An int and a float are compared exactly; a bool is not a number; texts are
 compared by code points; None equals only None, and differs from a missing value. If documents have values at a
-path, but none of the operand's type, the comparison is an error. Operands may be numpy's integers and bools too.
+path, but none of the operand's type, the comparison is an error. Operands may be numpy's numbers and bools too.
 
 A document's own id and title are values at the paths ``id`` and ``title``, of type text. Values that its metadata
 has at these paths are added to them, like members of a list. An empty title is missing. ``$eq`` and ``$in`` look
@@ -46,9 +46,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TypeAlias
 
-import numpy as np
-
-from quarry.engine.arguments import iterator_of, lone_surrogate, shown
+from quarry.engine.arguments import iterator_of, lone_surrogate, python_scalar, shown
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.values import Kind, Scalar, to_scalar
 
@@ -313,6 +311,7 @@ def _make_text_parser(name: str) -> Callable[[str, object], Condition]:
 
 
 def _parse_exists(path: str, operand: object) -> Condition:
+    operand = python_scalar(operand)
     if not isinstance(operand, bool):
         raise _make_error(f"{path}: $exists", "True or False", operand)
     return Existence(path) if operand else Negation(Existence(path))
@@ -330,8 +329,7 @@ _OPERATORS: dict[str, Callable[[str, object], Condition]] = {
 
 
 def _parse_operand(path: str, value: object) -> Scalar:
-    if isinstance(value, np.integer | np.bool_):  # a float32 differs from the number in the metadata
-        value = value.item()
+    value = python_scalar(value)
     plain = value is None or isinstance(value, str | int | float)
     if isinstance(value, float):
         unusable = isnan(value)

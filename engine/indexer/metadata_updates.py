@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quarry.engine.documents.document import Document
+from quarry.engine.documents.document import DOCUMENT_FIELDS, Document
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, shown
 from quarry.engine.indexer.commits.deletions import Deletions
@@ -46,7 +46,8 @@ class MetadataUpdates:
             changes: the new ones.
 
         Raises:
-            InvalidSetting: a name has a dot, and is no field of the document.
+            InvalidSetting: a name has a dot, or is that of a part of a document such as the title, and is no
+                metadata field of the document.
             InvalidDocument: the metadata would become too large.
         """
         for name in changes:
@@ -56,6 +57,11 @@ class MetadataUpdates:
                     f"document {shown(doc_id)} has no metadata field {shown(name)}: fields are changed as a whole,"
                     " and a name with a dot is no path",
                     expected=f"{{{shown(outer)}: {{{shown(inner)}: ..., and all else that it is to have}}}}",
+                )
+            if name in DOCUMENT_FIELDS and name not in stored:
+                raise InvalidSetting(
+                    f"document {shown(doc_id)} has no metadata field {shown(name)}, and only metadata is changed",
+                    expected=f"the document added again, with another {name}",
                 )
         earlier = self._changes.get(doc_id)
         together = changes if earlier is None else {**earlier, **changes}

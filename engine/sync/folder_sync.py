@@ -22,6 +22,7 @@ from quarry.engine.documents.files.file_documents import (
 )
 from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
 from quarry.engine.documents.folders.table_rows import NotDocumentsError, documents_of_table
+from quarry.engine.documents.folders.without_links import check_without_links
 from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
@@ -250,10 +251,15 @@ class FolderSync:
     def _is_moved(self, file: FolderFile) -> bool:
         """Whether the index has the content of a file under another name: then the folder is not another one."""
         try:
-            content = read_content(file.path)
+            content = self._content(file)
         except (InvalidDocument, AccessFailed):  # reported when the file is read for its documents
             return False
         return any(each.has_content(content.hash) for each in self._stored.values())
+
+    def _content(self, file: FolderFile) -> FileContent:
+        content = read_content(file.path)
+        check_without_links(self._folder, file.name, content)
+        return content
 
     def _add(self, writer: SyncedWriter, files: Iterable[FolderFile], commit_s: float) -> deque[FolderFile]:
         """Add the documents of files until it is time for a commit; return the files that are left."""
@@ -291,7 +297,7 @@ class FolderSync:
             if known is not None and not is_divided and known.is_certainly(*_size_and_time(file.path)):
                 self._keep(known)
                 return
-            content = read_content(file.path)
+            content = self._content(file)
             is_same = known is not None and known.has_content(content.hash)
             if known is not None and is_same and not is_divided:
                 self._keep(known)

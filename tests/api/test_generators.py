@@ -35,6 +35,7 @@ ALLOWED = {
     "measure_encoders": "deletes a folder",
     "measure_settings": "deletes a folder",
     "new_segment": "a context manager: deletes a file",
+    "opened_folder": "a context manager: closes a folder",
     "open_temporary_index": "a context manager: closes an index and deletes a folder",
 }
 

@@ -51,6 +51,7 @@ class FileContent:
         modified: nanoseconds since 1970, likewise.
         read: nanoseconds since 1970, when reading began.
         hash: BLAKE2b of the content, 16 bytes in hexadecimal digits.
+        identity: device and number by which the system knows the file that was read.
     """
 
     content: bytes
@@ -58,6 +59,7 @@ class FileContent:
     modified: int
     read: int
     hash: str
+    identity: tuple[int, int]
 
 
 def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> FileContent:
@@ -80,7 +82,8 @@ def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> FileContent:
         expected = f"at most {max_bytes} bytes"
         raise InvalidDocument("is too large", path=path, expected=expected, actual=status.st_size)
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-    return FileContent(content, status.st_size, status.st_mtime_ns, now, digest)
+    identity = (status.st_dev, status.st_ino)
+    return FileContent(content, status.st_size, status.st_mtime_ns, now, digest, identity)
 
 
 def resolved_name(folder: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from quarry.engine.arguments import lone_surrogate
 from quarry.engine.documents.files.kinds import kind_of_name
 from quarry.engine.documents.folders.ignore_rules import IgnoreRules
+from quarry.engine.documents.folders.without_links import opened_folder
 from quarry.engine.documents.tables.table_files import is_plain_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, QuarryError
 from quarry.formats.system_errors import access_failed
@@ -79,7 +80,7 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
             if name.count("/") > _MAX_DEPTH:
                 raise InvalidDocument("is nested too deep", path=path, expected=f"at most {_MAX_DEPTH} folders")
             rules = rules.with_file_of(path)
-            entries = _listed(path)
+            entries = _listed(top, name)
         except QuarryError as error:
             yield Unlisted(name, error)
             continue
@@ -105,13 +106,14 @@ def _kind_of(name: str) -> str | None:
     return kind_of_name(name) or (TABLE if is_plain_table(name) else None)
 
 
-def _listed(folder: Path) -> list[tuple[str, bool | None]]:
+def _listed(top: Path, name: str) -> list[tuple[str, bool | None]]:
     """The names in a folder, ascending, with whether each is a folder; None for what is no file either."""
     try:
-        with os.scandir(folder) as entries:
+        # A link that is made after this check shows names alone: each file is checked again when it is read.
+        with opened_folder(top, name), os.scandir(top / name) as entries:
             return sorted((entry.name, _is_folder(entry)) for entry in entries)
     except OSError as error:
-        raise access_failed(error, "listed", folder) from error
+        raise access_failed(error, "listed", top / name) from error
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool | None:

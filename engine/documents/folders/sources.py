@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quarry.engine.documents.entries import Entries, Entry, LeftOutEntry, ReadyEntry, RefusedEntry
-from quarry.engine.documents.files.file_documents import documents_of_file, read_content, resolved_name
+from quarry.engine.documents.files.file_documents import (
+    FileContent,
+    documents_of_file,
+    read_content,
+    resolved_name,
+)
 from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
 from quarry.engine.documents.folders.table_rows import NotDocumentsError, iterate_rows
+from quarry.engine.documents.folders.without_links import check_without_links
 from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
@@ -40,7 +46,7 @@ class FileDocuments(Entries):
         Raises:
             AccessFailed: the system does not let the file be read.
         """
-        yield from _entries(self._file, self._folder)
+        yield from _entries(self._file, self._folder, lambda: read_content(self._file.path))
         self._is_read = True
 
     def fraction_read(self) -> float | None:
@@ -64,6 +70,7 @@ class FolderDocuments(Entries):
 
     def __init__(self, folder: Path, columns: Columns) -> None:
         self._files = list(folder_files(folder))
+        self._path = folder
         self._folder = resolved_name(folder)
         if not self._files:
             raise InvalidSetting(
@@ -99,20 +106,33 @@ class FolderDocuments(Entries):
         if left_out and len(left_out) == len(self._files):
             raise InvalidSetting(
                 "no file of the folder holds documents",
-                path=self._folder,
+                path=self._path,
                 expected="names of columns of its tables, as id=, text= and title=",
                 actual=left_out[0].error,
             )
 
     def _entries_of(self, file: FolderFile | Unlisted) -> Iterator[Entry]:
         if isinstance(file, FolderFile) and file.kind == TABLE:
-            yield from _rows(file, self._folder, self._columns)
+            yield from self._rows(file)
         elif isinstance(file, FolderFile):
-            yield from _entries(file, self._folder)
+            yield from _entries(file, self._folder, lambda: self._content(file))
         elif isinstance(file.error, InvalidDocument):
             yield RefusedEntry(file.error)
         else:
             raise file.error
+
+    def _rows(self, file: FolderFile) -> Iterator[Entry]:
+        try:
+            yield from iterate_rows(file, self._content(file), self._columns, self._folder)
+        except NotDocumentsError as found:
+            yield LeftOutEntry(found.error)
+        except InvalidDocument as error:
+            yield RefusedEntry(error)
+
+    def _content(self, file: FolderFile) -> FileContent:
+        content = read_content(file.path)
+        check_without_links(self._path, file.name, content)
+        return content
 
     def _distinct(self, entry: Entry, file: str) -> Entry:
         """Return an entry with its document made, or refused if an earlier one has its id."""
@@ -134,21 +154,12 @@ class FolderDocuments(Entries):
         return self._n_read / (len(self._files) or 1)
 
 
-def _entries(file: FolderFile, folder: str) -> Iterator[Entry]:
+def _entries(file: FolderFile, folder: str, read: Callable[[], FileContent]) -> Iterator[Entry]:
     try:
-        documents = documents_of_file(read_content(file.path), file.kind, file.name, file.path, folder)
+        documents = documents_of_file(read(), file.kind, file.name, file.path, folder)
     except InvalidDocument as error:
         yield RefusedEntry(error)
     else:
         yield from map(ReadyEntry, documents)
         if not documents:
             yield LeftOutEntry(InvalidDocument("the file has no text", path=file.path))
-
-
-def _rows(file: FolderFile, folder: str, columns: Columns) -> Iterator[Entry]:
-    try:
-        yield from iterate_rows(file, read_content(file.path), columns, folder)
-    except NotDocumentsError as found:
-        yield LeftOutEntry(found.error)
-    except InvalidDocument as error:
-        yield RefusedEntry(error)

@@ -37,7 +37,7 @@ def iterate_rows(file: FolderFile, content: FileContent, columns: Columns, folde
 
     Args:
         file: the table.
-        content: what was read of it, to see later whether it has changed.
+        content: what was read of it.
         columns: what its columns are.
         folder: the `resolved_name` of the folder that is read.
 
@@ -49,7 +49,7 @@ def iterate_rows(file: FolderFile, content: FileContent, columns: Columns, folde
     source = file_metadata(content, file.kind, file.name, folder)
     rows = None
     try:
-        rows = open_table(file.path, columns)
+        rows = open_table(file.path, columns, content.content)
         assert rows is not None
         entries: Iterator[Entry] = (_Row(entry, number, file, source) for number, entry in enumerate(rows, 1))
         first = next(entries, None)

@@ -137,7 +137,9 @@ class ArrowRows(Entries):
 
     Args:
         source: the path of a ``.parquet`` file, or of an Arrow file or stream; or an object that exports Arrow
-        data. columns: what its columns are.
+            data.
+        columns: what its columns are.
+        content: of the file, if it was read already.
 
     Raises:
         InvalidSetting: pyarrow is missing, a column that is named is missing, or the object is no table.
@@ -145,8 +147,9 @@ class ArrowRows(Entries):
         InvalidDocument: the file is damaged, or of another kind.
     """
 
-    def __init__(self, source: object, columns: Columns) -> None:
+    def __init__(self, source: object, columns: Columns, content: bytes | None = None) -> None:
         self._columns = columns
+        self._content = content
         self._path = source if isinstance(source, Path) else None
         self._n_read = 0
         self._n_rows: int | None = None
@@ -197,14 +200,15 @@ class ArrowRows(Entries):
         if self._path is None:
             reader = self._exported(source)
             return iter(reader), list(reader.schema.names)
+        content = None if self._content is None else self._arrow.BufferReader(self._content)
         if self._path.suffix.lower() == ".parquet":
             from pyarrow import parquet
 
-            self._file = parquet.ParquetFile(self._path)
+            self._file = parquet.ParquetFile(self._path if content is None else content)
             self._n_rows = self._file.metadata.num_rows
-            n_rows = bounded_batch_rows(self._path, self._file.metadata, _BATCH_ROWS)
+            n_rows = bounded_batch_rows(self._path, self._file.metadata, _BATCH_ROWS, self._content)
             return self._file.iter_batches(n_rows), list(self._file.schema_arrow.names)
-        self._file = self._arrow.memory_map(str(self._path))
+        self._file = self._arrow.memory_map(str(self._path)) if content is None else content
         try:
             opened = self._arrow.ipc.open_file(self._file)
             batches = (opened.get_batch(number) for number in range(opened.num_record_batches))

@@ -1,7 +1,8 @@
 """Rows of CSV and TSV files.
 
 The first row has the names of the columns. A file is read twice: first to find the columns that hold numbers
-only, then for its rows. So a number is a number in every row, and "007" stays a text in a column of such codes.
+only, then for its rows. So a number is a number in every row, and "007" stays a text in a column of such codes. An
+id is a text; if all ids are whole numbers that are written as floats, alike, it is the digits of the integer.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ __all__ = ["DelimitedRows"]
 
 _EXPECTED_UTF8 = "UTF-8; a program for tables saves it so as 'CSV UTF-8'"
 _COMMAS = ",;\t|"  # that may separate the columns of a CSV file
-_QUOTED_NAME = r'"(?:[^"]++|"")*+"(?=[,;\t|\n])'  # it may have line breaks
-_HEADER = re.compile(rf"(?:{_QUOTED_NAME}|[,;\t|]|[^,;\t|\n]++)*+")
+_QUOTED_NAME = r'"(?:[^"]++|"")*+"(?=[,;\t|\r\n])'  # it may have line breaks
+_HEADER = re.compile(rf"(?:{_QUOTED_NAME}|[,;\t|]|[^,;\t|\r\n]++)*+")
 _HEADER_CHARACTERS = 1 << 16  # that are looked at if it has several lines
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as an integer of 64 bits is written
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,17})?(?:[eE][-+]?[0-9]{1,2})?")
+_WHOLE = re.compile(r"(?:0|-?[1-9][0-9]{0,14})(\.0+)")  # exact as a float
+_PATTERNS = {int: _INTEGER, float: _NUMBER, str: _WHOLE}
 _NUMBERS = (int, float)
 
 
@@ -35,12 +38,14 @@ class DelimitedRows(FileEntries[LineReader]):
     Args:
         path: a file in UTF-8, perhaps compressed.
         columns: what its columns are.
+        content: of the file, if it was read already.
     """
 
-    def __init__(self, path: Path, columns: Columns) -> None:
+    def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
         self._path = path
         self._columns = columns
-        self._file = LineReader(path)
+        self._content = content
+        self._file = self._lines()
         self._comma = ","  # between columns
         self._number = 0  # of the line that was read last
 
@@ -55,7 +60,7 @@ class DelimitedRows(FileEntries[LineReader]):
         kinds = self._kinds()
         if kinds is None:
             return
-        self._file = LineReader(self._path)
+        self._file = self._lines()
         rows = self._rows(self._file)
         names = _names(next(rows))
         n_required = self._columns.n_required(names)
@@ -73,11 +78,14 @@ class DelimitedRows(FileEntries[LineReader]):
             values = [_converted(value, kind) for value, kind in zip(row, kinds, strict=False)]
             yield RowEntry(dict(zip(names, values, strict=False)), self._columns, where, self._path)
 
+    def _lines(self) -> LineReader:
+        return LineReader(self._path, content=self._content)
+
     def _found_comma(self) -> str:
         """Tab in a TSV file; in a CSV file the character that most separates the names of the columns."""
         if ".tsv" in [suffix.lower() for suffix in self._path.suffixes[-2:]]:
             return "\t"
-        lines = LineReader(self._path)
+        lines = self._lines()
         beginning = ""
         try:
             for text in self._texts(lines):
@@ -92,8 +100,11 @@ class DelimitedRows(FileEntries[LineReader]):
         return max(_COMMAS, key=outside.count)
 
     def _kinds(self) -> list[type | None] | None:
-        """Find what each column holds: int, float or, None, texts; None for a file without a header."""
-        lines = LineReader(self._path)
+        """Find what each column holds: int, float, str for whole floats as ids, or None for other texts.
+
+        The value is None for a file without a header.
+        """
+        lines = self._lines()
         try:
             rows = self._rows(lines)
             header = next(rows, None)
@@ -101,20 +112,26 @@ class DelimitedRows(FileEntries[LineReader]):
                 return None
             names = _names(header)
             self._columns.check(names, self._path)
-            fields = {self._columns.id or "id", "_id", *(self._columns.text or ["text"])}
-            fields.add(self._columns.title or "title")
+            ids = {self._columns.id or "id", "_id"}
+            fields = {*ids, self._columns.title or "title", *(self._columns.text or ["text"])}
+            endings: dict[int, set[str]] = {column: set() for column, name in enumerate(names) if name in ids}
             possible = [0 if name not in fields else len(_NUMBERS) for name in names]
             seen = [False] * len(names)
             for row in rows:
                 for column, value in enumerate(row[: len(names)]):
                     if value:
                         seen[column] = True
+                        if column in endings:
+                            endings[column].add(_ending(value))
                         while possible[column] < len(_NUMBERS) and not _is(value, _NUMBERS[possible[column]]):
                             possible[column] += 1
-            return [
+            kinds: list[type | None] = [
                 _NUMBERS[kind] if is_seen and kind < len(_NUMBERS) else None
                 for kind, is_seen in zip(possible, seen, strict=True)
             ]
+            for column, found in endings.items():
+                kinds[column] = str if len(found) == 1 and "" not in found else None
+            return kinds
         finally:
             lines.close()
 
@@ -135,14 +152,21 @@ class DelimitedRows(FileEntries[LineReader]):
                 lines.skip_empty_lines()
 
     def _texts(self, lines: LineReader) -> Iterator[str]:
+        """Yield lines with their ends, which may be carriage returns alone, as of old programs."""
+        n_returns = 0
         for number, line in lines:
-            self._number = number
+            self._number = number + n_returns
             if line is None:
                 raise self._error("is too long", f"at most {MAX_LINE_BYTES} bytes")
             try:
-                yield line.decode() + "\n"
+                *ended, text = line.decode().split("\r")
             except UnicodeDecodeError as error:
                 raise self._error(f"is not UTF-8 at byte {error.start}", _EXPECTED_UTF8) from error
+            for each in ended:
+                yield each + "\r"
+                self._number += 1
+            n_returns += len(ended)
+            yield text + "\n"
 
     def _error(self, problem: str, expected: object = None, actual: object = None) -> InvalidDocument:
         message = f"line {self._number} {problem}"
@@ -161,11 +185,19 @@ def _names(header: Sequence[str]) -> list[str]:
 
 
 def _is(value: str, kind: type) -> bool:
-    return (_INTEGER if kind is int else _NUMBER).fullmatch(value) is not None
+    return _PATTERNS[kind].fullmatch(value) is not None
+
+
+def _ending(value: str) -> str:
+    """What follows the digits of an id that is a whole float; "" for other ids."""
+    found = _WHOLE.fullmatch(value)
+    return found[1] if found else ""
 
 
 def _converted(value: str, kind: type | None) -> object:
     """A value of a column; an empty one is missing. One that changed since the first pass stays a text."""
     if not value:
         return None
-    return kind(value) if kind is not None and _is(value, kind) else value
+    if kind is None or not _is(value, kind):
+        return value
+    return value.partition(".")[0] if kind is str else kind(value)

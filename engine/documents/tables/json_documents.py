@@ -47,12 +47,13 @@ class JsonLinesDocuments(FileEntries[LineReader]):
     Args:
         path: of the file.
         columns: given, each object is a row of a table.
+        content: of the file, if it was read already.
     """
 
-    def __init__(self, path: Path, columns: Columns) -> None:
+    def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
         self._path = path
         self._columns = columns
-        self._file = LineReader(path)
+        self._file = LineReader(path, content=content)
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield them; see `LineReader` for what is raised."""
@@ -69,12 +70,13 @@ class JsonArrayDocuments(FileEntries[InflatedFile]):
     Args:
         path: a file in UTF-8; ``.gz`` and ``.zst`` are inflated.
         columns: given, each object is a row of a table.
+        content: of the file, if it was read already.
     """
 
-    def __init__(self, path: Path, columns: Columns) -> None:
+    def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
         self._path = path
         self._columns = columns
-        self._file = InflatedFile(path)
+        self._file = InflatedFile(path, content)
         self._n_items = 0
 
     def __iter__(self) -> Iterator[Entry]:
@@ -225,13 +227,13 @@ class _Characters:
         return bool(content)
 
 
-def begins_with_array(path: Path) -> bool:
+def begins_with_array(path: Path, content: bytes | None = None) -> bool:
     """Whether the first character of a file that is no white space is "[".
 
     Raises:
         AccessFailed: the system does not let it be read.
         InvalidDocument: it is damaged, or not UTF-8.
     """
-    file = InflatedFile(path)
+    file = InflatedFile(path, content)
     with file as stream:
         return _Characters(stream, file).next_one() == "["

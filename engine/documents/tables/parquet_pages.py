@@ -8,6 +8,7 @@ headers (Apache Parquet, `parquet.thrift`, `PageHeader`), which pyarrow does not
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,13 +28,19 @@ _HEADER_BYTES = 16  # of which the type of a page and its inflated size take at 
 _INTEGER_FIELD = 0x15  # the next field of a struct, an i32, in the compact protocol of Thrift
 
 
-def bounded_batch_rows(path: Path, metadata: Any, most: int) -> int:  # noqa: ANN401  # of pyarrow
+def bounded_batch_rows(
+    path: Path,
+    metadata: Any,  # noqa: ANN401  # of pyarrow
+    most: int,
+    content: bytes | None = None,
+) -> int:
     """Return how many rows to read at a time, from 1 to `most`.
 
     Args:
         path: of the file.
         metadata: what `pyarrow.parquet.ParquetFile.metadata` is.
         most: number of rows to read at a time when they are small.
+        content: of the file, if it was read already.
 
     Raises:
         InvalidDocument: a dictionary is larger than `MAX_DICTIONARY_BYTES`, or the first page of a column larger
@@ -41,7 +48,7 @@ def bounded_batch_rows(path: Path, metadata: Any, most: int) -> int:  # noqa: AN
         OSError: the system does not let the file be read.
     """
     largest = 1
-    with path.open("rb") as file:
+    with path.open("rb") if content is None else io.BytesIO(content) as file:
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             largest = max(largest, sum(_row_bytes(file, path, chunk, group.num_rows) for chunk in _chunks(group)))
     return max(1, min(most, _BATCH_BYTES // largest))

@@ -31,12 +31,13 @@ def is_plain_table(name: str) -> bool:
     return PurePath(name.lower()).suffix in TABLE_ENDINGS
 
 
-def open_table(path: Path, columns: Columns) -> Entries | None:
+def open_table(path: Path, columns: Columns, content: bytes | None = None) -> Entries | None:
     """Return the rows of a file; None if it is no table by its name.
 
     Args:
         path: of the file.
         columns: what its columns are; given, objects of JSON are rows too.
+        content: of the file, if it was read already; it is then not opened again.
 
     Raises:
         InvalidSetting: the table lacks a column, or a library is missing that reads it.
@@ -46,10 +47,10 @@ def open_table(path: Path, columns: Columns) -> Entries | None:
     name = path.name.lower()
     ending = next((each for each in sorted(TABLE_ENDINGS, key=len, reverse=True) if name.endswith(each)), "")
     kind = ending.removesuffix(".gz").removesuffix(".zst")
-    if kind in _JSON and begins_with_array(path):
-        return JsonArrayDocuments(path, columns)
+    if kind in _JSON and begins_with_array(path, content):
+        return JsonArrayDocuments(path, columns, content)
     if kind in (*_JSON, *_JSON_LINES):
-        return JsonLinesDocuments(path, columns)
+        return JsonLinesDocuments(path, columns, content)
     if kind in _DELIMITED:
-        return DelimitedRows(path, columns)
-    return ArrowRows(path, columns) if kind in _ARROW else None
+        return DelimitedRows(path, columns, content)
+    return ArrowRows(path, columns, content) if kind in _ARROW else None

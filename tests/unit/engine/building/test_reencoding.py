@@ -224,6 +224,28 @@ def test_the_representation(tmp_path):
         )
 
 
+@pytest.mark.parametrize("settings", [{}, {"metric": "cosine"}, {"metric": "l2"}])
+def test_given_vectors_are_replaced(tmp_path, settings):
+    rows = [{"id": f"{n}", "text": f"w{n} w{n + 1}", "vectors": [[n + 1.0, 2, 3]]} for n in range(6)]
+    engine.build(rows, tmp_path / "index", dim=3, **settings)
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        index.reencode(NEW)
+        made = index._view.get().settings
+        assert (made.representation, made.code_bytes) == ("pieces", 16 if settings == {"metric": "l2"} else 12)
+        assert index.stats()["metric"] == settings.get("metric", "cosine")
+        assert index.search("w3 w4")[0].id == "3"
+        index.add([{"id": "new", "text": "w5 w6"}])
+        index.commit()
+
+
+def test_given_vectors_without_a_text(tmp_path):
+    engine.build([{"id": "a", "vectors": [1.0, 2.0]}], tmp_path / "index", dim=2)
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        with pytest.raises(InvalidDocument, match="document 'a' has no text"):
+            index.reencode(NEW)
+        assert index.stats()["dim"] == 2
+
+
 def test_searches_and_a_commit_of_another_thread_meanwhile(path):
     began, may_go_on = threading.Event(), threading.Event()
 

@@ -21,7 +21,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
 from quarry.engine.cli.commands import main
-from quarry.engine.cli.output import marks_words
+from quarry.engine.cli.output import marks_words, printable
 from quarry.engine.documents.document import Document
 from quarry.engine.search.hits.hits import snippet
 from quarry.engine.thresholds import Thresholds
@@ -582,6 +582,38 @@ def test_a_demonstration_that_cannot_use_what_is_there_builds_anew(
 
 
 # Snippets
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names of files")
+def test_control_characters_of_names_are_escaped(quarry, tmp_path) -> None:
+    name = "\x1b]0;title\x07\x1b[2J\x9b\u202e\nbad.docx"
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / name).write_bytes(b"no archive")
+    (tmp_path / "files" / "a\x1b[31m.txt").write_text("a text")
+    for words in (
+        ["build", tmp_path / "files", tmp_path / "index"],
+        ["build", tmp_path / "files", tmp_path / "index", "--skip-invalid"],
+        ["sync", tmp_path / "files", tmp_path / "synced"],
+        ["search", tmp_path / "index", "text \x1b[2J", "--facets", "file.path"],
+        ["search", tmp_path / "index", "--like", "a\x1b[31m.txt"],
+        ["info", tmp_path / name],
+    ):
+        output = quarry(*words)
+        shown = (output.out + output.err).replace("\n", "")
+        assert shown
+        assert shown.isprintable()
+
+
+def test_wrong_words_are_quoted_without_control_characters(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["info", "index", "a\x1b[2J"])
+    assert r"a\x1b[2J" in capsys.readouterr().err
+
+
+def test_printable_characters_of_all_scripts_stay() -> None:
+    for text in ("日本\u3000語", "naïve\xa0café", "می\u200cخواهم", "👩\u200d💻", ""):
+        assert printable(text) == text
+    assert printable("a\nb\t\udc80", kept="\t") == r"a\nb" + "\t" + r"\udc80"
 
 
 def test_a_snippet_is_one_line_without_control_characters() -> None:

@@ -72,3 +72,45 @@ def test_nothing_is_left_of_an_export_that_failed(index, tmp_path, capsys):
     assert run("export-docs", index, tmp_path / "docs.jsonl", "--filter", '{"n": "text"}') == 1
     assert run("export-docs", index, tmp_path / "nowhere" / "docs.jsonl") == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("settings", [{}, {"metric": "l2"}, {"centroids": "float16"}])
+def test_given_vectors_come_back(tmp_path, capsys, shards, settings):
+    rows = [
+        {"id": "a", "text": "text", "vectors": [[1.0, 2, 3], [0, 1, 1]], "spans": [[0, 2], [2, 4]]},
+        {"id": "b", "vectors": [1.0, 2, 3]},
+        {"id": "c", "text": "w1", "vectors": [3.0, 2, 1]},
+    ]
+    engine.build(rows, tmp_path / "index", dim=3, shards=shards, **settings)
+    assert run("export-docs", tmp_path / "index", tmp_path / "out.jsonl") == 0
+    assert "with vectors" in capsys.readouterr().err
+    more = ["--shards", shards] if shards else []
+    assert run("build", tmp_path / "out.jsonl", tmp_path / "back", "--like", tmp_path / "index", *more) == 0
+    with Engine.open(tmp_path / "index") as before, Engine.open(tmp_path / "back") as after:
+        documents = (each.get(["a", "b", "c"], vectors=True) for each in (before, after))
+        for old, new in zip(*documents, strict=True):
+            assert (old, old.spans) == (new, new.spans)
+            assert old.vectors == pytest.approx(new.vectors, abs=0.02)
+    capsys.readouterr()
+    assert run("export-docs", tmp_path / "index", "--ids") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_vectors_of_an_index_with_an_encoder(tmp_path, capsys):
+    engine.build([{"id": "a", "text": "w1", "vectors": [1.0] * ENCODER.dim}], tmp_path / "index", encoder=ENCODER)
+    assert run("export-docs", tmp_path / "index", tmp_path / "out.jsonl", "--vectors") == 0
+    engine.build(tmp_path / "out.jsonl", tmp_path / "again", encoder=ENCODER)
+    with Engine.open(tmp_path / "index") as before, Engine.open(tmp_path / "again") as after:
+        old, new = (each.get("a", vectors=True)[0].vectors for each in (before, after))
+        assert old == pytest.approx(new, abs=0.01)
+    capsys.readouterr()
+
+
+def test_control_characters_are_escaped(tmp_path, capfdbinary):
+    text = "w1 \x1b[2J\x9b\x7f"
+    engine.build([{"id": "a", "text": text}], tmp_path / "index", encoder=ENCODER)
+    assert run("export-docs", tmp_path / "index") == 0
+    out = capfdbinary.readouterr().out
+    assert out[:-1].decode().isprintable()
+    assert json.loads(out)["text"] == text

@@ -167,8 +167,18 @@ def test_a_title_is_enough_if_the_text_is_blank() -> None:
 
 
 def test_a_value_of_another_librarys_type_is_named_in_full() -> None:
-    rejected({"text": "x", "metadata": {"n": np.int64(1)}}, "metadata.n", "numpy.int64")
-    rejected({"text": "x", "metadata": {"n": np.bool_(1)}}, "metadata.n", "numpy.bool")
+    rejected({"text": "x", "metadata": {"n": np.datetime64("2020-01-01")}}, "metadata.n", "numpy.datetime64")
+    rejected({"text": "x", "metadata": {"n": np.complex64(1)}}, "metadata.n", "numpy.complex64")
+
+
+def test_numbers_of_numpy_in_metadata_become_pythons() -> None:
+    numbers = [kind(2) for kind in (np.int8, np.uint64, np.float16, np.float32, np.float64, np.longdouble)]
+    given = {"l": [*numbers, np.bool_(True), np.str_("s")], "d": {"n": np.int64(1)}}
+    found = document_from({"text": "x", "metadata": given}, "document 1").metadata
+    assert found == {"l": [2, 2, 2, 2, 2, 2, True, "s"], "d": {"n": 1}}
+    assert [type(each) for each in found["l"]] == [int, int, float, float, float, float, bool, str]
+    for wrong in (np.float32("nan"), np.longdouble("inf"), np.uint64(1 << 63), np.timedelta64(1, "s")):
+        rejected({"text": "x", "metadata": {"n": wrong}}, "metadata.n", "cannot be stored")
 
 
 def test_a_document_says_where_it_was_read() -> None:

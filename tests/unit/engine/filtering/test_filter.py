@@ -211,7 +211,7 @@ def test_an_empty_index(tmp_path):
         ({"a": {"$eq": {"b": 1}}}, "field 'a'; expected a str, int"),
         ({"a": float("nan")}, "field 'a'; .* found nan"),
         ({"a": b"x"}, "field 'a'; .* found b'x'"),
-        ({"a": np.float32(1)}, "field 'a'; expected a str, int"),
+        ({"a": np.float32("nan")}, "field 'a'; expected a str, int"),
         ({"a": "\udc00"}, "field 'a'; expected a str"),
         ({"a": {"$in": 1}}, "field 'a'; expected a list; found 1"),
         ({"a": {"$in": "text"}}, "field 'a'; expected a list"),
@@ -536,3 +536,15 @@ def test_types_of_deleted_values_do_not_count(tmp_path):
             assert index.count({"year": {"$in": ["2021", 2022]}}) == 1
             index.merge()
         assert index.stats()["n_deleted"] == 0
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float16, np.float32, np.float64, np.longdouble])
+def test_numbers_of_numpy_are_operands(kind):
+    assert parse_filter({"a": kind(2)}) == parse_filter({"a": 2})
+    assert parse_filter({"a": {"$gte": kind(2)}}) == parse_filter({"a": {"$gte": 2}})
+    assert parse_filter({"a": {"$in": [kind(2)]}}) == parse_filter({"a": {"$in": [2]}})
+    assert parse_filter({"a": np.bool_(True)}) == parse_filter({"a": True})
+    assert parse_filter({"a": {"$exists": np.bool_(False)}}) == parse_filter({"a": {"$exists": False}})
+    for wrong in (np.complex64(1), np.timedelta64(1, "s"), np.datetime64("2020-01-01")):
+        with pytest.raises(InvalidFilter):
+            parse_filter({"a": wrong})

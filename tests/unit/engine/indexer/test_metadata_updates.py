@@ -245,3 +245,16 @@ def test_names_with_dots_are_no_paths(tmp_path):
         assert index.update_metadata(["nested"], {"author": {"name": "Eve", "age": 41}}) == 1
         index.commit()
         assert index.count({"author.name": "Eve"}) == 2
+
+
+@pytest.mark.parametrize("name", ["title", "text", "id"])
+def test_parts_of_a_document_are_no_metadata(tmp_path, name):
+    docs = [{"id": "a", "title": "t", "text": "w1"}, {"id": "b", "text": "w1", "metadata": {name: "old"}}]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER)
+    with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
+        for given in ({"ids": ["b", "a"]}, {"filter": {"id": {"$prefix": "a"}}}):
+            with pytest.raises(InvalidSetting, match=f"'a' has no metadata field '{name}', and only metadata"):
+                index.update_metadata(changes={name: None}, **given)
+        assert index.update_metadata(["b"], {name: "new"}) == 1
+        index.commit()
+        assert index.get("b")[0].metadata == {name: "new"}

@@ -14,11 +14,13 @@ from support.indexes.word_encoder import WordEncoder
 import quarry.engine.sync.folder_sync as module
 from quarry import engine
 from quarry.engine.cli.commands import main
+from quarry.engine.documents.files.file_documents import FileContent, read_content
+from quarry.engine.documents.folders import sources, without_links
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.engine import Engine
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CommitFailed, InvalidDocument, InvalidSetting, ReadOnlyIndex
+from quarry.formats.errors import AccessFailed, CommitFailed, InvalidDocument, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import Manifest
 
 ENCODER = WordEncoder(dim=16)
@@ -126,6 +128,61 @@ def test_unreadable_files_are_not_treated_as_deleted(folder: Path, index: Engine
     assert "binary" in report.failed["page.html"]
     assert (report.removed, report.n_unchanged) == ((), 2)
     assert texts(index) == known
+
+
+@pytest.mark.parametrize("linked", ["b.md", "sub", "sub/deep", "sub/deep/t.csv"])
+@pytest.mark.parametrize("is_build", [False, True])
+def test_links_made_after_the_listing_are_not_followed(
+    folder: Path, tmp_path: Path, monkeypatch, linked: str, is_build: bool
+) -> None:
+    outside = tmp_path / "outside"
+    for name in ("b.md", "sub/deep/t.csv", "deep/t.csv", "t.csv"):
+        write(outside / name, "id,text\n1,secret\n")
+    write(folder / "sub/deep/t.csv", "id,text\n1,public\n")
+    target = outside / {"b.md": "b.md", "sub": "sub", "sub/deep": "deep", "sub/deep/t.csv": "t.csv"}[linked]
+
+    def read_later(path: Path) -> FileContent:
+        if not (folder / linked).is_symlink():
+            (folder / linked).rename(tmp_path / "moved")
+            (folder / linked).symlink_to(target)
+        return read_content(path)
+
+    for place in (module, sources):
+        monkeypatch.setattr(place, "read_content", read_later)
+    with Engine.open(tmp_path / "index", create=True, writable=True, encoder=ENCODER) as index:
+        if is_build:
+            with pytest.raises((InvalidDocument, AccessFailed), match=r"replaced|cannot be read"):
+                index.add(folder)
+        else:
+            assert index.sync(folder).failed
+        assert not [text for text in texts(index).values() if "secret" in text]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_table_that_becomes_a_link_while_rows_are_read(
+    folder: Path, tmp_path: Path, monkeypatch, is_plain: bool
+) -> None:
+    write(tmp_path / "secret.csv", "id,text\n1,secret\n")
+    write(folder / "t.csv", "id,text\n1,public\n")
+    if is_plain:
+        monkeypatch.setattr(without_links, "_HAS_DESCRIPTORS", False)
+    check = without_links.check_without_links
+
+    def check_then_link(top: Path, name: str, content: FileContent) -> None:
+        check(top, name, content)
+        if name == "t.csv":
+            (folder / name).unlink()
+            (folder / name).symlink_to(tmp_path / "secret.csv")
+
+    monkeypatch.setattr(module, "check_without_links", check_then_link)
+    with Engine.open(tmp_path / "index", create=True, writable=True, encoder=ENCODER) as index:
+        index.sync(folder)
+        assert texts(index)["t.csv#1"] == "public"
+        monkeypatch.undo()
+        (folder / "t.csv").unlink()
+        (folder / "sub").rename(tmp_path / "sub")
+        (folder / "sub").symlink_to(tmp_path / "sub")
+        assert "t.csv" in index.sync(folder).removed
 
 
 def test_a_document_that_cannot_be_encoded_is_reported(folder: Path, tmp_path: Path) -> None:

@@ -657,3 +657,32 @@ def test_empty_lines_are_skipped_between_rows_and_kept_within_values(tmp_path: P
     assert found == [("a", 1), (f"b{empty}c", 2)]
     (error,) = stream.first_errors
     assert f"line {5 * n_empty + 4} has too many values" in error
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (["1.0", "0.0", "-2.0"], ["1", "0", "-2"]),
+        (["10.00", "2.00"], ["10", "2"]),
+        (["1.0", "2.5"], ["1.0", "2.5"]),
+        (["1.0", "1.00"], ["1.0", "1.00"]),
+        (["1", "1.0"], ["1", "1.0"]),
+        (["01.0", "2.0"], ["01.0", "2.0"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+def test_ids_that_are_whole_floats(tmp_path, written, expected, name):
+    mark = "," if name.endswith("csv") else "\t"
+    lines = [mark.join(("id", "text")), *(mark.join((value, "a")) for value in written)]
+    (tmp_path / name).write_text("\n".join(lines))
+    assert [document.id for document in read_documents(tmp_path / name)] == expected
+
+
+def test_lines_that_end_with_carriage_returns(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'id;text;n\ra;"one\rtwo";1\r\rb;"three";2')
+    found = [(each.id, each.text, dict(each.metadata)) for each in read_documents(path)]
+    assert found == [("a", "one\rtwo", {"n": 1}), ("b", "three", {"n": 2})]
+    path.write_bytes(b"id;text;n\ra;one;1\rb\r")
+    with pytest.raises(InvalidDocument, match="line 3 has too few values"):
+        list(read_documents(path))
