@@ -189,7 +189,11 @@ def count_bytes(condition: Condition) -> int:
 
 
 def _operands(leaf: Condition) -> tuple[Scalar, ...]:
-    return leaf.operands if isinstance(leaf, Comparison) else ()
+    """Return the values that a leaf holds: its operands, and its path, id or phrase, which may be as long."""
+    if isinstance(leaf, Comparison):
+        return (*leaf.operands, to_scalar(leaf.path))
+    texts = (getattr(leaf, name, "") for name in ("path", "doc_id", "text"))
+    return tuple(map(to_scalar, texts))
 
 
 def _operand_bytes(operand: Scalar) -> int:
@@ -247,15 +251,21 @@ def _parse_member(name: object, value: object, depth: int) -> Condition:
     if not isinstance(name, str) or lone_surrogate(name) is not None:
         raise InvalidFilter("a filter has a key that is not text", expected="a path", actual=shown(name))
     if name == "$not":
-        return Negation(parse_filter(value, depth + 1))
+        return _negate(parse_filter(value, depth + 1))
     if name in ("$and", "$or"):
         if not isinstance(value, list | tuple) or not value:
             raise _make_error(name, "a list of one or more filters", value)
         parts = tuple(parse_filter(part, depth + 1) for part in value)
+        if len(parts) == 1:
+            return parts[0]
         return AllOf(parts) if name == "$and" else AnyOf(parts)
     if name.startswith("$"):
         raise InvalidFilter("unknown operator", expected="a path, $and, $or or $not", actual=shown(name))
     return _parse_field(name, value, depth)
+
+
+def _negate(condition: Condition) -> Condition:
+    return condition.part if isinstance(condition, Negation) else Negation(condition)
 
 
 def _parse_field(path: str, value: object, depth: int) -> Condition:
@@ -270,7 +280,7 @@ def _parse_operator(path: str, name: object, operand: object, depth: int) -> Con
     if name == "$not":
         if not isinstance(operand, Mapping) or depth >= _MAX_DEPTH:
             raise _make_error(f"{path}: $not", f"a mapping of operators, {_MAX_DEPTH} levels at most", operand)
-        return Negation(_parse_field(path, operand, depth + 1))
+        return _negate(_parse_field(path, operand, depth + 1))
     make = _OPERATORS.get(name) if isinstance(name, str) else None
     if make is None:
         hint = f"{_FIELD_OPERATORS}; a path into a mapping is written with dots"

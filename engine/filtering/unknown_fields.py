@@ -29,7 +29,7 @@ class UnknownFields:
     """The fields that users of one open index were warned about; thread-safe."""
 
     def __init__(self) -> None:
-        self._fields: set[str] = set()
+        self._fields: set[int] = set()  # hashes, because a name may be as long as a request
         self._lock = threading.Lock()
 
     def warn(self, field: str, nearest: Callable[[], Sequence[str]]) -> None:
@@ -44,16 +44,16 @@ class UnknownFields:
                 raised each time.
         """
         with self._lock:
-            if field in self._fields or len(self._fields) >= _MAX_FIELDS:
+            if hash(field) in self._fields or len(self._fields) >= _MAX_FIELDS:
                 return
-            self._fields.add(field)
+            self._fields.add(hash(field))
         try:
             names = ", ".join(map(_format_name, nearest()))
             message = f"filter: no document has the field {_format_name(field)}; the nearest fields are {names}"
             warnings.warn(message, UnknownFieldWarning, stacklevel=_find_caller_level())
         except BaseException:
             with self._lock:
-                self._fields.discard(field)
+                self._fields.discard(hash(field))
             raise
 
 

@@ -413,6 +413,53 @@ def ask(document_filter, first):
     document_filter.count(parse_filter({"$or": [{"number": {"$in": numbers}}, {"title": {"$in": texts}}]}))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: {f"{number}{'p' * 50_000}": 1},
+        lambda number: {f"{number}{'p' * 50_000}": {"$exists": True}},
+        lambda number: {"text": {"$contains": f"{number}{'p' * 50_000}"}},
+        lambda number: {"$or": [nested({"number": 100 * number + each}) for each in range(100)]},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")
+def test_all_that_grows_with_a_filter_is_counted(path, make):
+    snapshot = Snapshot(Directory(path))
+    document_filter = DocumentFilter(snapshot.segments, 3_000_000, str.split, UnknownFields())
+    document_filter.count(parse_filter(make(0)))  # reads columns
+    before = document_filter.resident_bytes
+    tracemalloc.start()
+    for number in range(1, 8):
+        document_filter.count(parse_filter(make(number)))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 0.7 * held <= document_filter.resident_bytes - before
+    snapshot.close()
+
+
+def nested(condition):
+    """Return an equivalent filter of many levels."""
+    for _ in range(7):
+        condition = {"$and": [{"$or": [{"$not": {"$not": condition}}]}]}
+    return condition
+
+
+def test_warnings_remember_no_names_of_fields():
+    unknown = UnknownFields()
+    tracemalloc.start()
+    with pytest.warns(UnknownFieldWarning) as issued:
+        warn_twice(unknown, 20)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(issued) == 20
+    assert held < 500_000
+
+
+def warn_twice(unknown, n_fields):
+    for number in [*range(n_fields), *range(n_fields)]:
+        unknown.warn(f"{number}{'p' * 50_000}", list)
+
+
 def test_the_number_of_conditions_is_limited():
     def with_conditions(n):
         return {"$or": [{"$not": {"number": {"$gt": number}}} for number in range(n - 1)] + [{"number": 1}]}
