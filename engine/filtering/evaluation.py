@@ -27,6 +27,7 @@ from quarry.engine.filtering.filter import (
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
 from quarry.engine.filtering.phrases import find_phrase
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
@@ -146,6 +147,7 @@ class _SegmentEvaluation:
 
     def _evaluate(self, condition: Condition) -> BoolArray:
         """Return the documents that satisfy the condition, some deleted ones perhaps included."""
+        stop_if_cancelled()
         if isinstance(condition, Negation):
             return ~self._evaluate(condition.part)
         if isinstance(condition, AllOf):
