@@ -81,6 +81,22 @@ def test_a_cancelled_request_stops_at_any_step(path: Path, name: str) -> None:
             Counting(number).run(request, index)
 
 
+def test_a_filter_reads_a_document_once_and_only_if_the_columns_do_not_decide(path: Path) -> None:
+    def n_steps(condition: dict[str, object]) -> int:
+        with Engine.open(path, encoder=WordEncoder()) as index:
+            counting = Counting()
+            counting.run(index.count, condition)
+            return counting.n_steps
+
+    one, n_conditions = n_steps(TITLE), 30
+    several = n_steps(
+        {"$or": [{"title": {"$prefix": f"no {number}"}} for number in range(n_conditions)] + [{"$not": TITLE}]}
+    )
+    assert several - one <= 2 * (n_conditions + 4)  # each is looked at in each shard
+    assert n_steps({"number": {"$lt": 3}} | TITLE) < N_DOCUMENTS / 2
+    assert n_steps({"$or": [{"number": {"$gte": 3}}, TITLE]}) < N_DOCUMENTS / 2
+
+
 def test_a_call_of_asyncio_that_is_cancelled_stops(path: Path) -> None:
     async def cancel_search() -> None:
         async with await AsyncEngine.open(path, encoder=WordEncoder(), slots=1) as index:
