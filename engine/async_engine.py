@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -20,6 +21,7 @@ from quarry.engine.engine import Engine
 from quarry.engine.listing.facets import Facets
 from quarry.engine.options import SearchKeywords
 from quarry.engine.search.hits.hits import Hits
+from quarry.formats.container.cancellation import Cancellation
 from quarry.formats.errors import IndexClosed
 
 __all__ = ["AsyncEngine"]
@@ -40,7 +42,7 @@ class AsyncEngine:
     Cancellation, for example by ``asyncio.timeout``:
 
     * A reading call that has not begun is not made, and its place in the line is free. One that has begun is
-      abandoned at once: its thread finishes what it does, whose result is dropped, and then the slot is free.
+      abandoned at once: its thread stops at the next step of its work, and then the slot is free.
     * A changing call that has not begun is not made. `add` stops before the next document; documents added before
       it are kept for the next commit, or `rollback`, as after an error. Other changing calls, such as `commit`,
       cannot be stopped half way: they are finished first. `CancelledError` is raised when the call has ended, so a
@@ -95,7 +97,11 @@ class AsyncEngine:
             IndexClosed: this object is closed.
             Exception: what `call` raises.
         """
-        return await asyncio.wrap_future(self._submit(self._readers, call))
+        cancellation = Cancellation()
+        try:
+            return await asyncio.wrap_future(self._submit(self._readers, partial(cancellation.run, call)))
+        finally:
+            cancellation.cancel()
 
     async def change(self, call: Callable[[Engine], R]) -> R:
         """Make a call that changes the index, after all changing calls before it; see `read`.

@@ -28,7 +28,8 @@ Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
 """Serves until SIGTERM, given the socket, the figures, and what to call when it has started; can be pickled."""
 
 _MAX_ATTEMPTS = 3
-"""Number of times in a row that a process is started without answering any request."""
+"""Number of times in a row that a process is started at once without answering any request."""
+_MAX_DOUBLINGS = 5  # of the second that passes before further starts
 _SECOND = b"2"
 _STOP_WITHIN_S = 0.2  # a signal that ends all processes at once reaches this one a little later
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 def run_processes(serve: Serve, opened: socket, n_processes: int, started: Callable[[], None]) -> bool:
     """Serve in several processes until SIGINT or SIGTERM; then finish the requests that have begun.
 
+    A process that ends is started again, after a pause if it has ended several times before it answered requests.
     A second signal ends all of them at once. Processes are started by "spawn". They end when this process does,
     however it ends.
 
@@ -50,7 +52,8 @@ def run_processes(serve: Serve, opened: socket, n_processes: int, started: Calla
         Whether the processes ended by themselves; False after a second signal.
 
     Raises:
-        WorkerFailed: a process ended three times in a row before it answered requests.
+        WorkerFailed: a process ended three times in a row before it answered requests, and either they have never
+            all answered requests, or all the others have ended so too.
     """
     with (
         tempfile.TemporaryDirectory(prefix="quarry-serve-") as folder,
@@ -61,28 +64,32 @@ def run_processes(serve: Serve, opened: socket, n_processes: int, started: Calla
             if stop.poll():
                 break
             processes.start(number)
-        is_announced = False
         while not processes.look():
-            if processes.are_ready and not is_announced:
+            if processes.are_ready and not processes.were_ready:
                 started()
-                is_announced = True
+                processes.were_ready = True
     return not processes.were_killed
 
 
 @dataclass
 class _Process:
-    """A process, the connection whose end stops it, and how often it was started in a row."""
+    """A process, the connection whose end stops it, and how often it was started in a row.
+
+    While it waits to be started again, `due` is the time for that, of `time.monotonic`.
+    """
 
     process: multiprocessing.process.BaseProcess
     connection: Connection
     n_attempts: int
     is_ready: bool = False
+    due: float | None = None
 
 
 class _Processes:
     """The processes by their numbers; stopped at the end of the context.
 
     Attributes:
+        were_ready: whether all of them have answered requests at the same time.
         were_killed: whether a second signal ended them.
     """
 
@@ -91,7 +98,7 @@ class _Processes:
         self._opened = opened
         self._folder = folder
         self._stop = stop
-        self.were_killed = False
+        self.were_ready = self.were_killed = False
         self._started = time.time()
         self._running: dict[int, _Process] = {}
 
@@ -114,10 +121,11 @@ class _Processes:
 
     def look(self) -> bool:
         """Wait for a process that is ready or has ended, which is started again; return whether to stop."""
+        alive = [each for each in self._running.values() if each.due is None]
         waited: list[Connection | int] = [self._stop]
-        waited += [each.process.sentinel for each in self._running.values()]
-        waited += [each.connection for each in self._running.values() if not each.is_ready]
-        found = wait(waited)
+        waited += [each.process.sentinel for each in alive]
+        waited += [each.connection for each in alive if not each.is_ready]
+        found = wait(waited, self._start_due())
         for number, each in list(self._running.items()):
             if each.connection in found and not each.is_ready:
                 with contextlib.suppress(EOFError, OSError):  # it has ended, as its sentinel says
@@ -127,19 +135,37 @@ class _Processes:
                 self._replace(number, each)
         return self._stop.poll()
 
+    def _start_due(self) -> float | None:
+        """Start the processes whose time has come; return the seconds until that of the next one."""
+        pauses = [
+            (each.due - time.monotonic(), number, each.n_attempts)
+            for number, each in self._running.items()
+            if each.due is not None
+        ]
+        for pause_s, number, n_attempts in pauses:
+            if pause_s <= 0:
+                self.start(number, n_attempts + 1)
+        return max(0.0, min(pause_s for pause_s, *_ in pauses)) if pauses else None
+
     def _replace(self, number: int, ended: _Process) -> None:
         ended.process.join()
         ended.connection.close()
         status = ended.process.exitcode
-        if ended.n_attempts >= _MAX_ATTEMPTS:
-            del self._running[number]
+        others = [each for each in self._running.values() if each is not ended]
+        n_failures = ended.n_attempts - _MAX_ATTEMPTS
+        if n_failures < 0:
+            _log.warning("process %d ended with status %s and is started again", number, status)
+            self.start(number, ended.n_attempts + 1)
+        elif self.were_ready and any(each.n_attempts < _MAX_ATTEMPTS for each in others):
+            pause_s = 1 << min(n_failures, _MAX_DOUBLINGS)
+            _log.warning("process %d ended with status %s and is started again in %d s", number, status, pause_s)
+            ended.is_ready, ended.due = False, time.monotonic() + pause_s
+        else:
             raise WorkerFailed(
                 "a process of the server ended each time before it answered requests",
                 expected=f"a start within {_MAX_ATTEMPTS} attempts",
                 actual=f"exit status {status}",
             )
-        _log.warning("process %d ended with status %s and is started again", number, status)
-        self.start(number, ended.n_attempts + 1)
 
     def __enter__(self) -> _Processes:
         return self

@@ -31,8 +31,7 @@ _HEADERS_TIMEOUT_S = 10.0
 _KEEP_ALIVE_S = 30
 _MAX_CONNECTIONS = 500
 _BACKLOG = 512
-_GIVE_UP_WITHIN_S = 2.0  # requests that wait or run when their time is over are given up within this time
-_END_AFTER_S = 3.0  # the time that the rest of a process takes
+_END_AFTER_S = 2.5  # in which requests are given up when their time is over, and then the rest of a process ends
 _LOOK_EVERY_S = 0.1
 _log = logging.getLogger(__name__)
 
@@ -89,6 +88,7 @@ def run_server(
     started: Callable[[], None],
     *,
     is_one_of_several: bool = False,
+    end_after_s: float = _END_AFTER_S,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then finish the requests that have begun, and close the application.
 
@@ -98,24 +98,26 @@ def run_server(
         grace_s: seconds after which requests that have begun are given up, except for changes.
         started: called when requests are answered, and signals end the server.
         is_one_of_several: another process waits for this one and kills it after a second signal. This one ignores
-            it, and ends itself when a search does not end; otherwise a second signal ends it at once.
+            it; otherwise a second signal ends it at once.
+        end_after_s: seconds in which requests are given up when their time is over, and then again those in which
+            the rest of the process ends; otherwise a search does not end, and the process ends without it.
     """
     server = make_server(app, grace_s, started)
     server.second_signal_ends = not is_one_of_several
-    if is_one_of_several:
-        server.when_stopping = threading.Thread(target=_end_in_time, args=(app, grace_s), daemon=True).start
+    limits = (app, grace_s, end_after_s)
+    server.when_stopping = threading.Thread(target=_end_in_time, args=limits, daemon=True).start
     with _signals_end_only_the_server():
         server.run(sockets=[opened])
 
 
-def _end_in_time(app: SearchApp, grace_s: float) -> None:
+def _end_in_time(app: SearchApp, grace_s: float, end_after_s: float) -> None:
     """End this process if it has not ended a while after the time of requests and the last change are over."""
-    time.sleep(grace_s + _GIVE_UP_WITHIN_S)
+    time.sleep(grace_s + end_after_s)
     while app.is_writing:
         time.sleep(_LOOK_EVERY_S)
-    time.sleep(_END_AFTER_S)
+    time.sleep(end_after_s)
     _log.warning("a search that does not end is given up")
-    os._exit(1)
+    os._exit(0)
 
 
 def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None = None) -> _Server:
@@ -131,7 +133,7 @@ def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None
         proxy_headers=False,
         limit_concurrency=_MAX_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(grace_s)),
+        timeout_graceful_shutdown=grace_s,  # type: ignore[arg-type]  # a fraction works, too
     )
     return _Server(config, started)
 
@@ -185,6 +187,15 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP, unless a response has begun; their request gets no other one."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        with contextlib.suppress(h11.LocalProtocolError):
+            super().send_400_response(msg)
+        self.transport.close()
 
     def _watch(self) -> None:
         """Run the timer exactly while headers are awaited."""

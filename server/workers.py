@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from quarry.formats.container.cancellation import Cancellation
 from quarry.server.http.failures import RequestError, stopping_error
 
 __all__ = ["Workers", "finished"]
@@ -18,8 +19,8 @@ T = TypeVar("T")
 class Workers:
     """Threads that run calls, and a bounded number of calls that wait for them.
 
-    A call that has begun cannot be stopped. It counts until it has ended, even if its request was answered with a
-    timeout, so that at most `n_threads` + `max_waiting` calls exist at any time.
+    A call whose request was given up stops at its next step (`quarry.formats.container.cancellation`). It counts
+    until it has ended, so that at most `n_threads` + `max_waiting` calls exist at any time.
 
     Args:
         n_threads: number of threads.
@@ -59,8 +60,9 @@ class Workers:
                     headers={"retry-after": "1"},
                 )
             self._n_calls += 1
+        cancellation = Cancellation()
         try:
-            future = self._pool.submit(call)
+            future = self._pool.submit(cancellation.run, call)
         except RuntimeError:  # shut down
             self._finish()
             raise stopping_error() from None
@@ -75,6 +77,8 @@ class Workers:
                 expected=f"at most {timeout_s} seconds",
                 headers={"retry-after": "1"},
             ) from None
+        finally:
+            cancellation.cancel()
 
     def close(self) -> None:
         """Wait for the calls that have begun; those that wait are cancelled."""

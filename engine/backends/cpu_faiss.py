@@ -22,6 +22,7 @@ from quarry.engine.backends.row_ids import RowIds
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["FaissBackend"]
@@ -84,6 +85,7 @@ class FaissBackend:
         batch = max(1, _BATCH_RESULTS // probe.n_rows)
         found: list[Found] = []
         for low in range(0, len(rotated), batch):
+            stop_if_cancelled()
             part = rotated[low : low + batch]
             pairs = zip(part, self._search(part, probe, parameters), strict=True)
             found += [self._complete(query, each, probe, parameters) for query, each in pairs]
@@ -98,6 +100,7 @@ class FaissBackend:
     def _complete(self, query: Float32Array, found: Found, probe: Probe, parameters: SearchParameters) -> Found:
         """Return what was found for a query if it has k documents; otherwise search with larger extents."""
         while len(found.docs) < parameters.k:
+            stop_if_cancelled()
             if self._policy.is_exhaustive(probe):
                 return UnscoredCandidates(self._fill(found.docs, parameters), Exactness.APPROXIMATE)
             probe = self._policy.widen(probe)

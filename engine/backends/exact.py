@@ -8,6 +8,7 @@ from quarry.engine.backends.protocol import BoundedCandidates, Resources, Search
 from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.stored_vectors import StoredVectors, mean_share
 from quarry.formats.arrays import Float32Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ExactBackend"]
@@ -57,6 +58,7 @@ class ExactBackend:
         """Return the scores of all centroids: (n_queries, n_rows) float32."""
         scores = np.empty((len(queries), self._table.n_rows), np.float32)
         for low in range(0, self._table.n_rows, _BATCH_ROWS):
+            stop_if_cancelled()
             rows = np.arange(low, min(low + _BATCH_ROWS, self._table.n_rows))
             scores[:, rows] = queries @ self._vectors.vectors(rows).T
         return scores

@@ -18,6 +18,7 @@ from quarry.engine.backends.protocol import Resources, RowCandidates, SearchPara
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
@@ -70,6 +71,7 @@ class HnswBackend:
         batch = max(1, _BATCH_RESULTS // max(1, ef))
         found: list[Found] = []
         for low in range(0, len(queries), batch):
+            stop_if_cancelled()
             found += self._search_batch(queries[low : low + batch], parameters, ef, n_rows)
         return found
 

@@ -21,6 +21,7 @@ from quarry.engine.scoring.float16_query import Float16Query
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.scoring.stored_vectors import Int8Query
 from quarry.formats.arrays import BoolArray, Float32Array, Int8Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ScanBackend"]
@@ -81,4 +82,5 @@ class ScanBackend:
 
     def _batches(self) -> Iterator[tuple[int, int]]:
         for low in range(0, self._table.n_rows, _BATCH_ROWS):
+            stop_if_cancelled()
             yield low, min(low + _BATCH_ROWS, self._table.n_rows)

@@ -6,12 +6,13 @@ how documents are distributed over segments, or on what was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from quarry.engine.filtering.bounds import Bounds
 from quarry.engine.filtering.filter import (
     AllOf,
     AnyOf,
@@ -23,21 +24,20 @@ from quarry.engine.filtering.filter import (
     Negation,
     get_type_name,
     iterate_comparisons,
+    iterate_leaves,
 )
+from quarry.engine.filtering.one_document import DocumentValues, Kinds, make_test
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
-from quarry.engine.filtering.phrases import find_phrase
+from quarry.engine.filtering.phrases import find_candidates
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
-from quarry.formats.metadata.values import Kind, Scalar, iterate_values
+from quarry.formats.metadata.values import Kind, Scalar
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Allowed", "AllowedDocs", "Evaluation", "Kinds", "evaluate", "find_unknown_paths", "join_kinds"]
-
-_BATCH_DOCS = 256  # read at a time, if columns are not enough
-
-Kinds = dict[str, frozenset[Kind]]
 
 
 class Allowed:
@@ -84,7 +84,8 @@ def evaluate(
 ) -> Evaluation:
     """Find the live documents that satisfy a condition.
 
-    Columns are searched; documents are read only for long texts, for paths without a column and for titles.
+    Columns are searched. Documents are read only for long texts, for paths without a column, for titles and for
+    phrases, each at most once, and only those that the rest of the condition does not decide.
 
     Args:
         condition: the condition.
@@ -130,51 +131,74 @@ class _SegmentEvaluation:
     """Evaluates conditions on one segment; adds to `kinds` the kinds of values at each of its paths."""
 
     def __init__(self, segment: OpenSegment, terms: Callable[[str], list[str]], kinds: Kinds) -> None:
-        self._segment, self._terms = segment, terms
+        self._own = OwnFields(segment, terms)
         self._reader = segment.reader
         self._live = None if segment.deleted is None else ~segment.deleted
         self._kinds = kinds
-
-    @cached_property
-    def _own(self) -> OwnFields:
-        return OwnFields(self._segment, self._terms)
+        self._everything = np.ones(self._reader.n_docs, bool)
+        self._nothing = ~self._everything
+        self._needs_kinds = self._nothing  # documents with values at compared paths that have no columns
 
     def evaluate(self, condition: Condition) -> BoolArray:
         """Return the live documents that satisfy the condition, (n_docs,) bool."""
-        found = self._evaluate(condition)
-        return found if self._live is None else found & self._live
-
-    def _evaluate(self, condition: Condition) -> BoolArray:
-        """Return the documents that satisfy the condition, some deleted ones perhaps included."""
-        if isinstance(condition, Negation):
-            return ~self._evaluate(condition.part)
-        if isinstance(condition, AllOf):
-            return reduce(np.logical_and, map(self._evaluate, condition.parts), np.ones(self._reader.n_docs, bool))
-        if isinstance(condition, AnyOf):
-            return reduce(np.logical_or, map(self._evaluate, condition.parts), np.zeros(self._reader.n_docs, bool))
-        if isinstance(condition, HasId):
-            return self._own.has_id(condition.doc_id)
-        if isinstance(condition, HasPhrase):
-            return find_phrase(condition, self._reader, self._live)
-        found = self._evaluate_metadata(condition)
-        if condition.path in OWN_FIELDS:
-            found |= self._own.flags(condition)
+        bounds = self._bound(condition)
+        found, unknown = bounds.certain.copy(), bounds.possible & ~bounds.certain | self._needs_kinds
+        if self._live is not None:
+            found &= self._live
+            unknown &= self._live
+        docs = np.flatnonzero(unknown)
+        if len(docs):
+            holds, has_kinds = make_test(condition), self._needs_kinds.any()
+            for doc, document in zip(docs.tolist(), self._read(condition, docs), strict=True):
+                stop_if_cancelled()
+                if has_kinds and self._needs_kinds[doc]:
+                    document.add_kinds(self._kinds)
+                found[doc] = holds(document)
         return found
 
-    def _evaluate_metadata(self, condition: Comparison | Existence) -> BoolArray:
+    def _read(self, condition: Condition, docs: Int64Array) -> Iterator[DocumentValues]:
+        """Return documents, without the parts of their content that the condition is not about."""
+        ids, metadata = self._reader.ids.read(docs), self._reader.metadata
+        paths = {getattr(leaf, "path", "title") for leaf in iterate_leaves(condition)}
+        is_own = metadata.beyond is None and all(metadata.column(each) is None for each in OWN_FIELDS)
+        if is_own and paths <= {"id"}:
+            return (DocumentValues(doc_id, "", {}) for doc_id in ids)
+        stored = zip(ids, self._reader.documents.read(docs), strict=True)
+        if is_own and paths <= OWN_FIELDS:
+            return (DocumentValues(doc_id, each.title, {}, each.text) for doc_id, each in stored)
+        return (DocumentValues(doc_id, each.title, each.metadata, each.text) for doc_id, each in stored)
+
+    def _bound(self, condition: Condition) -> Bounds:
+        """Return which documents satisfy the condition, as far as that is known without reading them."""
+        stop_if_cancelled()
+        if isinstance(condition, Negation):
+            return ~self._bound(condition.part)
+        if isinstance(condition, AllOf):
+            return reduce(Bounds.__and__, map(self._bound, condition.parts), Bounds.of(self._everything))
+        if isinstance(condition, AnyOf):
+            return reduce(Bounds.__or__, map(self._bound, condition.parts), Bounds.of(self._nothing))
+        if isinstance(condition, HasId):
+            return Bounds.of(self._own.has_id(condition.doc_id))
+        if isinstance(condition, HasPhrase):
+            candidates = find_candidates(condition, self._reader)
+            return Bounds.of(self._everything) if candidates is None else Bounds(self._nothing, candidates)
+        found = self._bound_metadata(condition)
+        return found | self._own.bound(condition) if condition.path in OWN_FIELDS else found
+
+    def _bound_metadata(self, condition: Comparison | Existence) -> Bounds:
         column = self._reader.metadata.column(condition.path)
         if column is None:
             beyond = self._reader.metadata.beyond
             if beyond is None:
-                return np.zeros(self._reader.n_docs, bool)
-            return self._read_documents(beyond, condition)
+                return Bounds.of(self._nothing)
+            if condition.path in self._kinds:
+                self._needs_kinds = beyond
+            return Bounds(self._nothing, beyond)
         if condition.path in self._kinds:
             self._add_kinds(condition.path, column)
         codes = _find_codes(column, condition)
         found = column.find_docs(codes.certain)
-        if codes.possible:
-            found |= self._read_documents(column.find_docs(codes.possible) & ~found, condition)
-        return found
+        return Bounds(found, found | column.find_docs(codes.possible)) if codes.possible else Bounds.of(found)
 
     def _add_kinds(self, path: str, column: Column) -> None:
         """Add the kinds of values that live documents have; kinds known from other segments are not searched."""
@@ -182,17 +206,6 @@ class _SegmentEvaluation:
         if self._live is not None and new:
             new = column.kinds_of(self._live, new)
         self._kinds[path] |= new
-
-    def _read_documents(self, flags: BoolArray, condition: Comparison | Existence) -> BoolArray:
-        """Return those of the flagged documents that are live and satisfy the condition; reads their metadata."""
-        found = np.zeros(self._reader.n_docs, bool)
-        docs = np.flatnonzero(flags if self._live is None else flags & self._live)
-        for doc, stored in zip(docs, self._reader.documents.read(docs), strict=True):
-            values = [value for path, value in iterate_values(stored.metadata) if path == condition.path]
-            if condition.path in self._kinds:
-                self._kinds[condition.path] |= {value.kind for value in values}
-            found[doc] = condition.holds(values)
-        return found
 
 
 def _find_codes(column: Column, condition: Comparison | Existence) -> Codes:

@@ -62,6 +62,7 @@ __all__ = [
     "count_bytes",
     "get_type_name",
     "iterate_comparisons",
+    "iterate_leaves",
     "join_conditions",
     "parse_filter",
 ]
@@ -81,6 +82,7 @@ _TYPES = {
     Kind.TEXT: "text",
     Kind.LONG_TEXT: "text",
 }
+_NUMBERS = (Kind.INTEGER, Kind.FLOAT)
 _COMPARE: dict[str, Callable[[Scalar, Scalar], bool]] = {
     "eq": lambda value, operand: value.payload == operand.payload,
     "lt": lambda value, operand: value.payload < operand.payload,  # type: ignore[operator]  # of one type
@@ -114,11 +116,13 @@ class Comparison:
 
     def holds(self, values: Iterable[Scalar]) -> bool:
         """Return whether the condition holds for the values at the path."""
-        return any(self._holds(value, operand) for value in values for operand in self.operands)
-
-    def _holds(self, value: Scalar, operand: Scalar) -> bool:
-        both_numbers = get_type_name(value.kind) == get_type_name(operand.kind) == "number"
-        return (value.kind == operand.kind or both_numbers) and _COMPARE[self.operator](value, operand)
+        compare = _COMPARE[self.operator]
+        for value in values:
+            for operand in self.operands:
+                both_numbers = value.kind in _NUMBERS and operand.kind in _NUMBERS
+                if (value.kind == operand.kind or both_numbers) and compare(value, operand):
+                    return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +184,12 @@ Condition: TypeAlias = Comparison | Existence | HasId | HasPhrase | AllOf | AnyO
 
 def iterate_comparisons(condition: Condition) -> Iterable[Comparison]:
     """Yield all comparisons within a condition."""
-    return (leaf for leaf in _iterate_leaves(condition) if isinstance(leaf, Comparison))
+    return (leaf for leaf in iterate_leaves(condition) if isinstance(leaf, Comparison))
 
 
 def count_bytes(condition: Condition) -> int:
     """Return about how much memory the objects of a condition take."""
-    return sum(_LEAF_BYTES + sum(map(_operand_bytes, _operands(leaf))) for leaf in _iterate_leaves(condition))
+    return sum(_LEAF_BYTES + sum(map(_operand_bytes, _operands(leaf))) for leaf in iterate_leaves(condition))
 
 
 def _operands(leaf: Condition) -> tuple[Scalar, ...]:
@@ -200,12 +204,13 @@ def _operand_bytes(operand: Scalar) -> int:
     return _OPERAND_BYTES + sys.getsizeof(operand.payload)
 
 
-def _iterate_leaves(condition: Condition) -> Iterable[Condition]:
+def iterate_leaves(condition: Condition) -> Iterable[Condition]:
+    """Yield all conditions within a condition that have no parts."""
     if isinstance(condition, Negation):
-        yield from _iterate_leaves(condition.part)
+        yield from iterate_leaves(condition.part)
     elif isinstance(condition, AllOf | AnyOf):
         for part in condition.parts:
-            yield from _iterate_leaves(part)
+            yield from iterate_leaves(part)
     else:
         yield condition
 
@@ -221,7 +226,7 @@ def parse_filter(raw: object, depth: int = 0) -> Condition:
         InvalidFilter: names the field, what was expected and what was found.
     """
     condition = _parse(raw, depth)
-    if not depth and (n := sum(1 for _ in _iterate_leaves(condition))) > _MAX_CONDITIONS:
+    if not depth and (n := sum(1 for _ in iterate_leaves(condition))) > _MAX_CONDITIONS:
         raise InvalidFilter(
             "a filter has too many conditions",
             expected=f"at most {_MAX_CONDITIONS}; $in compares with any number of values",

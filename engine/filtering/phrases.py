@@ -14,37 +14,20 @@ from quarry.engine.filtering.filter import HasPhrase
 from quarry.formats.arrays import BoolArray
 from quarry.formats.segment import SegmentReader
 
-__all__ = ["find_phrase"]
-
-_BATCH_DOCS = 256  # read at a time, compressed
+__all__ = ["find_candidates"]
 
 
-def find_phrase(condition: HasPhrase, reader: SegmentReader, live: BoolArray | None) -> BoolArray:
-    """Return the live documents whose title or text has a phrase, (n_docs,) bool.
+def find_candidates(condition: HasPhrase, reader: SegmentReader) -> BoolArray | None:
+    """Return the documents that may have a phrase, (n_docs,) bool; deleted ones may be among them.
 
-    A phrase without terms, of stop words alone for example, is one that all documents have.
-
-    Args:
-        condition: the phrase.
-        reader: of the segment.
-        live: (n_docs,) bool, the documents that are not deleted; None: all.
+    None: all documents have it, as one without terms, of stop words alone for example.
 
     Raises:
         FormatError: the segment is damaged.
     """
-    everything = np.ones(reader.n_docs, bool) if live is None else live
     phrase = open_phrase(condition.text, condition.language, condition.rules)
-    if not phrase.alternatives:
-        return everything
-    candidates = np.zeros(reader.n_docs, bool)
-    for terms in phrase.alternatives:
-        candidates |= _find_all(terms, reader)
-    candidates &= everything
-    found = np.zeros(reader.n_docs, bool)
-    docs = np.flatnonzero(candidates)
-    for doc, stored in zip(docs, reader.documents.read(docs), strict=True):
-        found[doc] = phrase.occurs_in(stored.text) or phrase.occurs_in(stored.title)
-    return found
+    each = [_find_all(terms, reader) for terms in phrase.alternatives]
+    return np.logical_or.reduce(each) if each else None
 
 
 def _find_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.filtering.one_document import DocumentValues
+from quarry.engine.filtering.one_document import DocumentValues, make_test
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.commits.committer import Committer, CopyChanged
 from quarry.engine.indexer.commits.deletions import Deletions
@@ -131,10 +131,11 @@ class CollectedChanges:
 
     def delete_matching(self, condition: Condition) -> int:
         """Delete the live documents that satisfy a condition, and return how many there were."""
+        holds = make_test(condition)
         added = [
             doc_id
             for doc_id, stored in self._live_documents()
-            if DocumentValues(doc_id, stored.title, stored.metadata).satisfy(condition)
+            if holds(DocumentValues(doc_id, stored.title, stored.metadata))
         ]
         n_deleted = self._committer.delete_matching(
             lambda segments: evaluate(condition, segments, self._terms).flags

@@ -40,6 +40,7 @@ from quarry.engine.lexical.segment_scorer import SegmentScorer
 from quarry.engine.lexical.term_scores import PartScores, TermScores
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.arrays import BoolArray, Float32Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
@@ -141,6 +142,7 @@ class Bm25:
             typos: whether terms that no document has are replaced by close ones.
             unchanged: the terms that are not.
         """
+        stop_if_cancelled()
         counts: dict[str, float] = dict(Counter(query_terms))
         terms, absent = self._look_up_terms(counts)
         mistyped = sorted(absent.difference(unchanged)) if typos else ()
@@ -174,6 +176,7 @@ class Bm25:
 
     def _find_expansions(self, term: str) -> Sequence[Expansion]:
         for n_edits in allowed_edits(term):
+            stop_if_cancelled()
             close = self.close_terms(term, n_edits)
             found = select_expansions(close, self._document_frequencies(each.name for each in close))
             if found:
@@ -202,6 +205,7 @@ class Bm25:
 
     def document_frequency(self, term: str) -> int:
         """Return the number of live documents of all segments with a term."""
+        stop_if_cancelled()
         return sum(each.document_frequency(term) for each in self._segments)
 
     def _document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
@@ -265,6 +269,7 @@ class Bm25:
         return part if isinstance(part, TermScores) else None
 
     def _read_term(self, name: str) -> _Term:
+        stop_if_cancelled()
         found = [segment.lookup(name, _FREQUENT) or segment.postings(name) for segment in self._segments]
         n_docs = sum(len(each.docs) if isinstance(each, Postings) else each[0] for each in found)
         if not self._is_whole:

@@ -17,6 +17,7 @@ import numpy as np
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
@@ -64,11 +65,13 @@ class PrefixFinder:
         reader = self._reader
         totals: UInt32Array = np.zeros(reader.n_docs, np.uint32)
         for batch in reader.batches_with_prefix(prefix):
+            stop_if_cancelled()
             np.add.at(totals, batch.postings.docs, batch.postings.frequencies)
         if len(prefix) == 1 and is_unspaced(prefix):
             totals = np.maximum(totals, self._count_bigrams_ending_with(prefix))
         candidates = np.zeros(reader.n_docs, bool)
         for stem in _shorter_stems(prefix, self._analyzer):
+            stop_if_cancelled()
             candidates[reader.postings(stem).docs] = True
         if self._deleted is not None:
             totals[self._deleted] = 0
@@ -87,6 +90,7 @@ class PrefixFinder:
         """
         totals: UInt32Array = np.zeros(self._reader.n_docs, np.uint32)
         for bigram in self._bigrams.ending_with(character):
+            stop_if_cancelled()
             postings = self._reader.postings(bigram)
             totals[postings.docs] += postings.frequencies
         return totals

@@ -12,6 +12,7 @@ from quarry.engine.lexical.term_scores import PartScores, look_up
 from quarry.engine.lexical.totals import DenseTotals, SparseTotals
 from quarry.engine.scoring.ranking import find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 
 __all__ = ["Scored", "SegmentScorer"]
 
@@ -91,6 +92,7 @@ class SegmentScorer:
             bound, n_added, step = totals.find_lower_bound(n), n_added + step, 2 * step
         docs, scores = totals.select(bound * (1 - _SLACK) - _sum_of_max(parts[n_added:]))
         for place in range(n_added, len(parts)):
+            stop_if_cancelled()
             scores += parts[place].look_up(docs)
             if n <= len(docs) > _MANY_CANDIDATES:
                 bound = find_nth_largest(scores, n)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.postings.elias_fano import Postings
 
 __all__ = ["PartScores", "TermScores", "look_up"]
@@ -136,5 +137,6 @@ def look_up(parts: Sequence[PartScores], docs: Int64Array) -> Float32Array:
     """Return the scores of (n,) documents, (n,) float32: the sum over the terms, in their order."""
     scores = np.zeros(len(docs), np.float32)
     for part in parts:
+        stop_if_cancelled()
         scores += part.look_up(docs)
     return scores

@@ -11,6 +11,7 @@ from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical.term_scores import PartScores
 from quarry.engine.scoring.ranking import find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 
 __all__ = ["DenseTotals", "SparseTotals", "Totals"]
 
@@ -51,6 +52,7 @@ class SparseTotals:
         scores = np.zeros(len(docs), np.float32)
         scores[docs.searchsorted(self._docs)] = self._scores
         for own_docs, own_scores in lists:
+            stop_if_cancelled()
             scores[docs.searchsorted(own_docs)] += own_scores
         self._docs, self._scores = docs, scores
 
@@ -96,6 +98,7 @@ class DenseTotals:
     def add(self, parts: Sequence[PartScores]) -> None:
         """See `Totals`."""
         for part in parts:
+            stop_if_cancelled()
             part.add_to(self.scores)
 
     def find_lower_bound(self, n: int) -> float:

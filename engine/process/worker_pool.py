@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 from quarry.formats.container.background import work_at_once
+from quarry.formats.container.cancellation import stop_if_cancelled
 
 __all__ = ["PoolClosed", "WorkAhead", "WorkerPool", "map_on_threads", "result_of"]
 
@@ -44,7 +47,7 @@ class WorkerPool:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
-        """Start work on an item.
+        """Start work on an item in a copy of the context, so that it is cancelled with the work that it is for.
 
         If no thread can be started, for lack of resources or because the interpreter is exiting, the work is done
         on the calling thread before this returns.
@@ -53,7 +56,7 @@ class WorkerPool:
             PoolClosed: the pool is closed.
         """
         try:
-            return self._executor.submit(work, item)
+            return self._executor.submit(copy_context().run, work, item)
         except RuntimeError:
             if self._is_closed:
                 raise PoolClosed from None
@@ -164,6 +167,12 @@ def map_on_threads(work: Callable[[T], R], items: Sequence[T], threads: int, nam
     """
     n_threads = min(threads, len(items))
     if n_threads < 2:
-        return [work(item) for item in items]
-    with WorkerPool(n_threads, name) as pool, WorkAhead(pool, items, work, len(items)) as futures:
+        return [_work_if_wanted(work, item) for item in items]
+    each = partial(_work_if_wanted, work)
+    with WorkerPool(n_threads, name) as pool, WorkAhead(pool, items, each, len(items)) as futures:
         return [future.result() for future in futures]
+
+
+def _work_if_wanted(work: Callable[[T], R], item: T) -> R:
+    stop_if_cancelled()
+    return work(item)

@@ -9,6 +9,7 @@ import numpy as np
 from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.stored_vectors import Scorer, StoredVectors, mean_share
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import CorruptFile
 from quarry.formats.snapshot import OpenSegment
 
@@ -105,6 +106,7 @@ class Rescorer:
         docs, bounds = docs[order := np.argsort(-bounds, kind="stable")], bounds[order]
         scores, done, following = np.empty(len(docs), np.float32), 0, 2 * k
         while done < len(docs) and (done < k or kth_largest(scores[:done], k) <= bounds[done]):
+            stop_if_cancelled()
             places = done + np.argsort(docs[done : done + following])  # ascending rows are gathered faster
             scores[places] = self._aggregate(scorer, docs[places])
             done, following = done + len(places), 2 * following
@@ -120,6 +122,7 @@ class Rescorer:
         scorer = self._vectors.scorer(query)
         found: list[Float32Array] = []
         for first in range(0, len(docs), _BATCH_DOCS):
+            stop_if_cancelled()
             rows, bounds = self._table.rows_of(docs[first : first + _BATCH_DOCS])
             scores = self.checked(scorer(rows))
             found += [scores[low:high] for low, high in pairwise(bounds.tolist())]

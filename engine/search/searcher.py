@@ -32,6 +32,7 @@ from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.engine.search.rescorer import Rescorer, kth_largest
 from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment, Snapshot
@@ -109,6 +110,7 @@ class Searcher:
         masks: AllowedDocs = [None] * len(self._segments) if allowed is None else allowed
         answers = []
         for segment, docs in zip(self._segments, masks, strict=True):
+            stop_if_cancelled()
             parameters = SearchParameters(
                 k=options.n_retrieved,
                 n=n_candidates or options.candidates or segment.default_candidates(options.n_retrieved, docs),
@@ -297,8 +299,10 @@ class _SegmentSearcher:
         self, queries: _QueryBatch, number: int, found: Candidates, parameters: SearchParameters, n_kept: int
     ) -> _Scored:
         """Rescore candidates; given an upper bound, get more until no other document can be among the best."""
+        stop_if_cancelled()
         docs, scores = self._rescore(queries, number, found, parameters, n_kept)
         while np.isfinite(found.upper_bound) and kth_largest(scores, parameters.k) <= found.upper_bound:
+            stop_if_cancelled()
             parameters = replace(parameters, n=parameters.n * _WIDENING, threads=1)
             found = self.backend.candidates(queries.select(number), parameters)[0]
             docs, scores = self._rescore(queries, number, found, parameters, n_kept)

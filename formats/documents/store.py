@@ -26,6 +26,7 @@ import zstandard
 from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.container.byte_strings import ByteStrings
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.packing import unpack_bounded
 from quarry.formats.container.reader import ContainerReader
@@ -399,8 +400,10 @@ class PackedDocument:
 
         Raises:
             CorruptFile: it cannot be decompressed or parsed.
+        CancelledError: see `quarry.formats.container.cancellation`.
         """
         if self._unpacked is None:
+            stop_if_cancelled()
             self._unpacked = self._codec.document(self._frame, self._ordinal)
         return self._unpacked
 

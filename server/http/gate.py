@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 
@@ -30,6 +31,8 @@ class Gate:
     A page of another site can make a browser connect to a server on the same machine under a name of its own (DNS
     rebinding). Its requests have that name in the header Host.
 
+    After a fork the threads and the indexes are the parent's, so a child answers no request.
+
     Args:
         app: the application.
         access: the allowed hosts.
@@ -40,6 +43,7 @@ class Gate:
         self._app = app
         self._access = access
         self._metrics = metrics
+        self._pid = os.getpid()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or carry out an event of the lifespan."""
@@ -65,19 +69,27 @@ class Gate:
             self._metrics.end_request(path, method, status, time.perf_counter() - start)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = Headers(scope=scope).get("host", "")
-        if self._access.allows_host(host):
-            await self._app(scope, receive, send)
-            return
-        error = RequestError(
-            421,
-            "the request is for another host",
-            name="WrongHost",
-            field="host",
-            expected="a host that this server is configured to answer for",
-            found=host[:60],
-        )
-        await error_response(error)(scope, receive, send)
+        error = self._find_error(Headers(scope=scope).get("host", ""))
+        await (self._app if error is None else error_response(error))(scope, receive, send)
+
+    def _find_error(self, host: str) -> RequestError | None:
+        if not self._access.allows_host(host):
+            return RequestError(
+                421,
+                "the request is for another host",
+                name="WrongHost",
+                field="host",
+                expected="a host that this server is configured to answer for",
+                found=host[:60],
+            )
+        if os.getpid() != self._pid:
+            return RequestError(
+                503,
+                "the application was made by another process",
+                name="Forked",
+                expected="an application that is made after the fork, as without --preload",
+            )
+        return None
 
 
 def _template_of(route: object) -> str:

@@ -27,6 +27,7 @@ from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.scoring.query_vectors import Queries, check_numbers
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 
@@ -151,6 +152,7 @@ class GpuBackend:
         batch = max(1, _BATCH_PAIRS // max(1, min(parameters.n, n_allowed)))
         found: list[Candidates] = []
         for first in range(0, len(queries), batch):
+            stop_if_cancelled()
             batch_queries = self._to_device(queries[first : first + batch])
             if n_allowed <= parameters.n:
                 found += self._score_all(batch_queries, first, parameters)

@@ -19,6 +19,7 @@ from quarry.engine.search.hits.passages import PassageFinder, document_spans
 from quarry.engine.search.retriever import Answer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import Float32Array
+from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.documents.store import PackedDocument, StoredDocument
 from quarry.formats.snapshot import Snapshot
 
@@ -40,6 +41,7 @@ class HitBuilder:
 
     def build(self, answer: Answer, options: SearchOptions) -> Hits:
         """Return the hits of an answer in its order, with what their passages are found by."""
+        stop_if_cancelled()
         ranking = answer.ranking
         ids, documents = self._read(ranking)
         unknown = [None] * len(ids)

@@ -1,7 +1,7 @@
-"""A process that answers requests, and another one that waits for it; its encoder waits for a file.
+"""A server whose encoder waits for a file, in this process or in one that this process waits for.
 
-Run as a module with an index of `ENCODER` and a folder, it serves on a port that it prints. Texts that begin with
-"wait" are encoded once the folder has the file "go"; until then it has the file "begun".
+Run as a module with an index of `ENCODER`, a folder and "1" or "2" processes, it serves on a port that it prints.
+Texts that begin with "wait" are encoded once the folder has the file "go"; until then it has the file "begun".
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from quarry.server.http.metrics import Metrics
 from quarry.server.processes import run_processes
 
 ENCODER = WordEncoder()
-GRACE_S = 1.0
-END_AFTER_S = 0.2
+GRACE_S = 0.3
+END_AFTER_S = 0.1
 LONGEST_S = 60.0
 
 
@@ -41,16 +41,20 @@ class WaitingEncoder(WordEncoder):
 
 
 def serve(
-    index: Path, folder: Path, opened: socket.socket, figures: FiguresFolder, started: Callable[[], None]
+    index: Path, folder: Path, opened: socket.socket, figures: FiguresFolder | None, started: Callable[[], None]
 ) -> None:
-    running._GIVE_UP_WITHIN_S = running._END_AFTER_S = END_AFTER_S
     given = {"encoder": WaitingEncoder(folder=folder), "threads": 1, "metrics": Metrics(figures)}
+    is_child = figures is not None
     with app({"index": index}, access=Access(write_key=WRITE_KEY), **given) as served:
-        running.run_server(served, opened, GRACE_S, started, is_one_of_several=True)
+        running.run_server(served, opened, GRACE_S, started, is_one_of_several=is_child, end_after_s=END_AFTER_S)
 
 
 if __name__ == "__main__":
     with running.listen("127.0.0.1", 0) as opened:
         port = opened.getsockname()[1]
-        arguments = partial(serve, *map(Path, sys.argv[1:]))
-        run_processes(arguments, opened, 1, lambda: print(port, flush=True))  # noqa: T201
+        here = partial(serve, *map(Path, sys.argv[1:3]))
+        show = partial(print, port, flush=True)
+        if sys.argv[3] == "1":
+            here(opened, None, show)
+        else:
+            run_processes(here, opened, 1, show)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import shutil
 import tempfile
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -74,7 +76,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def writer(path: Path) -> Iterator[RunningServer]:
     """Serve the index with both keys."""
     access = Access(read_key=READ_KEY, write_key=WRITE_KEY)
-    limits = Limits(max_upload_bytes=100_000, timeout_s=0.5)
+    limits = Limits(max_upload_bytes=100_000, timeout_s=0.3)
     with app([path], encoder=ENCODER, access=access, limits=limits) as served, running(served) as server:
         yield server
 
@@ -422,6 +424,75 @@ def test_documents_of_a_client_that_goes_are_not_added(writer: RunningServer, pa
         assert "gone" not in index
 
 
+CHUNKED = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"GET /nope" + CHUNKED + b"zz\r\n"],
+        [b"HEAD /nope" + CHUNKED + b"zz\r\n"],
+        [b"GET /health" + CHUNKED, b"zz\r\n"],  # after the response
+        [
+            b"POST /v1/indexes/whole/search"
+            + CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n"),
+            b"1\r\n{\r\nzz\r\n",
+        ],
+        [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nno HTTP\r\n\r\n"],
+        [b"\x16\x03\x01\r\n\r\n"],
+    ],
+)
+def test_bytes_that_are_not_http_are_one_line_of_the_log(
+    reader: RunningServer, parts: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    with reader.connect() as connection:
+        for number, part in enumerate(parts):
+            connection.sendall(part)
+            if number + 1 < len(parts) and parts[0].startswith(b"GET"):
+                assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(1000):
+                pass
+    assert reader.ask("GET", "/health").status == 200
+    assert [record.getMessage() for record in caplog.records] == ["Invalid HTTP request received."]
+    assert not caplog.records[0].exc_info
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_of_the_process_that_made_the_application_refuses_requests_at_once(
+    indexes: dict[str, Path],
+) -> None:
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/indexes/whole/search",
+        "raw_path": b"",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }
+    received = {"type": "http.request", "body": b'{"query": "w1"}', "more_body": False}
+
+    async def ask(served: Callable[..., Awaitable[None]]) -> int:
+        sent: list[dict[str, object]] = []
+
+        async def receive() -> dict[str, object]:
+            return received
+
+        async def send(message: dict[str, object]) -> None:
+            sent.append(message)
+
+        await served(dict(scope), receive, send)
+        return int(str(sent[0]["status"]))
+
+    with app(indexes, encoder=ENCODER) as served:
+        assert asyncio.run(ask(served)) == 200  # which starts a thread
+        child = os.fork()
+        if not child:
+            os._exit(asyncio.run(ask(served)) // 10)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 50
+
+
 def test_headers_that_arrive_slowly_are_given_up(reader: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_HEADERS_TIMEOUT_S", 0.1)
     for begin in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
@@ -564,7 +635,7 @@ def waiting_encoder() -> Iterator[WaitingEncoder]:
 @pytest.fixture
 def waiting(indexes: dict[str, Path], waiting_encoder: WaitingEncoder) -> Iterator[RunningServer]:
     """Serve with one search thread, for which one request may wait."""
-    limits = Limits(threads=1, max_waiting=1, timeout_s=1)
+    limits = Limits(threads=1, max_waiting=1, timeout_s=0.4)
     with app(indexes, encoder=waiting_encoder, threads=1, limits=limits) as served, running(served) as server:
         try:
             yield server

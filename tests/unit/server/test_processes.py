@@ -124,10 +124,12 @@ def test_a_signal_while_processes_start_ends_all_of_them_quietly(
             process.kill()
 
 
-@pytest.fixture
-def waiting_server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
+@pytest.fixture(params=[1, 2], ids=["alone", "child"])
+def waiting_server(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[subprocess.Popen[str], RunningServer]]:
     engine.build([{"id": "moon", "text": "the moon"}], tmp_path / "index", encoder=waiting.ENCODER)
-    command = [sys.executable, "-m", waiting.__name__, str(tmp_path / "index"), str(tmp_path)]
+    command = [sys.executable, "-m", waiting.__name__, str(tmp_path / "index"), str(tmp_path), str(request.param)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         try:
             port = int(process.stdout.readline())
@@ -147,7 +149,7 @@ def test_a_process_finishes_a_change_and_then_ends(
         wait_until(lambda: figure(server, "quarry_http_requests_in_progress") == 3)
         process.terminate()
         assert searching.result().status == 503  # when its time is up
-        time.sleep(1 + 2 * waiting.END_AFTER_S)  # the process would end now
+        time.sleep(3 * waiting.END_AFTER_S)  # the process would end now
         (tmp_path / "go").touch()
         assert (adding.result().status, adding.result().json["n_added"]) == (200, 1)
     assert process.wait(LIMIT_S) == 0
@@ -163,6 +165,30 @@ def test_a_process_ends_although_a_search_does_not(
         process.terminate()
         assert searching.result().status == 503
         assert process.wait(waiting.LONGEST_S / 2) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_process_that_ends_again_and_again_does_not_end_the_others(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "support.server.failing_server", str(tmp_path)]
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        (tmp_path / "0 fails").touch()
+        for child in children_of(process):
+            if "quarry-serve-0" in (tmp_path / str(child)).read_text():
+                os.kill(child, signal.SIGKILL)
+        lines = [process.stderr.readline() for _ in range(4)]
+        (tmp_path / "0 fails").unlink()
+        wait_until(lambda: len(list(tmp_path.glob("[0-9]*"))) == N_PROCESSES + 1)
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0
+        assert [re.search("ended with status (.*)", line)[1] for line in lines] == [
+            "-9 and is started again",
+            "3 and is started again",
+            "3 and is started again",
+            "3 and is started again in 1 s",
+        ]
 
 
 def test_figures_of_processes_are_added_and_survive_a_restart(tmp_path: Path) -> None:
