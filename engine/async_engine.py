@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -99,7 +98,9 @@ class AsyncEngine:
         """
         cancellation = Cancellation()
         try:
-            return await asyncio.wrap_future(self._submit(self._readers, partial(cancellation.run, call)))
+            return await asyncio.wrap_future(
+                self._submit(self._readers, lambda engine: cancellation.run(call, engine))
+            )
         finally:
             cancellation.cancel()
 
