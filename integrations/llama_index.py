@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -178,21 +179,23 @@ class QuarryVectorStore(BasePydanticVectorStore):
     ) -> list[BaseNode]:
         """Return the nodes with these ids, in their order, that pass the filters; all nodes if neither is given.
 
+        With `dim`, nodes have their embeddings, as `quarry.engine.Engine.get` returns them.
+
         Raises:
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
         filters = checked_filters(filters)
         condition = None if filters is None else translate_filters(filters)
         index = self._index.reader()
-        if node_ids is None:
-            return [_node(each) for each in index.documents(filter=condition)]
-        return [_node(each) for each in index.get(_passing(index, node_ids, condition))]
+        ids = list(index.ids(filter=condition)) if node_ids is None else _passing(index, node_ids, condition)
+        return [_node(each) for each in index.get(ids, vectors=self.dim is not None)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes with `quarry.engine.Hit.score`, by which they are ranked.
 
         The modes are DEFAULT (embeddings), SPARSE and TEXT_SEARCH (BM25), HYBRID (both, `alpha` is the weight of
-        embeddings), and MMR (embeddings, nodes that differ from each other).
+        embeddings), and MMR (embeddings, nodes that differ from each other). A query with filters, `doc_ids` or
+        `node_ids` alone finds the first nodes that pass them, without similarities.
 
         Args:
             query: with a text; with `dim` also with an embedding.
@@ -209,8 +212,12 @@ class QuarryVectorStore(BasePydanticVectorStore):
             raise InvalidQuery("not a query", expected="a VectorStoreQuery", actual=shown(query))
         if _checked_mode(query.mode) not in _MODES:
             raise _unknown_mode(query.mode)
-        hits = self._search_diverse(query, kwargs) if query.mode == VectorStoreQueryMode.MMR else None
-        if hits is None:
+        if query.query_str is None and query.query_embedding is None and _condition(query) is not None:
+            found = self._list(query, join_options(kwargs))
+            return VectorStoreQueryResult([_node(each) for each in found], ids=[each.id for each in found])
+        if query.mode == VectorStoreQueryMode.MMR:
+            hits = self._search_diverse(query, kwargs)
+        else:
             hits = self._search(query, _n_requested(query), kwargs)
         nodes = [_node(hit) for hit in hits]
         return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [hit.id for hit in hits])
@@ -238,6 +245,18 @@ class QuarryVectorStore(BasePydanticVectorStore):
             return document
         check_embedding(node.embedding, self.dim, f"node {node.node_id!r}")
         return {**document, "vectors": node.embedding}
+
+    def _list(self, query: VectorStoreQuery, options: Mapping[str, Any]) -> list[Document]:
+        """Return the first documents that pass the filters of a query."""
+        if options:
+            raise InvalidSetting(
+                "a query without a text or an embedding is no search", expected="no keywords", actual=list(options)
+            )
+        k = checked_integer(_n_requested(query), "k", 1, MAX_K)
+        index = self._index.reader()
+        only = _condition(query)
+        ids = _passing(index, query.node_ids, only) if query.node_ids else index.ids(filter=only)
+        return index.get(list(islice(ids, k)))
 
     def _search(self, query: VectorStoreQuery, k: int, options: Mapping[str, Any]) -> list[Hit]:
         mode = _MODES[query.mode]
@@ -358,9 +377,9 @@ def _scored(found: VectorStoreQueryResult) -> list[NodeWithScore]:
 def _n_requested(query: VectorStoreQuery) -> int:
     """Return the number of nodes: that of the mode, if it is given."""
     if query.mode in (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH):
-        return query.sparse_top_k or query.similarity_top_k
+        return query.similarity_top_k if query.sparse_top_k is None else query.sparse_top_k
     if query.mode == VectorStoreQueryMode.HYBRID:
-        return query.hybrid_top_k or query.similarity_top_k
+        return query.similarity_top_k if query.hybrid_top_k is None else query.hybrid_top_k
     return query.similarity_top_k
 
 
@@ -394,6 +413,11 @@ def _delete_of_sources(index: Engine, ref_doc_id: str) -> int:
 
 def _node(found: Hit | Document) -> BaseNode:
     """Return the node that a document was made of; a new one for a document of another program."""
-    if "_node_content" in found.metadata:
-        return metadata_dict_to_node(dict(found.metadata), text=found.text)
-    return TextNode(id_=found.id, text=found.text, metadata=dict(found.metadata))
+    metadata = dict(found.metadata)
+    if "_node_content" in metadata:
+        node = metadata_dict_to_node(metadata, text=found.text)
+    else:
+        node = TextNode(id_=found.id, text=found.text, metadata=metadata)
+    if isinstance(found, Document) and found.vectors is not None and len(found.vectors) == 1:
+        node.embedding = found.vectors[0].tolist()
+    return node

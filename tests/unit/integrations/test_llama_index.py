@@ -186,6 +186,18 @@ class TestQueries:
         assert [each.node_id for each in found.nodes] == found.ids
         assert set(found.ids[:2]) == {"linen", "paper"}
 
+    @pytest.mark.parametrize("mode", ["default", "sparse", "hybrid", "mmr"])
+    def test_filters_alone_find_the_first_nodes_that_pass(self, store, mode):
+        kitchen = only(MetadataFilter(key="n", value=[1, 4], operator=FilterOperator.IN))
+        found = ask(store, VectorStoreQueryMode(mode), None, filters=kitchen, similarity_top_k=3)
+        assert (found.ids, found.similarities) == (["linen", "paper"], None)
+        assert [each.node_id for each in found.nodes] == found.ids
+        assert ask(store, mode, None, filters=kitchen, similarity_top_k=1).ids == ["linen"]
+        assert ask(store, mode, None, doc_ids=["first"], node_ids=["ship", "rain"]).ids == ["ship"]
+        for wrong in ({"options": {"offset": 1}}, {"similarity_top_k": 0}):
+            with pytest.raises(InvalidSetting):
+                ask(store, mode, None, filters=kitchen, **wrong)
+
     def test_numbers_of_nodes_by_mode(self, store):
         assert len(ask(store, VectorStoreQueryMode.HYBRID, hybrid_top_k=4).ids) == 4
         assert len(ask(store, VectorStoreQueryMode.SPARSE, "in", sparse_top_k=3).ids) <= 3
@@ -325,7 +337,32 @@ class TestFilters:
         assert len(store.client) == 4
 
 
+    @pytest.mark.parametrize("key", ["$price", "$price.net", "$"])
+    def test_keys_that_begin_with_a_dollar_sign(self, store, key):
+        store.add([TextNode(id_="bill", text="a bill for bread", metadata={key: 7})])
+        for operator, value in (("==", 7), (">", 6), ("in", [7]), ("all", [7])):
+            given = only(MetadataFilter(key=key, value=value, operator=FilterOperator(operator)))
+            assert [each.node_id for each in store.get_nodes(filters=given)] == ["bill"]
+        empty = only(MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY))
+        assert {each.node_id for each in store.get_nodes(filters=empty)} == TEXTS.keys()
+
+    @pytest.mark.parametrize("key", ["$and", "$or", "$not", "$eq", "$exists"])
+    def test_keys_named_like_operators_are_refused(self, store, key):
+        for operator, value in (("==", 7), ("in", [7]), ("all", [7]), ("is_empty", None)):
+            with pytest.raises(InvalidFilter):
+                store.get_nodes(filters=only(MetadataFilter(key=key, value=value, operator=FilterOperator(operator))))
+
+
 class TestOwnEmbeddings:
+    def test_nodes_have_their_embeddings_and_can_be_added_to_another_store(self, own, tmp_path):
+        (found,) = own.get_nodes(["rain"])
+        unit = np.array(VECTORS["rain"]) / np.linalg.norm(VECTORS["rain"])
+        assert found.embedding == pytest.approx(unit.tolist(), abs=0.01)
+        other = QuarryVectorStore(tmp_path / "other", dim=8)
+        other.add(own.get_nodes())
+        assert {each.node_id: each.embedding for each in other.get_nodes()}.keys() == TEXTS.keys()
+        other.close()
+
     def test_similarities_are_cosines(self, own):
         query = np.random.default_rng(4).standard_normal(8)
         found = own.query(VectorStoreQuery(query_embedding=query.tolist(), similarity_top_k=4))
