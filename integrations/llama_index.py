@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -195,7 +198,8 @@ class QuarryVectorStore(BasePydanticVectorStore):
 
         The modes are DEFAULT (embeddings), SPARSE and TEXT_SEARCH (BM25), HYBRID (both, `alpha` is the weight of
         embeddings), and MMR (embeddings, nodes that differ from each other). A query with filters, `doc_ids` or
-        `node_ids` alone finds the first nodes that pass them, without similarities.
+        `node_ids` alone finds the first nodes that pass them, without similarities. An empty list of ids allows no
+        node.
 
         Args:
             query: with a text; with `dim` also with an embedding.
@@ -208,8 +212,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
             InvalidQuery: the query has no text, or no embedding, that its mode needs.
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
-        if not isinstance(query, VectorStoreQuery):
-            raise InvalidQuery("not a query", expected="a VectorStoreQuery", actual=shown(query))
+        query = _as_meant(query)
         if _checked_mode(query.mode) not in _MODES:
             raise _unknown_mode(query.mode)
         if query.query_str is None and query.query_embedding is None and _condition(query) is not None:
@@ -227,7 +230,10 @@ class QuarryVectorStore(BasePydanticVectorStore):
     adelete_nodes = on_thread(delete_nodes)  # type: ignore[arg-type]
     aclear = on_thread(clear)
     aget_nodes = on_thread(get_nodes)
-    aquery = on_thread(query)  # type: ignore[arg-type]
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Do the same as `query`, on a thread."""
+        return await asyncio.to_thread(self.query, _as_meant(query), **kwargs)
 
     def close(self) -> None:
         """Close the index."""
@@ -264,7 +270,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         only = _condition(query)
         weight = query.alpha if mode == "hybrid" else None
         own = {"queries": text, "vector": vector, "mode": mode, "filter": only, "dense_weight": weight}
-        if not query.node_ids:
+        if query.node_ids is None:
             return self._index.searcher.search(**join_options(options, k=k, **own))
         index = self._index.reader()
         wanted = set(query.node_ids)
@@ -357,6 +363,22 @@ class QuarryRetriever(BaseRetriever):
         )
 
 
+def _as_meant(query: VectorStoreQuery) -> VectorStoreQuery:
+    """Return a query; without its ids of nodes if they are an empty list of an index of LlamaIndex.
+
+    Such an index lists no nodes if the store has their texts, and its retriever means all of them. Nothing but the
+    caller tells its query from one of an application, for which an empty list allows nothing.
+    """
+    if not isinstance(query, VectorStoreQuery):
+        raise InvalidQuery("not a query", expected="a VectorStoreQuery", actual=shown(query))
+    frame = inspect.currentframe() if query.node_ids == [] else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("llama_index.core.indices."):
+            return replace(query, node_ids=None)
+        frame = frame.f_back
+    return query
+
+
 def _checked_mode(mode: object) -> VectorStoreQueryMode:
     try:
         return VectorStoreQueryMode(mode)
@@ -389,9 +411,9 @@ def _condition(query: VectorStoreQuery) -> Filter | None:
     filters = checked_filters(query.filters)
     if filters is not None and filters.filters:
         parts.append(translate_filters(filters))
-    if query.doc_ids is not None:  # of an empty list, no document is allowed
+    if query.doc_ids is not None:
         parts.append({"ref_doc_id": {"$in": checked_list(query.doc_ids, "doc_ids")}})
-    if query.node_ids:  # the retriever of a VectorStoreIndex gives an empty list for any node
+    if query.node_ids is not None:
         parts.append({"id": {"$in": checked_list(query.node_ids, "node_ids")}})
     return {"$and": parts} if parts else None
 

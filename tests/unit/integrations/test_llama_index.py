@@ -215,9 +215,13 @@ class TestQueries:
         assert ask(store, node_ids=["rain", "nothing"], similarity_top_k=4).ids == ["rain"]
         assert ask(store, node_ids=["linen", "paper"], doc_ids=["second"]).ids == []
 
-    def test_nothing_is_found_where_no_source_document_is_allowed(self, store):
-        assert ask(store, doc_ids=[], similarity_top_k=4).ids == []
-        assert ask(store, doc_ids=[], node_ids=["ship"], similarity_top_k=4).ids == []
+    @pytest.mark.parametrize("mode", ["default", "sparse", "hybrid", "mmr"])
+    @pytest.mark.parametrize("none", [{"doc_ids": []}, {"node_ids": []}, {"doc_ids": [], "node_ids": ["ship"]}])
+    def test_an_empty_list_of_ids_allows_nothing(self, store, mode, none):
+        assert ask(store, mode, **none).ids == []
+        assert ask(store, mode, None, **none).ids == []
+        query = VectorStoreQuery(query_str="bread", mode=VectorStoreQueryMode(mode), **none)
+        assert asyncio.run(store.aquery(query)).ids == []
 
     def test_ids_are_those_of_nodes_and_not_values_of_metadata(self, store):
         copies = [TextNode(id_=f"copy{n}", text="bread keeps fresh", metadata={"id": "ship"}) for n in range(5)]
@@ -336,7 +340,6 @@ class TestFilters:
             store.delete_nodes(filters=only(case))
         assert len(store.client) == 4
 
-
     @pytest.mark.parametrize("key", ["$price", "$price.net", "$"])
     def test_keys_that_begin_with_a_dollar_sign(self, store, key):
         store.add([TextNode(id_="bill", text="a bill for bread", metadata={key: 7})])
@@ -350,7 +353,9 @@ class TestFilters:
     def test_keys_named_like_operators_are_refused(self, store, key):
         for operator, value in (("==", 7), ("in", [7]), ("all", [7]), ("is_empty", None)):
             with pytest.raises(InvalidFilter):
-                store.get_nodes(filters=only(MetadataFilter(key=key, value=value, operator=FilterOperator(operator))))
+                store.get_nodes(
+                    filters=only(MetadataFilter(key=key, value=value, operator=FilterOperator(operator)))
+                )
 
 
 class TestOwnEmbeddings:
@@ -509,6 +514,7 @@ class TestIndexes:
             retriever = index.as_retriever(similarity_top_k=1, vector_store_query_mode=mode)
             (best,) = retriever.retrieve("a ship crosses the ocean")
             assert (best.node.ref_doc_id, best.node.metadata) == ("ship", METADATA["ship"])
+            assert asyncio.run(retriever.aretrieve("a ship crosses the ocean"))[0].node == best.node
         filtered = index.as_retriever(similarity_top_k=4, filters=only(MetadataFilter(key="n", value=3)))
         assert [each.node.ref_doc_id for each in filtered.retrieve("ship")] == ["rain"]
         index.delete_ref_doc("ship")
