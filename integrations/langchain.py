@@ -254,13 +254,14 @@ class QuarryRetriever(BaseRetriever):
 
     Raises:
         InvalidSetting: `k` is given twice.
+        ValidationError: another keyword is given; options of a search belong to `search_kwargs`.
     """
 
     store: QuarryVectorStore
     k: int = 4
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:

@@ -100,12 +100,17 @@ class QuarryVectorStore(BasePydanticVectorStore):
         wait_s: float = 30,
         **kwargs: Any,
     ) -> None:
+        unknown = sorted(kwargs.keys() - type(self).model_fields.keys())
+        if unknown:
+            raise InvalidSetting(
+                "unknown setting", expected=", ".join(type(self).model_fields), actual=", ".join(unknown)
+            )
         if dim is not None and encoder is not None:
             raise InvalidSetting("an encoder and the length of embeddings are given", expected="one of them")
         if dim is not None:
             checked_integer(dim, "dim", 1, sys.maxsize)
         fields = {
-            "path": os.fspath(checked_path(path, "path")),
+            "path": str(checked_path(path, "path").absolute()),  # a copy may be in another folder
             "encoder": encoder,
             "dim": dim,
             "metric": metric,

@@ -10,8 +10,7 @@ there it would undo the conditions beside it. A member is
 
 A path consists of keys joined by dots; in metadata, ``{"a.b": 1}`` and ``{"a": {"b": 1}}`` have the same path. The
 members of a list have the path of the list: an operator holds if it holds for one of them. A path that begins with
-``$`` needs a mapping of operators, ``{"$price": {"$eq": 5}}``; one that is the name of an operator cannot be part of
-a filter.
+``$`` needs a mapping of operators, ``{"$price": {"$eq": 5}}``; it cannot be the name of an operator.
 
 ======================  ==============================================================  ===================
 operator                holds for a value                                               path is missing

@@ -430,9 +430,11 @@ class TestPersistence:
             index.commit()
         assert "snow" not in ask(store, text="snow", similarity_top_k=9).ids
 
-    def test_a_store_is_described_and_opened_again(self, own):
-        again = QuarryVectorStore.from_dict(own.to_dict())
-        third = pickle.loads(pickle.dumps(own))
+    def test_a_store_is_described_and_opened_again(self, own, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        described, pickled = own.to_dict(), pickle.dumps(QuarryVectorStore("own", dim=8))
+        monkeypatch.chdir("/")
+        again, third = QuarryVectorStore.from_dict(described), pickle.loads(pickled)
         for each in (again, third):
             assert each.path == own.path
             assert [n.node_id for n in each.get_nodes()] == [n.node_id for n in own.get_nodes()]
@@ -641,6 +643,8 @@ class TestWrongArguments:
         for wrong in (None, 5, "", []):
             with pytest.raises(InvalidSetting, match="path"):
                 QuarryVectorStore(wrong, ENCODER)
+        with pytest.raises(InvalidSetting, match=r"unknown setting.*found metrik"):
+            QuarryVectorStore(tmp_path / "new", dim=8, metrik="l2")
         for wrong in (0, "8", 1.5, []):
             with pytest.raises(InvalidSetting, match="dim"):
                 QuarryVectorStore(tmp_path / "new", dim=wrong)
