@@ -11,19 +11,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery, VectorStoreQueryResult
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
-
 from quarry.engine import Document, Engine, Hit, open_encoder
 from quarry.engine.arguments import checked_integer, checked_seconds, shown
 from quarry.engine.choices import Mode
 from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.options import MAX_K
+from quarry.engine.process.libraries import importing
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
 from quarry.integrations.arguments import (
@@ -35,13 +29,22 @@ from quarry.integrations.arguments import (
 )
 from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.diverse_hits import select_diverse
-from quarry.integrations.llama_index_filters import (
-    Filter,
-    checked_filters,
-    is_without_conditions,
-    translate_filters,
-)
 from quarry.integrations.open_index import OpenIndex
+
+with importing("llama-index"):
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.bridge.pydantic import Field, PrivateAttr
+    from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery, VectorStoreQueryResult
+    from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
+    from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+    from quarry.integrations.llama_index_filters import (
+        Filter,
+        checked_filters,
+        is_without_conditions,
+        translate_filters,
+    )
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
 

@@ -62,6 +62,10 @@ class OpenIndex:
             )
         return _open_again, (str(Path(self.path).absolute()), self._wait_s)
 
+    def check_encoder(self) -> None:
+        """Raise unless texts can be encoded, see `quarry.engine.Engine.check_encoder`."""
+        self._reader.check_encoder()
+
     @property
     def encoder(self) -> Encoder:
         """The encoder of texts, see `quarry.engine.Engine.encoder`."""
