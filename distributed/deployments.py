@@ -135,7 +135,8 @@ def serve_index(  # noqa: PLR0913  # keywords, each with a default
     options = OpenOptions(threads=threads)
     folder = checked_path(path, "path").absolute()
     n_shards = len(load_newest_shard_set(Directory(folder)).folders)
-    Engine.open(folder, encoder=encoder, threads=1).close()  # errors of the index are raised here
+    with Engine.open(folder, encoder=encoder, threads=1) as index:  # errors of the index are raised here
+        index.check_encoder()
     common = {
         "max_ongoing_requests": max_ongoing_requests,
         "health_check_period_s": _HEALTH_PERIOD_S,

@@ -648,6 +648,18 @@ class Engine(IndexReader):
         """The encoder of texts: the one given to `open`, or the bundled one that the index has."""
         return self._view.get().encoder
 
+    def check_encoder(self) -> None:
+        """Raise now, and not at the first search, if the index has another encoder than it was opened with.
+
+        An index that was built without an encoder is searched by words and by given vectors, and needs none.
+
+        Raises:
+            EncoderMismatch: it has another one.
+        """
+        view = self._view.get()
+        if view.has_encoder:
+            view.check_encoder()
+
     def documents(
         self,
         *,

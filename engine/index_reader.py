@@ -184,7 +184,8 @@ class IndexReader(ABC):
         """Count the documents that have each value at a path of the metadata.
 
         Args:
-            field: the path, as in a filter: keys joined by dots, ``id`` or ``title``.
+            field: the path: keys joined by dots; ``id`` and ``title`` are the document's own, and not what its
+                metadata has at these paths.
             query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
                 that a search in mode "lexical" finds with a large enough k. Vectors are not used, because they
                 rank all documents and exclude none. None: all documents.

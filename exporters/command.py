@@ -42,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("int8", "fp32", "fp16", "int8-weights"),
         help="int8 (default): fast on CPUs; fp32: exact; fp16: for GPUs; int8-weights: small, close to fp32",
     )
-    parser.add_argument("--name", help="the encoder's name (default: that of the checkpoint's folder)")
+    parser.add_argument(
+        "--name",
+        help="the model's name (default: the model_name of its README.md, or that of the checkpoint's folder)",
+    )
     parser.add_argument("--head", choices=("mean", "cls", "max"), help="pooling in place of the checkpoint's own")
     parser.add_argument(
         "--normalize", action=argparse.BooleanOptionalAction, help="whether vectors have L2 norm 1, likewise"

@@ -74,7 +74,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         out: the folder to create.
         precision: ``int8`` (small and fast on CPUs), ``fp32`` (exact), ``fp16`` (for GPUs) or ``int8-weights``
             (small, close to fp32, independent of the batch).
-        name: the encoder's name; None: the name of the checkpoint's folder.
+        name: the encoder's name; None: the ``model_name`` of the checkpoint's README.md, or its folder's name.
         head: pooling (``mean``, ``cls``, ``max``) in place of the checkpoint's own, without linear layers.
         normalize: whether pooled vectors are scaled to L2 norm 1; None: as the checkpoint says.
         query_checkpoint: folder of a separate encoder for queries, if the model has one; None: the one that the
@@ -101,9 +101,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         checkpoints[QUERY_MODEL_NAME] = read_checkpoint(queries, head, normalize)
         _check_same_use(first, checkpoints[QUERY_MODEL_NAME])
     networks = {key: open_graph_source(each, graph_source) for key, each in checkpoints.items()}
-    settings = _make_encoder_settings(
-        checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.path.resolve().name
-    )
+    settings = _make_encoder_settings(checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.name)
     files = {TOKENIZER_NAME: first.tokenizer, **find_license_files(first.path), **(extra_files or {})}
     if first.encoder_use.quantizer is not None and not (head is None and normalize is None):
         raise InvalidSetting(
@@ -142,7 +140,7 @@ def export_reranker(
             label, such as sentence-transformers' cross-encoders for MS MARCO.
         out: the folder to create.
         precision: see `export`.
-        name: the reranker's name; None: the name of the checkpoint's folder.
+        name: the reranker's name; None: the ``model_name`` of the checkpoint's README.md, or its folder's name.
         pairs: (query, text) pairs on which the graph is compared with fp32; None: `sample_pairs`.
 
     Raises:
@@ -157,7 +155,7 @@ def export_reranker(
 
     _check_request(out, precision)
     source = read_reranker(find_checkpoint_folder(checkpoint))
-    settings = _make_reranker_settings(source, precision, name or source.path.resolve().name)
+    settings = _make_reranker_settings(source, precision, name or source.name)
     files = {TOKENIZER_NAME: source.tokenizer, **find_license_files(source.path)}
     graph = build_reranker_graph(read_network(source, ("bert",)))
     variant = {**files, MODEL_NAME: _serialize(convert_reranker(graph, precision))}

@@ -10,12 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from langchain_core.callbacks import CallbackManagerForRetrieverRun
-from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
-from langchain_core.retrievers import BaseRetriever
-from langchain_core.vectorstores import VectorStore
-from pydantic import ConfigDict, Field, model_validator
 
 from quarry.engine import Document as StoredDocument
 from quarry.engine import FunctionEncoder, Hit, Hits
@@ -24,10 +18,19 @@ from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.sources import embedding_source
 from quarry.engine.options import MAX_K
+from quarry.engine.process.libraries import importing
 from quarry.formats.errors import InvalidSetting
 from quarry.integrations.arguments import checked_list, checked_query, checked_share, join_options
 from quarry.integrations.diverse_hits import mean_vectors, select_diverse
 from quarry.integrations.open_index import OpenIndex
+
+with importing("langchain"):
+    from langchain_core.callbacks import CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.vectorstores import VectorStore
+    from pydantic import ConfigDict, Field, model_validator
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
 
@@ -254,13 +257,14 @@ class QuarryRetriever(BaseRetriever):
 
     Raises:
         InvalidSetting: `k` is given twice.
+        ValidationError: another keyword is given; options of a search belong to `search_kwargs`.
     """
 
     store: QuarryVectorStore
     k: int = 4
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:

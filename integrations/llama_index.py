@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
-
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery, VectorStoreQueryResult
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from quarry.engine import Document, Engine, Hit, open_encoder
 from quarry.engine.arguments import checked_integer, checked_seconds, shown
@@ -20,6 +17,7 @@ from quarry.engine.choices import Mode
 from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.options import MAX_K
+from quarry.engine.process.libraries import importing
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
 from quarry.integrations.arguments import (
@@ -31,13 +29,22 @@ from quarry.integrations.arguments import (
 )
 from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.diverse_hits import select_diverse
-from quarry.integrations.llama_index_filters import (
-    Filter,
-    checked_filters,
-    is_without_conditions,
-    translate_filters,
-)
 from quarry.integrations.open_index import OpenIndex
+
+with importing("llama-index"):
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.bridge.pydantic import Field, PrivateAttr
+    from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery, VectorStoreQueryResult
+    from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
+    from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+    from quarry.integrations.llama_index_filters import (
+        Filter,
+        checked_filters,
+        is_without_conditions,
+        translate_filters,
+    )
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
 
@@ -96,12 +103,17 @@ class QuarryVectorStore(BasePydanticVectorStore):
         wait_s: float = 30,
         **kwargs: Any,
     ) -> None:
+        unknown = sorted(kwargs.keys() - type(self).model_fields.keys())
+        if unknown:
+            raise InvalidSetting(
+                "unknown setting", expected=", ".join(type(self).model_fields), actual=", ".join(unknown)
+            )
         if dim is not None and encoder is not None:
             raise InvalidSetting("an encoder and the length of embeddings are given", expected="one of them")
         if dim is not None:
             checked_integer(dim, "dim", 1, sys.maxsize)
         fields = {
-            "path": os.fspath(checked_path(path, "path")),
+            "path": str(checked_path(path, "path").absolute()),  # a copy may be in another folder
             "encoder": encoder,
             "dim": dim,
             "metric": metric,
@@ -178,21 +190,24 @@ class QuarryVectorStore(BasePydanticVectorStore):
     ) -> list[BaseNode]:
         """Return the nodes with these ids, in their order, that pass the filters; all nodes if neither is given.
 
+        With `dim`, nodes have their embeddings, as `quarry.engine.Engine.get` returns them.
+
         Raises:
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
         filters = checked_filters(filters)
         condition = None if filters is None else translate_filters(filters)
         index = self._index.reader()
-        if node_ids is None:
-            return [_node(each) for each in index.documents(filter=condition)]
-        return [_node(each) for each in index.get(_passing(index, node_ids, condition))]
+        ids = list(index.ids(filter=condition)) if node_ids is None else _passing(index, node_ids, condition)
+        return [_node(each) for each in index.get(ids, vectors=self.dim is not None)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the best nodes with `quarry.engine.Hit.score`, by which they are ranked.
 
         The modes are DEFAULT (embeddings), SPARSE and TEXT_SEARCH (BM25), HYBRID (both, `alpha` is the weight of
-        embeddings), and MMR (embeddings, nodes that differ from each other).
+        embeddings), and MMR (embeddings, nodes that differ from each other). A query with filters, `doc_ids` or
+        `node_ids` alone finds the first nodes that pass them, without similarities. An empty list of ids allows no
+        node.
 
         Args:
             query: with a text; with `dim` also with an embedding.
@@ -205,12 +220,15 @@ class QuarryVectorStore(BasePydanticVectorStore):
             InvalidQuery: the query has no text, or no embedding, that its mode needs.
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
-        if not isinstance(query, VectorStoreQuery):
-            raise InvalidQuery("not a query", expected="a VectorStoreQuery", actual=shown(query))
+        query = _as_meant(query)
         if _checked_mode(query.mode) not in _MODES:
             raise _unknown_mode(query.mode)
-        hits = self._search_diverse(query, kwargs) if query.mode == VectorStoreQueryMode.MMR else None
-        if hits is None:
+        if query.query_str is None and query.query_embedding is None and _condition(query) is not None:
+            found = self._list(query, join_options(kwargs))
+            return VectorStoreQueryResult([_node(each) for each in found], ids=[each.id for each in found])
+        if query.mode == VectorStoreQueryMode.MMR:
+            hits = self._search_diverse(query, kwargs)
+        else:
             hits = self._search(query, _n_requested(query), kwargs)
         nodes = [_node(hit) for hit in hits]
         return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [hit.id for hit in hits])
@@ -220,7 +238,10 @@ class QuarryVectorStore(BasePydanticVectorStore):
     adelete_nodes = on_thread(delete_nodes)  # type: ignore[arg-type]
     aclear = on_thread(clear)
     aget_nodes = on_thread(get_nodes)
-    aquery = on_thread(query)  # type: ignore[arg-type]
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Do the same as `query`, on a thread."""
+        return await asyncio.to_thread(self.query, _as_meant(query), **kwargs)
 
     def close(self) -> None:
         """Close the index."""
@@ -239,13 +260,25 @@ class QuarryVectorStore(BasePydanticVectorStore):
         check_embedding(node.embedding, self.dim, f"node {node.node_id!r}")
         return {**document, "vectors": node.embedding}
 
+    def _list(self, query: VectorStoreQuery, options: Mapping[str, Any]) -> list[Document]:
+        """Return the first documents that pass the filters of a query."""
+        if options:
+            raise InvalidSetting(
+                "a query without a text or an embedding is no search", expected="no keywords", actual=list(options)
+            )
+        k = checked_integer(_n_requested(query), "k", 1, MAX_K)
+        index = self._index.reader()
+        only = _condition(query)
+        ids = _passing(index, query.node_ids, only) if query.node_ids else index.ids(filter=only)
+        return index.get(list(islice(ids, k)))
+
     def _search(self, query: VectorStoreQuery, k: int, options: Mapping[str, Any]) -> list[Hit]:
         mode = _MODES[query.mode]
         text, vector = self._given(query, mode)
         only = _condition(query)
         weight = query.alpha if mode == "hybrid" else None
         own = {"queries": text, "vector": vector, "mode": mode, "filter": only, "dense_weight": weight}
-        if not query.node_ids:
+        if query.node_ids is None:
             return self._index.searcher.search(**join_options(options, k=k, **own))
         index = self._index.reader()
         wanted = set(query.node_ids)
@@ -338,6 +371,22 @@ class QuarryRetriever(BaseRetriever):
         )
 
 
+def _as_meant(query: VectorStoreQuery) -> VectorStoreQuery:
+    """Return a query; without its ids of nodes if they are an empty list of an index of LlamaIndex.
+
+    Such an index lists no nodes if the store has their texts, and its retriever means all of them. Nothing but the
+    caller tells its query from one of an application, for which an empty list allows nothing.
+    """
+    if not isinstance(query, VectorStoreQuery):
+        raise InvalidQuery("not a query", expected="a VectorStoreQuery", actual=shown(query))
+    frame = inspect.currentframe() if query.node_ids == [] else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("llama_index.core.indices."):
+            return replace(query, node_ids=None)
+        frame = frame.f_back
+    return query
+
+
 def _checked_mode(mode: object) -> VectorStoreQueryMode:
     try:
         return VectorStoreQueryMode(mode)
@@ -358,9 +407,9 @@ def _scored(found: VectorStoreQueryResult) -> list[NodeWithScore]:
 def _n_requested(query: VectorStoreQuery) -> int:
     """Return the number of nodes: that of the mode, if it is given."""
     if query.mode in (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH):
-        return query.sparse_top_k or query.similarity_top_k
+        return query.similarity_top_k if query.sparse_top_k is None else query.sparse_top_k
     if query.mode == VectorStoreQueryMode.HYBRID:
-        return query.hybrid_top_k or query.similarity_top_k
+        return query.similarity_top_k if query.hybrid_top_k is None else query.hybrid_top_k
     return query.similarity_top_k
 
 
@@ -370,9 +419,9 @@ def _condition(query: VectorStoreQuery) -> Filter | None:
     filters = checked_filters(query.filters)
     if filters is not None and filters.filters:
         parts.append(translate_filters(filters))
-    if query.doc_ids is not None:  # of an empty list, no document is allowed
+    if query.doc_ids is not None:
         parts.append({"ref_doc_id": {"$in": checked_list(query.doc_ids, "doc_ids")}})
-    if query.node_ids:  # the retriever of a VectorStoreIndex gives an empty list for any node
+    if query.node_ids is not None:
         parts.append({"id": {"$in": checked_list(query.node_ids, "node_ids")}})
     return {"$and": parts} if parts else None
 
@@ -394,6 +443,11 @@ def _delete_of_sources(index: Engine, ref_doc_id: str) -> int:
 
 def _node(found: Hit | Document) -> BaseNode:
     """Return the node that a document was made of; a new one for a document of another program."""
-    if "_node_content" in found.metadata:
-        return metadata_dict_to_node(dict(found.metadata), text=found.text)
-    return TextNode(id_=found.id, text=found.text, metadata=dict(found.metadata))
+    metadata = dict(found.metadata)
+    if "_node_content" in metadata:
+        node = metadata_dict_to_node(metadata, text=found.text)
+    else:
+        node = TextNode(id_=found.id, text=found.text, metadata=metadata)
+    if isinstance(found, Document) and found.vectors is not None and len(found.vectors) == 1:
+        node.embedding = found.vectors[0].tolist()
+    return node

@@ -71,13 +71,13 @@ def translate_filters(filters: MetadataFilters) -> Filter:
 def _comparison(given: MetadataFilter) -> Filter:
     key, operator, value = given.key, given.operator, given.value
     if operator == FilterOperator.IS_EMPTY:
-        return {"$or": [{key: {"$exists": False}}, {key: None}]}
+        return {"$or": [{key: {"$exists": False}}, {key: {"$eq": None}}]}
     if (operator in _WITH_LISTS) != isinstance(value, list):
         expected = "a list" if operator in _WITH_LISTS else "one value"
         raise _error(given, f"{expected} for the operator {operator.value!r}", shown(value))
     if operator == FilterOperator.ALL:
         assert isinstance(value, list)
-        return {"$and": [{key: each} for each in value]} if value else {key: {"$exists": True}}
+        return {"$and": [{key: {"$eq": each}} for each in value]} if value else {key: {"$exists": True}}
     if operator not in _OPERATORS:
         supported = (each.value for each in (*_OPERATORS, FilterOperator.ALL, FilterOperator.IS_EMPTY))
         raise _error(given, ", ".join(supported), operator.value)

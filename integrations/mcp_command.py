@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
             name: stack.enter_context(contextlib.closing(OpenIndex(path, encoder, create=False)))
             for name, path in name_indexes(args.index).items()
         }
+        for index in indexes.values():
+            index.check_encoder()
         encoders = {id(each): each for each in (index.encoder for index in indexes.values())}
         for each in encoders.values():
             threading.Thread(target=each.encode_query, args=("load the model",), daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from quarry.engine import Engine, SyncReport
@@ -59,7 +60,11 @@ class OpenIndex:
             raise TypeError(
                 f"{self.path}: an index that was opened with an encoder cannot be pickled or copied; open it again"
             )
-        return _open_again, (self.path, self._wait_s)
+        return _open_again, (str(Path(self.path).absolute()), self._wait_s)
+
+    def check_encoder(self) -> None:
+        """Raise unless texts can be encoded, see `quarry.engine.Engine.check_encoder`."""
+        self._reader.check_encoder()
 
     @property
     def encoder(self) -> Encoder:

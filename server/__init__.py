@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from quarry.engine.process.libraries import importing
+
 if TYPE_CHECKING:
     from quarry.server.application import SearchApp, app
     from quarry.server.http.access import Access
@@ -27,7 +29,8 @@ _PLACES = {"Access": "http.access", "Limits": "limits", "SearchApp": "applicatio
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    with importing("server"):
+        value: object = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -67,10 +67,20 @@ class Models:
     open_reader: Callable[[Path], IndexReader] | None = None
 
     def open_to_read(self, path: Path) -> IndexReader:
-        """Return what searches the newest generation of an index, whichever process commits it."""
+        """Return what searches the newest generation of an index, whichever process commits it.
+
+        Raises:
+            EncoderMismatch: the index has another encoder.
+        """
         if self.open_reader is not None:
             return self.open_reader(path)
-        return Engine.open(path, encoder=self.encoder, reranker=self.reranker, threads=self.threads, refresh=True)
+        index = Engine.open(path, encoder=self.encoder, reranker=self.reranker, threads=self.threads, refresh=True)
+        try:
+            index.check_encoder()
+        except BaseException:
+            index.close()
+            raise
+        return index
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
         [
             "---",
             f"license: {recipe.output.licence}",
+            f"model_name: {recipe.output.name}",
             "---",
             f"# {recipe.output.name}",
             "",

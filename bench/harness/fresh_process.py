@@ -44,7 +44,7 @@ def in_fresh_process(
     import tempfile
 
     root = Path(__file__).resolve().parents[2]
-    paths = [str(root), os.environ.get("PYTHONPATH", "")]
+    paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]  # of bench, and of quarry
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
     with tempfile.TemporaryDirectory() as folder:
         result_path = Path(folder) / "result.json"

@@ -9,6 +9,7 @@ built from vectors, without spans (about 30 bytes per document).
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ from quarry.engine.options import OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean
+from quarry.formats.errors import InvalidSetting
 
 __all__ = ["add_arguments", "run"]
 
@@ -54,12 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure every row that has no result yet; for a library that is not installed the reason is recorded."""
-    entries = [
-        entry for entry in (*QUARRY, *PEERS) if not args.only or any(word in entry.name for word in args.only)
-    ]
-    if args.install:
-        _install(entries)
+    """Measure every row that has no result yet; where that cannot be done, the reason is recorded and printed.
+
+    Returns:
+        1 if a row that was asked for could not be measured: one of ``--only``, one whose measurement failed, or
+        one whose library ``--install`` could not install; otherwise 0.
+    """
+    entries = _find_entries(args.only)
+    has_failed = args.install and not _install(entries)
     collection = load_collection(args)
     prepared = prepare(collection, open_encoder(), _list_representations(entries, collection), cache_folder())
     results = args.out / _RESULTS
@@ -76,10 +80,29 @@ def run(args: argparse.Namespace) -> int:
     }
     for entry in tqdm(remaining, "rows"):
         runs = args.out / "runs" / prepared.folder.name
-        append_record(results, {**asdict(entry), **about, **_measure(entry, prepared, collection, runs)})
+        obstacle = _obstacle(entry, collection)
+        measured = _measure(entry, prepared, collection, runs) if obstacle is None else {"skipped": obstacle}
+        append_record(results, {**asdict(entry), **about, **measured})
+        if "skipped" in measured:
+            print(f"{entry.name} is not measured: {measured['skipped']}", file=sys.stderr, flush=True)
+            has_failed |= args.only is not None or obstacle is None
     for name, reason in UNMEASURED.items() if remaining else ():
         append_record(results, {"name": name, "skipped": reason, **about})
-    return 0
+    return int(has_failed)
+
+
+def _find_entries(words: list[str] | None) -> list[Entry]:
+    """Return the rows whose names contain one of some words; None: all rows.
+
+    Raises:
+        InvalidSetting: no row's name contains one of them.
+    """
+    rows = (*QUARRY, *PEERS)
+    for word in words or ():
+        if not any(word in entry.name for entry in rows):
+            names = ", ".join(entry.name for entry in rows)
+            raise InvalidSetting("--only names no row", expected=f"words of {names}", actual=word)
+    return [entry for entry in rows if words is None or any(word in entry.name for word in words)]
 
 
 def _list_representations(entries: list[Entry], collection: Collection) -> list[Representation]:
@@ -94,15 +117,18 @@ def _is_too_large(entry: Entry, collection: Collection) -> bool:
     return entry.max_documents is not None and len(collection.documents) > entry.max_documents
 
 
-def _measure(entry: Entry, prepared: Prepared, collection: Collection, runs: Path) -> Record:
-    """Measure one row, or return the reason why it is skipped."""
-    python = environment_python(entry)
+def _obstacle(entry: Entry, collection: Collection) -> str | None:
+    """Return why a row cannot be measured here; None: nothing is known."""
     if _is_too_large(entry, collection):
-        return {
-            "skipped": f"a build of more than {entry.max_documents} documents takes too long (see --documents)"
-        }
+        return f"a build of more than {entry.max_documents} documents takes too long (see --documents)"
+    python = environment_python(entry)
     if python is not None and not python.exists():
-        return {"skipped": f"no environment at {python}; --install creates it"}
+        return f"no environment at {python}; --install creates it"
+    return None
+
+
+def _measure(entry: Entry, prepared: Prepared, collection: Collection, runs: Path) -> Record:
+    """Measure one row, or return the reason why that failed."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             return dict(_measure_parts(entry, prepared, collection, runs, Path(folder)))
@@ -174,15 +200,15 @@ def _time_encoding(collection: Collection) -> float:
     return time.perf_counter() - started
 
 
-def _install(entries: list[Entry]) -> None:
-    """Create missing environments with pip."""
-    for entry in entries:
-        python = environment_python(entry)
-        if python is None or python.exists():
-            continue
+def _install(entries: list[Entry]) -> bool:
+    """Create missing environments with pip, and return whether all are there; what is incomplete is deleted."""
+    missing = {python: entry for entry in entries if (python := environment_python(entry)) and not python.exists()}
+    for python, entry in missing.items():
         folder = python.parent.parent
         print(f"{folder}: {' '.join(entry.requirements)}", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
         command = [str(python), "-m", "pip", "install", "--quiet", *entry.requirements, *CORE_REQUIREMENTS]
         if subprocess.run(command, check=False).returncode:
             print(f"{entry.name} cannot be installed here", file=sys.stderr)
+            shutil.rmtree(folder)
+    return all(python.exists() for python in missing)

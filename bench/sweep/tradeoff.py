@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{len(settings)} settings, {len(settings) - len(remaining)} of them done before", file=sys.stderr)
     for record in tqdm(measure_settings(remaining, prepared, args.runs), "settings", len(remaining)):
         append_record(results, record)
+        if "skipped" in record:
+            print(f"{record['key']} is not measured: {record['skipped']}", file=sys.stderr, flush=True)
     from bench.sweep.plots import draw_tradeoff
 
     print(draw_tradeoff(args.out, prepared.folder.name))

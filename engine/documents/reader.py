@@ -147,7 +147,7 @@ def _of_path(path: Path, columns: Columns) -> Entries:
     if (of_file := kind_of_name(path.name)) is not None:
         return FileDocuments(path, of_file, columns)
     raise InvalidSetting(
-        "docs is a file of a kind that is not read",
+        "a file of a kind that is not read",
         path=path,
         expected=f"one of {', '.join(TABLE_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file",
     )
@@ -192,7 +192,7 @@ def _corpus_of(folder: Path) -> Path | None:
     found = sorted(folder / name for name in names if stat.S_ISREG(mode_at(folder / name)))
     if len(found) > 1:
         raise InvalidSetting(
-            "docs is a folder with more than one corpus file",
+            "a folder with more than one corpus file",
             path=folder,
             expected=f"one of {', '.join(_CORPUS_NAMES)}",
             actual=", ".join(file.name for file in found),

@@ -13,6 +13,7 @@ __all__ = [
     "Encoder",
     "PassageEncoder",
     "TrainedEncoder",
+    "describe_encoder",
     "encoder_pooling",
     "trained_quantizer",
     "trained_settings",
@@ -98,6 +99,12 @@ class PassageEncoder(Encoder, Protocol):
     def in_passages(self, n_tokens: int) -> Encoder:
         """Return the same encoder with windows of about `n_tokens` tokens, cut at sentence ends if possible."""
         ...
+
+
+def describe_encoder(encoder: Encoder) -> str:
+    """Return name and identity of an encoder for messages; of a bundle also the folder that it was opened from."""
+    path = getattr(encoder, "path", None)
+    return f"{encoder.name} ({encoder.identity})" + ("" if path is None else f" from {path}")
 
 
 def encoder_pooling(encoder: Encoder) -> str | None:

@@ -9,8 +9,8 @@ there it would undo the conditions beside it. A member is
 * ``$and`` or ``$or`` with a list of one or more filters; ``$not`` with a filter.
 
 A path consists of keys joined by dots; in metadata, ``{"a.b": 1}`` and ``{"a": {"b": 1}}`` have the same path. The
-members of a list have the path of the list: an operator holds if it holds for one of them. A key that begins with
-``$`` cannot be part of a filter.
+members of a list have the path of the list: an operator holds if it holds for one of them. A path that begins with
+``$`` needs a mapping of operators, ``{"$price": {"$eq": 5}}``; it cannot be the name of an operator.
 
 ======================  ==============================================================  ===================
 operator                holds for a value                                               path is missing
@@ -264,7 +264,7 @@ def _parse_member(name: object, value: object, depth: int) -> Condition:
         if len(parts) == 1:
             return parts[0]
         return AllOf(parts) if name == "$and" else AnyOf(parts)
-    if name.startswith("$"):
+    if name.startswith("$") and (name in _OPERATORS or not isinstance(value, Mapping)):
         raise InvalidFilter("unknown operator", expected="a path, $and, $or or $not", actual=shown(name))
     return _parse_field(name, value, depth)
 

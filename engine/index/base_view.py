@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, path_by_identity
 from quarry.engine.encoding.batch_encoder import encode_queries
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.filtering.unknown_fields import UnknownFields
@@ -89,15 +89,13 @@ class ViewResources:
                 expected="search(text, vector=...), or mode='lexical'; documents with 'vectors'",
             )
         chosen = self.chosen_encoder
-        name, identity = (
-            (DEFAULT_NAME, BUNDLED[DEFAULT_NAME]) if chosen is None else (chosen.name, chosen.identity)
-        )
+        default = f"{DEFAULT_NAME} ({BUNDLED[DEFAULT_NAME]})"
         raise EncoderMismatch(
             "the vectors of this index are of another encoder; open it with encoder=..., or encode its documents "
             "again with reencode",
             path=path,
             expected=f"{expected.name} ({expected.identity})",
-            actual=f"{name} ({identity})",
+            actual=default if chosen is None else describe_encoder(chosen),
         )
 
     def encode(self, texts: list[str], record: EncoderRecord, metric: Metric) -> Queries:

@@ -149,11 +149,12 @@ def count_values(segment: OpenSegment, field: str, docs: BoolArray) -> FacetCoun
     """Count the values at a path in some documents of a segment.
 
     The column of the path is read. Documents are read only for texts of more than 128 bytes, for a path without a
-    column, and for ids and titles together with the metadata at these paths.
+    column, and for titles.
 
     Args:
         segment: the segment.
-        field: the path; at ``id`` and ``title`` are the document's own id and its title, unless that is empty.
+        field: the path; at ``id`` and ``title`` are the document's own id and its title, unless that is empty, and
+            not what its metadata has there.
         docs: (n_docs,) bool, the documents, none of them deleted.
 
     Raises:
@@ -201,17 +202,11 @@ def _count_read(documents: Iterable[set[Scalar]]) -> tuple[Counter[Scalar], int]
 
 
 def _iterate_own(segment: OpenSegment, field: str, docs: Int64Array) -> Iterator[set[Scalar]]:
-    """Yield the values at ``id`` or ``title`` of each document."""
-    metadata = segment.reader.metadata
-    is_alone = metadata.column(field) is None and metadata.beyond is None
-    ids = segment.reader.ids.read(docs)
-    if field == "id" and is_alone:
-        yield from ({Scalar(Kind.TEXT, doc_id)} for doc_id in ids)
-        return
-    for doc_id, stored in zip(ids, segment.reader.documents.read(docs), strict=True):
-        own = doc_id if field == "id" else stored.title
-        others: set[Scalar] = set() if is_alone else _values_at(stored.metadata, field)
-        yield others | ({to_scalar(own)} if own else set())
+    """Yield the document's own value at ``id`` or ``title`` of each document; an empty title is none."""
+    if field == "id":
+        return ({Scalar(Kind.TEXT, doc_id)} for doc_id in segment.reader.ids.read(docs))
+    titles = (stored.title for stored in segment.reader.documents.read(docs))
+    return ({to_scalar(title)} if title else set() for title in titles)
 
 
 def _iterate_metadata(segment: OpenSegment, field: str, docs: Int64Array) -> Iterator[set[Scalar]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from quarry.formats.errors import BackendUnavailable, QuarryError
 from quarry.formats.system_errors import access_failed
 
-__all__ = ["loading", "requiring"]
+__all__ = ["importing", "loading", "requiring"]
 
 _REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EIO)
 
@@ -36,6 +36,20 @@ def loading(name: str) -> Iterator[None]:
                 reason = OSError(number, os.strerror(number))
                 raise access_failed(reason, "loaded", error.path or name) from error
         raise
+
+
+@contextlib.contextmanager
+def importing(extra: str) -> Iterator[None]:
+    """Import, within the block, the libraries of an extra, where a module is imported that cannot do without.
+
+    Raises:
+        ImportError: one of them is missing, or of another version; the message says how to install it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        message = f"{error}; this needs pip install 'quarry-search[{extra}]'"
+        raise type(error)(message, name=error.name, path=error.path) from error
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.bundled import path_by_identity
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.reuse.generation_files import open_generations
@@ -68,7 +68,7 @@ def reuse_settings(path: Path, encoder: Encoder | None, given: Mapping[str, obje
                 "the new index has another encoder than the index that its settings are taken from",
                 path=path,
                 expected=f"{first.encoder.name} ({first.encoder.identity})",
-                actual=f"{encoder.name} ({encoder.identity})",
+                actual=describe_encoder(encoder),
             )
         quantizers = {
             segment.record.quantizer: segment.quantizer for shard in shards for segment in shard.snapshot.segments

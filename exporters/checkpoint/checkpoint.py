@@ -13,7 +13,7 @@ import numpy.typing as npt
 from quarry.exporters.checkpoint.files import (
     optional_object,
     plain_tokenizer,
-    read_license,
+    read_card_field,
     read_object,
     read_tensors,
     require_file,
@@ -78,6 +78,7 @@ class Checkpoint:
         source: file name and SHA-256 of the weights.
         tokenizer: the contents of tokenizer.json, without padding and truncation.
         window: maximum input length in tokens, special tokens included.
+        name: the field ``model_name`` of the README's front matter, or else the name of the folder.
         license_name: the license in the README's front matter, or ``unknown``.
         use: how an encoder is used; None for a reranker.
         graph: the ONNX graph, if the folder has one and no weights.
@@ -88,6 +89,7 @@ class Checkpoint:
     source: SourceRecord
     tokenizer: bytes
     window: int
+    name: str
     license_name: str
     use: EncoderUse | None
     graph: Path | None = None
@@ -199,7 +201,8 @@ def _make_checkpoint(
             require_file(folder, "tokenizer.json"), lower_case=use is not None and use.lower_case
         ),
         window=window,
-        license_name=read_license(folder),
+        name=read_card_field(folder, "model_name") or folder.resolve().name,
+        license_name=read_card_field(folder, "license") or "unknown",
         use=use,
         graph=graph,
     )

@@ -18,8 +18,8 @@ __all__ = [
     "is_outside",
     "optional_object",
     "plain_tokenizer",
+    "read_card_field",
     "read_json",
-    "read_license",
     "read_object",
     "read_tensors",
     "require_file",
@@ -29,7 +29,7 @@ __all__ = [
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LICENSE_NAMES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "NOTICE.txt")
 _MAX_LICENSE_BYTES = 1 << 20
-_MAX_NAME = 200  # characters of a license's name
+_MAX_NAME = 200  # characters of the name of a license or model
 _MAX_FRONT_BYTES = 1 << 16  # of README.md
 _MAX_JSON_BYTES = 1 << 24
 _MAX_TOKENIZER_BYTES = 1 << 27
@@ -159,16 +159,16 @@ def plain_tokenizer(path: Path, lower_case: bool = False) -> bytes:
         raise CorruptFile(f"not a tokenizer: {error}", path=path) from None
 
 
-def read_license(folder: Path) -> str:
-    """Return the field ``license`` in the front matter of README.md, or ``unknown``."""
+def read_card_field(folder: Path, name: str) -> str | None:
+    """Return a field of the front matter of README.md, such as ``license``; None: it is not there, or too long."""
     readme = folder / "README.md"
     lines = _read_beginning(readme).splitlines() if readme.is_file() else []
     if lines[:1] == ["---"]:
         for line in takewhile("---".__ne__, lines[1:]):
             key, _, value = line.partition(":")
-            if key == "license" and 0 < len(value.strip()) <= _MAX_NAME:
-                return value.strip()
-    return "unknown"
+            if key == name and 0 < len(plain := value.strip().strip("\"'")) <= _MAX_NAME:
+                return plain
+    return None
 
 
 def find_license_files(folder: Path) -> dict[str, bytes | Path]:

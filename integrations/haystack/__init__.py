@@ -7,13 +7,16 @@ May import: `quarry.engine`, `quarry.formats`, `arguments`, `asynchronous` and `
 `quarry.integrations`, and Haystack.
 """
 
-from quarry.integrations.haystack.retrievers import (
-    QuarryBM25Retriever,
-    QuarryEmbeddingRetriever,
-    QuarryHybridRetriever,
-    QuarryRetriever,
-)
-from quarry.integrations.haystack.store import QuarryDocumentStore
+from quarry.engine.process.libraries import importing
+
+with importing("haystack"):
+    from quarry.integrations.haystack.retrievers import (
+        QuarryBM25Retriever,
+        QuarryEmbeddingRetriever,
+        QuarryHybridRetriever,
+        QuarryRetriever,
+    )
+    from quarry.integrations.haystack.store import QuarryDocumentStore
 
 __all__ = [
     "QuarryBM25Retriever",

@@ -89,7 +89,8 @@ def _comparison(given: Mapping[str, Any]) -> dict[str, object]:
             raise FilterError(f"the operator {operator!r} needs a list, not {value!r}")
         return {field: {"$in" if operator == "in" else "$nin": value}}
     if operator == "==":
-        return {"$or": [{field: {"$exists": False}}, {field: None}]} if value is None else {field: value}
+        equal: dict[str, object] = {field: {"$eq": value}}  # otherwise a mapping would count as operators
+        return equal if value is not None else {"$or": [{field: {"$exists": False}}, equal]}
     if operator == "!=":
         return {field: {"$exists": True, "$ne": None}} if value is None else {field: {"$ne": value}}
     if operator not in _COMPARISONS:

@@ -54,6 +54,22 @@ def test_opening_an_index_leaves_the_encoder_alone(repository: Path, small_index
     assert not loaded & {"onnxruntime", "tokenizers", "faiss"}
 
 
+@pytest.mark.parametrize(
+    ("library", "extra", "statement"),
+    [
+        ("langchain_core", "langchain", "import quarry.integrations.langchain"),
+        ("llama_index", "llama-index", "import quarry.integrations.llama_index"),
+        ("haystack", "haystack", "from quarry.integrations.haystack import QuarryRetriever"),
+        ("starlette", "server", "from quarry.server import app"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    repository: Path, library: str, extra: str, statement: str
+) -> None:
+    program = f"import sys\nsys.modules[{library!r}] = None\ntry:\n    {statement}\nexcept ImportError as error:\n"
+    assert f"pip install 'quarry-search[{extra}]'" in run(f"{program}    print(error)", repository)
+
+
 CORE_ONLY = """
 import sys
 

@@ -114,6 +114,7 @@ def _check_settings(bundle: EncoderBundle) -> None:
 
 
 def _use(settings: EncoderSettings) -> EncoderFiles:
+    card = f"---\nlicense: {settings.license}\nmodel_name: {settings.name}\n---\n# {settings.name}\n\n"
     return EncoderFiles(
         settings.pooling,
         settings.normalize,
@@ -122,7 +123,7 @@ def _use(settings: EncoderSettings) -> EncoderFiles:
         settings.window,
         settings.query_prefix,
         settings.document_prefix,
-        f"---\nlicense: {settings.license}\n---\n# {settings.name}\n\nFrom a bundle in {settings.precision}.\n",
+        f"{card}From a bundle in {settings.precision}.\n",
         settings.representation_settings,
     )
 

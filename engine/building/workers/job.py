@@ -7,7 +7,7 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import EncoderSource, bundle_folder, open_encoder
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
@@ -67,7 +67,7 @@ class BuildJob:
                 "this process has another encoder than the one that commits the index",
                 path=self.index,
                 expected=self.encoder_identity,
-                actual=encoder.identity,
+                actual=describe_encoder(encoder),
             )
         return encoder
 

@@ -74,7 +74,7 @@ class FolderDocuments(Entries):
         self._folder = resolved_name(folder)
         if not self._files:
             raise InvalidSetting(
-                "docs is a folder without a file that is read",
+                "a folder without a file that is read",
                 path=folder,
                 expected="text, Markdown, HTML, PDF or other files that are documents, or a corpus file (BEIR)",
             )

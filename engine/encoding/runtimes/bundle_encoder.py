@@ -41,6 +41,7 @@ class BundleEncoder(ABC):
     """The attributes of an `Encoder`, read from a bundle.
 
     Attributes:
+        path: folder of the bundle.
         name: of the bundle.
         identity: of the bundle's vectors, 32 hexadecimal digits.
         pooling: how the vector of a text is made of token vectors.
@@ -50,6 +51,7 @@ class BundleEncoder(ABC):
     def __init__(self, bundle: EncoderBundle) -> None:
         settings = bundle.settings
         self._bundle = bundle
+        self.path = bundle.path
         self.name = settings.name
         self.identity = bundle.vector_identity
         self.dim = settings.dim

@@ -152,8 +152,15 @@ class TestOpen:
             with pytest.raises(EncoderMismatch, match=rf"open it with encoder=.*{DEFAULT_NAME}") as caught:
                 index.search("text3")
             assert caught.value.path == path
+            with pytest.raises(EncoderMismatch, match="open it with encoder="):
+                index.check_encoder()
             assert index.search_vectors(ENCODER.encode_query("text3")[None])[0][0].id == "d3"
             assert "d3" in index
+
+    def test_a_bundle_that_does_not_fit_is_named_with_its_folder(self, path):
+        with pytest.raises(EncoderMismatch) as caught:
+            Engine.open(path, encoder=default_bundle_path())
+        assert str(default_bundle_path()) in str(caught.value)
 
     def test_an_equal_encoder_is_as_good(self, path):
         with Engine.open(path, encoder=WordEncoder(dim=64)) as index:

@@ -62,6 +62,11 @@ def test_a_plain_folder_is_mean_pooled_and_named_after_itself(checkpoint: Path, 
     assert (settings.name, settings.license, settings.query_prefix) == ("checkpoint", "unknown", "")
 
 
+def test_a_model_card_names_the_bundle(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "README.md").write_text("---\nlicense: mit\nmodel_name: 'tiny: one'\n---\n# Tiny\n", "utf-8")
+    assert export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS, retrieval=False).settings.name == "tiny: one"
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_exporting_twice_gives_the_same_bytes(checkpoint: Path, tmp_path: Path, precision: str) -> None:
     one = export(checkpoint, tmp_path / "one", precision, texts=TEXTS, retrieval=False)

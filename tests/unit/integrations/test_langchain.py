@@ -16,6 +16,7 @@ pytest.importorskip("pytest_asyncio", reason="asynchronous tests of the suite ne
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
+from pydantic import ValidationError
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -355,9 +356,35 @@ class TestWrongArguments:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda store: pickle.loads(pickle.dumps(store))])
-def test_a_copy_opens_the_index_itself(tmp_path, copied):
-    with closing(QuarryVectorStore(tmp_path / "index")) as store:
+def test_a_copy_opens_the_index_itself(tmp_path, monkeypatch, copied):
+    monkeypatch.chdir(tmp_path)
+    with closing(QuarryVectorStore("index")) as store:
         store.add_texts(["bread keeps fresh"], ids=["bread"])
         with closing(copied(store)) as other:
             store.add_texts(["a ship in autumn"], ids=["ship"])
             assert {each.id for each in other.similarity_search("bread in autumn")} == {"bread", "ship"}
+
+
+def test_a_pickled_store_finds_its_index_from_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with closing(QuarryVectorStore("index")) as store:
+        pickled = pickle.dumps(store)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with closing(pickle.loads(pickled)) as other:
+        assert other.similarity_search("bread") == []
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_a_store_with_embeddings_of_its_own_says_what_to_do(tmp_path, copied):
+    message = r"index: an index that was opened with an encoder .* open it again"
+    with (
+        closing(QuarryVectorStore(tmp_path / "index", DeterministicFakeEmbedding(size=4))) as store,
+        pytest.raises(TypeError, match=message),
+    ):
+        copied(store)
+
+
+def test_a_retriever_refuses_keywords_that_it_does_not_have(store):
+    with pytest.raises(ValidationError, match="min_relevence"):
+        QuarryRetriever(store=store, min_relevence=0.2)

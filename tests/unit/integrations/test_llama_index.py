@@ -186,6 +186,18 @@ class TestQueries:
         assert [each.node_id for each in found.nodes] == found.ids
         assert set(found.ids[:2]) == {"linen", "paper"}
 
+    @pytest.mark.parametrize("mode", ["default", "sparse", "hybrid", "mmr"])
+    def test_filters_alone_find_the_first_nodes_that_pass(self, store, mode):
+        kitchen = only(MetadataFilter(key="n", value=[1, 4], operator=FilterOperator.IN))
+        found = ask(store, VectorStoreQueryMode(mode), None, filters=kitchen, similarity_top_k=3)
+        assert (found.ids, found.similarities) == (["linen", "paper"], None)
+        assert [each.node_id for each in found.nodes] == found.ids
+        assert ask(store, mode, None, filters=kitchen, similarity_top_k=1).ids == ["linen"]
+        assert ask(store, mode, None, doc_ids=["first"], node_ids=["ship", "rain"]).ids == ["ship"]
+        for wrong in ({"options": {"offset": 1}}, {"similarity_top_k": 0}):
+            with pytest.raises(InvalidSetting):
+                ask(store, mode, None, filters=kitchen, **wrong)
+
     def test_numbers_of_nodes_by_mode(self, store):
         assert len(ask(store, VectorStoreQueryMode.HYBRID, hybrid_top_k=4).ids) == 4
         assert len(ask(store, VectorStoreQueryMode.SPARSE, "in", sparse_top_k=3).ids) <= 3
@@ -203,9 +215,13 @@ class TestQueries:
         assert ask(store, node_ids=["rain", "nothing"], similarity_top_k=4).ids == ["rain"]
         assert ask(store, node_ids=["linen", "paper"], doc_ids=["second"]).ids == []
 
-    def test_nothing_is_found_where_no_source_document_is_allowed(self, store):
-        assert ask(store, doc_ids=[], similarity_top_k=4).ids == []
-        assert ask(store, doc_ids=[], node_ids=["ship"], similarity_top_k=4).ids == []
+    @pytest.mark.parametrize("mode", ["default", "sparse", "hybrid", "mmr"])
+    @pytest.mark.parametrize("none", [{"doc_ids": []}, {"node_ids": []}, {"doc_ids": [], "node_ids": ["ship"]}])
+    def test_an_empty_list_of_ids_allows_nothing(self, store, mode, none):
+        assert ask(store, mode, **none).ids == []
+        assert ask(store, mode, None, **none).ids == []
+        query = VectorStoreQuery(query_str="bread", mode=VectorStoreQueryMode(mode), **none)
+        assert asyncio.run(store.aquery(query)).ids == []
 
     def test_ids_are_those_of_nodes_and_not_values_of_metadata(self, store):
         copies = [TextNode(id_=f"copy{n}", text="bread keeps fresh", metadata={"id": "ship"}) for n in range(5)]
@@ -324,8 +340,34 @@ class TestFilters:
             store.delete_nodes(filters=only(case))
         assert len(store.client) == 4
 
+    @pytest.mark.parametrize("key", ["$price", "$price.net", "$"])
+    def test_keys_that_begin_with_a_dollar_sign(self, store, key):
+        store.add([TextNode(id_="bill", text="a bill for bread", metadata={key: 7})])
+        for operator, value in (("==", 7), (">", 6), ("in", [7]), ("all", [7])):
+            given = only(MetadataFilter(key=key, value=value, operator=FilterOperator(operator)))
+            assert [each.node_id for each in store.get_nodes(filters=given)] == ["bill"]
+        empty = only(MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY))
+        assert {each.node_id for each in store.get_nodes(filters=empty)} == TEXTS.keys()
+
+    @pytest.mark.parametrize("key", ["$and", "$or", "$not", "$eq", "$exists"])
+    def test_keys_named_like_operators_are_refused(self, store, key):
+        for operator, value in (("==", 7), ("in", [7]), ("all", [7]), ("is_empty", None)):
+            with pytest.raises(InvalidFilter):
+                store.get_nodes(
+                    filters=only(MetadataFilter(key=key, value=value, operator=FilterOperator(operator)))
+                )
+
 
 class TestOwnEmbeddings:
+    def test_nodes_have_their_embeddings_and_can_be_added_to_another_store(self, own, tmp_path):
+        (found,) = own.get_nodes(["rain"])
+        unit = np.array(VECTORS["rain"]) / np.linalg.norm(VECTORS["rain"])
+        assert found.embedding == pytest.approx(unit.tolist(), abs=0.01)
+        other = QuarryVectorStore(tmp_path / "other", dim=8)
+        other.add(own.get_nodes())
+        assert {each.node_id: each.embedding for each in other.get_nodes()}.keys() == TEXTS.keys()
+        other.close()
+
     def test_similarities_are_cosines(self, own):
         query = np.random.default_rng(4).standard_normal(8)
         found = own.query(VectorStoreQuery(query_embedding=query.tolist(), similarity_top_k=4))
@@ -388,9 +430,11 @@ class TestPersistence:
             index.commit()
         assert "snow" not in ask(store, text="snow", similarity_top_k=9).ids
 
-    def test_a_store_is_described_and_opened_again(self, own):
-        again = QuarryVectorStore.from_dict(own.to_dict())
-        third = pickle.loads(pickle.dumps(own))
+    def test_a_store_is_described_and_opened_again(self, own, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        described, pickled = own.to_dict(), pickle.dumps(QuarryVectorStore("own", dim=8))
+        monkeypatch.chdir("/")
+        again, third = QuarryVectorStore.from_dict(described), pickle.loads(pickled)
         for each in (again, third):
             assert each.path == own.path
             assert [n.node_id for n in each.get_nodes()] == [n.node_id for n in own.get_nodes()]
@@ -472,6 +516,7 @@ class TestIndexes:
             retriever = index.as_retriever(similarity_top_k=1, vector_store_query_mode=mode)
             (best,) = retriever.retrieve("a ship crosses the ocean")
             assert (best.node.ref_doc_id, best.node.metadata) == ("ship", METADATA["ship"])
+            assert asyncio.run(retriever.aretrieve("a ship crosses the ocean"))[0].node == best.node
         filtered = index.as_retriever(similarity_top_k=4, filters=only(MetadataFilter(key="n", value=3)))
         assert [each.node.ref_doc_id for each in filtered.retrieve("ship")] == ["rain"]
         index.delete_ref_doc("ship")
@@ -598,6 +643,8 @@ class TestWrongArguments:
         for wrong in (None, 5, "", []):
             with pytest.raises(InvalidSetting, match="path"):
                 QuarryVectorStore(wrong, ENCODER)
+        with pytest.raises(InvalidSetting, match=r"unknown setting.*found metrik"):
+            QuarryVectorStore(tmp_path / "new", dim=8, metrik="l2")
         for wrong in (0, "8", 1.5, []):
             with pytest.raises(InvalidSetting, match="dim"):
                 QuarryVectorStore(tmp_path / "new", dim=wrong)

@@ -11,10 +11,13 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 pytest.importorskip("uvicorn", reason="serving needs the extra server")
 
+from support.indexes.word_encoder import WordEncoder
 from support.processes import run_python, until
 from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running_command
 
+from quarry.engine import build
 from quarry.engine.cli.commands import main
+from quarry.server import app
 from quarry.server.running import is_loopback
 
 LONGEST_S = 60.0
@@ -133,3 +136,15 @@ def test_a_missing_library_is_named(small_index: Path) -> None:
     done = run_python("-c", program)
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install 'quarry-search[server]'" in done.stderr
+
+
+def test_an_index_of_another_encoder_is_refused_at_the_start(tmp_path: Path, capsys) -> None:
+    build([{"text": "bread"}], tmp_path / "words", encoder=WordEncoder(dim=16))
+    assert main(["serve", str(tmp_path / "words"), "--port", "0"]) == 1
+    assert "the vectors of this index are of another encoder; open it with encoder=..." in capsys.readouterr().err
+
+
+def test_an_index_without_an_encoder_is_served(tmp_path: Path) -> None:
+    build([{"text": "bread", "vectors": [1.0, 0.0]}], tmp_path / "given", dim=2)
+    with app([tmp_path / "given"]) as served:
+        assert list(served.indexes) == ["given"]

@@ -61,7 +61,7 @@ def test_a_run_leaves_checkpoints_history_curves_and_a_card(finished: Path, reci
     assert all(set(each["terms"]) == names for each in records if "terms" in each)  # type: ignore[call-overload]
     assert (finished / "curves.png").read_bytes()[:4] == b"\x89PNG"
     card = (finished / "final" / "README.md").read_text("utf-8")
-    assert card.startswith("---\nlicense: mit\n---\n# tiny\n")
+    assert card.startswith("---\nlicense: mit\nmodel_name: tiny\n---\n# tiny\n")
     assert "| articles | 32 | 0.667 | 6 | unknown | unknown |" in card
     settings = json.loads((finished / "final" / "quarry.json").read_text("utf-8"))
     assert settings["representation"] == "pieces"
@@ -106,8 +106,8 @@ def test_mined_negatives_are_not_relevant_and_are_mined_again(finished: Path) ->
 
 def test_the_trained_checkpoint_becomes_an_index(finished: Path, tmp_path: Path) -> None:
     bundle = export(finished / "final", tmp_path / "bundle", "fp32", texts=["abc def. ghi", "klm"], n_recorded=1)
-    assert bundle.settings.trained_representation == "pieces"
-    assert bundle.settings.license == "mit"
+    settings = bundle.settings
+    assert (settings.name, settings.license, settings.trained_representation) == ("tiny", "mit", "pieces")
     engine.build(["abc def", "ghi jkl"], tmp_path / "index", encoder=bundle.path, progress=False)
     with engine.Engine.open(tmp_path / "index", encoder=bundle.path) as opened:
         assert len(opened.search("abc", 2)) == 2

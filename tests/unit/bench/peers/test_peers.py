@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sysconfig
+import venv
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from support.bench.readme_run import ReadmeRun
 
@@ -9,9 +15,10 @@ from bench.__main__ import main
 from bench.data.prepared import Prepared
 from bench.data.trec_run import read_run
 from bench.harness.records import read_records
+from bench.peers.registry import PEERS, environment_python
 
 
-def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun) -> None:
+def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun, capsys) -> None:
     path = copied_run.results / "peers.jsonl"
     records = {record["name"]: record for record in read_records(path)}
     flat, quarry = records["FAISS Flat"], records["Quarry, dense, one mean vector, int8"]
@@ -27,7 +34,11 @@ def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun) ->
     arguments = ["peers", str(copied_run.collection), "--out", str(copied_run.results), "--only"]
     assert main([*arguments, "FAISS Flat"]) == 0  # measured before
     assert path.read_text(encoding="utf-8") == before
-    assert main([*arguments, "Chroma"]) == 0
+    capsys.readouterr()
+    assert main([*arguments, "Chroma"]) == 1
+    assert "Chroma is not measured: no environment at" in capsys.readouterr().err
+    assert main([*arguments, "FAISS Flat", "Crhoma"]) == 1
+    assert "--only names no row; expected words of" in capsys.readouterr().err
     missing = {record["name"]: record for record in read_records(path)}["Chroma"]
     assert "--install" in missing["skipped"]  # the cache has no environment for it
 
@@ -36,3 +47,25 @@ def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun) ->
     assert f"| FAISS Flat | {flat['ndcg_10']:.4f} |" in report
     assert "Not measured: Chroma" in report
     assert f"| FAISS Flat | {flat['ndcg_10']:.4f} | {flat['vectors_disk_bytes'] / 40:,.0f} (" in report
+
+
+def test_a_peer_is_measured_in_an_environment_of_its_own(
+    copied_run: ReadmeRun, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """The environment has the libraries of this one, but not Quarry; without libraries the failure is an error."""
+    bm25s = next(entry for entry in PEERS if entry.name == "bm25s")
+    apart, bare = (replace(bm25s, name=name, environment=name) for name in ("apart", "bare"))
+    monkeypatch.setattr("bench.peers.command.PEERS", (apart, bare))
+    monkeypatch.setenv("QUARRY_BENCH_CACHE", str(shutil.copytree(copied_run.cache, tmp_path / "cache")))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for entry in (apart, bare):
+        venv.create(environment_python(entry).parent.parent, symlinks=True)
+    packages = next(environment_python(apart).parent.parent.glob("[Ll]ib/**/site-packages"))
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
+    arguments = ["peers", str(copied_run.collection), "--out", str(copied_run.results), "--only"]
+    assert main([*arguments, "apart"]) == 0
+    assert main([*arguments, "bare"]) == 1
+    assert "bare is not measured: ModuleNotFoundError: No module named 'numpy'" in capsys.readouterr().err
+    records = {record["name"]: record for record in read_records(copied_run.results / "peers.jsonl")}
+    assert records["apart"]["text_p50_ms"] > 0
+    assert "numpy" in records["bare"]["skipped"]

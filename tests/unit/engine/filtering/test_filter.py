@@ -191,6 +191,8 @@ def test_an_empty_index(tmp_path):
         ({1: 2}, "key that is not text; expected a path; found 1"),
         ({"a\ud800": 1}, "key that is not text"),
         ({"$nor": [{}]}, r"unknown operator; expected a path, \$and, \$or or \$not; found '\$nor'"),
+        ({"$price": 5}, r"unknown operator; .*; found '\$price'"),
+        ({"$eq": {"$eq": 5}}, r"unknown operator; .*; found '\$eq'"),
         ({"$and": []}, r"field '\$and'; expected a list of one or more filters; found \[\]"),
         ({"$or": {"a": 1}}, r"field '\$or'; expected a list"),
         ({"$or": [1]}, "not a mapping"),

@@ -62,6 +62,16 @@ def test_ids_and_titles(index):
     assert (pairs(titles), titles.n_missing) == ([("T", 2)], 3)
 
 
+def test_ids_and_titles_are_not_mixed_with_metadata_of_these_names(tmp_path):
+    docs = [
+        {"id": "a", "text": "x", "title": "T", "metadata": {"id": 7, "title": "other"}},
+        {"id": "b", "text": "y"},
+    ]
+    with engine.build(docs, tmp_path / "index", encoder=ENCODER) and Engine.open(tmp_path / "index") as mixed:
+        assert pairs(mixed.facets("id")) == [("a", 1), ("b", 1)]
+        assert (pairs(mixed.facets("title")), mixed.facets("title").n_missing) == ([("T", 1)], 1)
+
+
 def test_a_field_that_no_document_has(index):
     nothing = index.facets("nothing")
     assert (nothing.values, nothing.n_values, nothing.n_documents, nothing.n_missing) == ((), 0, 5, 5)

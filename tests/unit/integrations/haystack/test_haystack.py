@@ -428,6 +428,9 @@ class TestWrongArguments:
         "wrong",
         [
             field("content", "==", "a"),
+            field("n", "==", {"$gt": 0}),
+            field("n", "!=", {"$gt": 0}),
+            field("$not", "==", {"n": 1}),
             field(5, "==", 1),
             field(None, "==", 1),
             field("n", [], 1),
