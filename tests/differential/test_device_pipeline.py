@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +21,7 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.exporters.export import export
+from quarry.formats.bundle.encoder import write_bundle
 from quarry.formats.errors import BackendUnavailable, InvalidQuery
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
@@ -87,7 +89,9 @@ class Shortened(OnnxRunner):
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pipeline")
-    return export(write_checkpoint(folder / "checkpoint"), folder / "bundle", "fp32")
+    exported = export(write_checkpoint(folder / "checkpoint"), folder / "exported", "fp32")
+    contents = {name: exported.path / name for name in exported.files}
+    return write_bundle(folder / "bundle", replace(exported.settings, cut_queries=False), contents)
 
 
 @pytest.fixture(scope="module")
