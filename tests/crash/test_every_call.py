@@ -191,7 +191,10 @@ def test_nothing_collected_is_lost(change, error, fresh, torture):
 
 
 def persist(change, path, calls):
-    """Make the change, repeating each part that fails without errors of the system; return the first failure."""
+    """Make the change, repeating each part that fails without errors of the system; return the first failure.
+
+    A commit that fails leaves no file behind, even while the writer is open, except a quantizer for the next one.
+    """
     problem = None
     try:
         with open_index(path, writable=True, thresholds=SPILLING) as index:
@@ -201,11 +204,15 @@ def persist(change, path, calls):
                 index.commit,
                 lambda: wait_for_merges(index),
             ):
+                files = set(path.iterdir())
                 try:
                     act()
                 except (CommitFailed, MergeFailed) as caught:
                     problem = problem or caught
                     calls.mend()
+                    if act == index.commit:
+                        left = set(path.iterdir()) - files
+                        assert all(file.suffix == ".quant" for file in left), f"{calls.failed}: {left}"
                     act()
     except QuarryError as caught:
         return problem or caught
