@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -37,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the tests that run."""
     tiers.choose(config, items)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now out of garbage collections, which tests cause by the hundred."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.combinations import pairs_of
 from support.indexes.decoded_codes import share_of_mean
 from support.indexes.word_encoder import TableEncoder, WordEncoder
 
@@ -136,9 +137,9 @@ def test_hits_are_those_of_numpy(tmp_path, make, metric, stored):
         assert np.abs(found - expected).max() <= rounding * max(1, np.abs(expected).max())
 
 
-@pytest.mark.parametrize("backend", ["exact", "scan", "cpu_faiss", "hnsw"])
-@pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("metric", "stored", "backend"), pairs_of(METRICS, STORED, ["exact", "scan", "cpu_faiss", "hnsw"])
+)
 def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, backend):
     """All backends find the best documents after replacements, deletions and a merge of several segments."""
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)

@@ -27,8 +27,8 @@ from quarry.formats.snapshot import check_files
 
 MAX_BYTES = 32 << 20  # of a reader before it refuses a file; the index has 0.1 MB
 MAX_CPU_S = 1.0  # of a refusal
-N_VALUES = figure(600, 100_000)
-N_BYTES = figure(120, 40_000)
+N_VALUES = figure(150, 100_000)
+N_BYTES = figure(30, 40_000)
 
 
 def harmed(directory, name, change):

@@ -13,7 +13,7 @@ from quarry.formats.errors import FormatError
 from quarry.formats.snapshot import Snapshot
 
 N_LENGTHS = figure(10, 40)
-USUAL = 60  # lengths of a file, besides those at its parts
+USUAL = 20  # lengths of a file, besides those at its parts
 
 
 def files(directory):
@@ -59,7 +59,7 @@ def test_truncated_files_when_the_whole_index_is_opened(directory):
     Snapshot(directory).close()
 
 
-@pytest.mark.parametrize("n_bytes", [1, 2, 63, 64, 65, 4096])
+@pytest.mark.parametrize("n_bytes", [1, 64, 4096])
 def test_extended_files(directory, n_bytes):
     for path, blob in files(directory):
         for tail in (bytes(n_bytes), blob[-n_bytes:], blob[:n_bytes], b"\xff" * n_bytes):

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="backend gpu needs torch")
 
+from support.combinations import pairs_of
 from support.indexes.decoded_codes import share_of_mean
 from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, random_quantizer, segment_of
 
@@ -56,7 +57,7 @@ class TestScan:
     def segment(self, request, directory):
         return segment_of(directory, documents_of_many_lengths(np.random.default_rng(1)), request.param)
 
-    @pytest.mark.parametrize("n_queries", [1, 7, 256, 1000])
+    @pytest.mark.parametrize("n_queries", [1, 7, 300])
     @pytest.mark.parametrize("beta", [None, 0.5, 8.0])
     def test_the_best_are_found_with_their_final_scores(self, segment, beta, n_queries):
         backend = open_backend("gpu", segment, on_cpu())
@@ -107,17 +108,20 @@ class TestScan:
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotated"])
-@pytest.mark.parametrize(("by_residual", "unit_length"), QUANTIZERS.values(), ids=QUANTIZERS)
-@pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (8, 8), (1, 8)])
+@pytest.mark.parametrize(
+    ("codes", "kind", "turned", "apart"),
+    pairs_of(["8x4", "8x8", "1x8"], QUANTIZERS, ["plain", "rotated"], ["one codebook", "two codebooks"]),
+)
 class TestLists:
     """Only the codes are on the device."""
 
     @pytest.fixture
-    def segment(self, directory, n_sub, nbits, by_residual, unit_length, turned, apart):
+    def segment(self, directory, codes, kind, turned, apart):
+        n_sub, nbits = map(int, codes.split("x"))
         generator = np.random.default_rng(n_sub * nbits)
-        quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_length)
+        by_residual, unit_length = QUANTIZERS[kind]
+        options = (by_residual, turned == "rotated", apart == "two codebooks", unit_length)
+        quantizer = random_quantizer(generator, n_sub, nbits, *options)
         return segment_of(directory, random_documents(generator), quantizer=quantizer, keep_centroids=False)
 
     def test_all_lists_are_the_exact_score_of_the_codes(self, segment):

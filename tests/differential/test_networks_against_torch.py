@@ -274,5 +274,5 @@ def test_an_index_of_an_aggretriever(networks, tmp_path: Path) -> None:
     with engine.Engine.open(tmp_path / "index", encoder=path) as index:
         assert index.search("a dog eats", k=1, mode="dense")[0].text == "a dog eats"
         assert index.stats()["representation"]["name"] == "passages"
-    with pytest.raises(InvalidSetting, match=r"'pieces' reads token vectors, .*expected pooled or passages; found pieces"):
+    with pytest.raises(InvalidSetting, match="expected pooled or passages; found pieces"):
         engine.build(texts, tmp_path / "other", encoder=path, representation="pieces")
