@@ -10,17 +10,14 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from bench.data.collections import CollectionNotFound
-from quarry.formats.errors import QuarryError
+from quarry.engine import QuarryError
 
 __all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
 
 _INSTALL = {
     **dict.fromkeys(("bm25s", "ir_measures", "matplotlib"), "'.[bench]'"),
-    **dict.fromkeys(("onnx", "safetensors"), "'.[export]'"),
     **dict.fromkeys(("starlette", "uvicorn"), "'.[server]'"),
-    **dict.fromkeys(("mteb", "beir"), "'.[suites]'"),
-    "mcp": "'.[mcp]'",
 }
 
 
@@ -40,33 +37,19 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "collection": Command("data.collections", "print the folder of a collection, or copy it"),
-    "prepare": Command("data.prepare", "encode a collection once for tradeoff, peers and paper_table"),
+    "prepare": Command("data.prepare", "encode a collection once for tradeoff and peers"),
     "figures": Command("system.figures", "the main figures, compared with their targets", ("ir_measures",)),
     "tradeoff": Command(
         "sweep.tradeoff", "quality, speed, memory and size by setting, with plots", ("ir_measures", "matplotlib")
     ),
     "peers": Command("peers.command", "Quarry and other libraries in one run", ("ir_measures",)),
-    "encode": Command("system.encode", "encoders: tokens/s, query latency, start, quality", ("ir_measures",)),
-    "paper_table": Command("system.paper_table", "the times in Table 4 of the pseudo-query paper"),
-    "suites": Command("suites.command", "MTEB and BEIR on a collection", ("ir_measures", "mteb", "beir")),
     "report": Command("sweep.report", "tables and plots of raw results", ("matplotlib",)),
     "judge": Command("data.quality", "quality of a TREC run file", ("ir_measures",)),
-    "backends": Command("decisions.backends", "backends of stage 1 on one index"),
-    "two_stage": Command(
-        "decisions.two_stage", "two-stage search and FAISS, hnswlib, USearch on the same vectors"
-    ),
-    "recall": Command("decisions.recall", "recall and time of the default search, for ten and for a hundred hits"),
-    "representation": Command("decisions.representation", "quality and size by representation", ("ir_measures",)),
-    "hybrid": Command("decisions.hybrid", "the weight of dense against lexical scores", ("ir_measures",)),
     "relevance": Command(
-        "decisions.relevance", "whether relevance tells queries that a collection answers from others"
+        "training.relevance", "whether relevance tells queries that a collection answers from others"
     ),
-    "typos": Command("decisions.typos", "quality and latency of queries with a typing error", ("ir_measures",)),
-    "phrases": Command("decisions.phrases", "query latency of quoted phrases and prefixes"),
-    "hybrid_latency": Command("decisions.hybrid_latency", "query latency by mode on a large collection"),
-    "filters": Command("decisions.filters", "query latency with filters, by the share of documents that pass"),
-    "ivf_switch": Command("decisions.ivf_switch", "the number of centroids from which inverted lists are faster"),
-    "lexical": Command("decisions.lexical", "BM25 of Quarry and of bm25s", ("ir_measures", "bm25s")),
+    "trained_encoders": Command("training.encoders", "trained encoders and the bundled one", ("ir_measures",)),
+    "wording": Command("training.wording", "what the wording of texts adds to hybrid search", ("ir_measures",)),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
     "scale_curve": Command("peers.scale_curve", "builds and searches by the number of vectors, beside libraries"),
@@ -77,42 +60,7 @@ COMMANDS = {
     "serve": Command(
         "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
     ),
-    "mcp": Command("system.mcp_calls", "start and calls of a server of the Model Context Protocol", ("mcp",)),
-    "row_scales": Command(
-        "decisions.row_scales",
-        "error and time of int8 encoders by the scales of activations",
-        ("onnx", "safetensors"),
-    ),
-    "export": Command(
-        "system.export", "time and memory to export and to start an encoder", ("onnx", "safetensors")
-    ),
     "gpu": Command("gpu.command", "all checks and timings of the GPU backend", ("torch",)),
-    "trained_encoders": Command(
-        "training.encoders",
-        "trained encoders and the bundled one",
-        ("ir_measures", "torch", "transformers"),
-    ),
-    "wording": Command(
-        "training.wording",
-        "what the wording of texts adds to hybrid search",
-        ("ir_measures", "torch", "transformers"),
-    ),
-    "rerankers": Command("training.rerankers", "hits before and after a reranker read them", ("ir_measures",)),
-    "mean_share": Command(
-        "training.mean_share",
-        "the share of the mean over a document's vectors in scores by codes alone",
-        ("ir_measures", "torch", "transformers"),
-    ),
-    "code_bits": Command(
-        "training.code_bits",
-        "codes of 4 and of 8 bits a sub-quantizer in indexes of codes alone",
-        ("ir_measures", "torch", "transformers"),
-    ),
-    "reproduce": Command(
-        "training.reproduce",
-        "claims of the papers on training, in small",
-        ("torch", "transformers", "safetensors", "matplotlib"),
-    ),
 }
 """Measurements by the name that runs them."""
 

@@ -1,9 +1,7 @@
 """Collections, prepared vectors and quality measures.
 
-`collections` reads folders in BEIR's layout and `docstrings` creates one; `prepare` encodes a collection once and
-`prepared` reads the result; `query_vectors`, `synthetic`, `token_vectors` and `word_encoder` make vectors,
-`recode` builds an index from stored vectors; `quality` computes
-measures, and `trec_run` reads and writes run files.
-
-May import: `bench.harness`, `quarry`.
+`collections` reads folders in BEIR's layout and `docstrings` creates one; `evaluation_collections` has those that
+encoders and ranking are compared on. `prepare` encodes a collection once and `prepared` reads the result;
+`vector_stream` and `word_encoder` make vectors; `quality` computes measures, and `trec_run` reads and writes run
+files.
 """

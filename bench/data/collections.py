@@ -7,13 +7,12 @@ import gzip
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from bench.data.docstrings import DOCSTRINGS, docstrings_folder
 from bench.data.prepared import cache_folder
-from quarry.engine.documents.document import full_text
 from quarry.engine.evaluation.judgments import read_qrels
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "data_folder",
     "load_collection",
     "read_collection",
+    "read_entries",
     "run",
     "split_of",
 ]
@@ -146,12 +146,11 @@ def read_collection(folder: Path, split: str) -> Collection:
         ValueError: a judgment is of a query or a document that is missing.
     """
     qrels = read_qrels(folder / "qrels" / f"{split}.tsv")
-    with _open_lines(folder, "corpus") as lines:
-        documents = {
-            entry["_id"]: full_text(entry.get("title", ""), entry["text"]) for entry in map(json.loads, lines)
-        }
-    with _open_lines(folder, "queries") as lines:
-        queries = {entry["_id"]: entry["text"] for entry in map(json.loads, lines) if entry["_id"] in qrels}
+    documents = {
+        entry["_id"]: f"{entry['title']}\n{entry['text']}" if entry.get("title") else entry["text"]
+        for entry in read_entries(folder, "corpus")
+    }
+    queries = {entry["_id"]: entry["text"] for entry in read_entries(folder, "queries") if entry["_id"] in qrels}
     judged = {document for scores in qrels.values() for document in scores}
     missing = sorted(qrels.keys() - queries.keys()) + sorted(judged - documents.keys())
     if missing:
@@ -159,12 +158,17 @@ def read_collection(folder: Path, split: str) -> Collection:
     return Collection(folder.resolve().name, split, documents, queries, qrels)
 
 
-def _open_lines(folder: Path, stem: str) -> BinaryIO:
-    """Open a JSON Lines file, decompressed."""
-    if (path := folder / f"{stem}.jsonl").exists():
-        return path.open("rb")
-    if (path := folder / f"{stem}.jsonl.gz").exists():
-        return cast(BinaryIO, gzip.open(path, "rb"))
+def read_entries(folder: Path, stem: str) -> Iterator[dict[str, str]]:
+    """Yield the objects of ``STEM.jsonl`` or ``STEM.jsonl.gz`` in a folder.
+
+    Raises:
+        FileNotFoundError: there is neither.
+    """
+    for path in (folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz"):
+        if path.exists():
+            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+                yield from map(json.loads, lines)
+            return
     raise FileNotFoundError(f"{folder}: neither {stem}.jsonl nor {stem}.jsonl.gz exists")
 
 

@@ -19,20 +19,12 @@ from tqdm import tqdm
 
 from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepared import Prepared, cache_folder, write_json
-from quarry.engine.encoding.batch_encoder import encode_queries
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.options import OpenOptions
-from quarry.engine.representation.base import Representation
-from quarry.engine.representation.first_m import Cls, FirstM
-from quarry.engine.representation.kmeans import KMeans
-from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean
-from quarry.engine.scoring.aggregation import aggregate
-from quarry.engine.scoring.query_vectors import to_host_vectors
+from bench.harness.environment import n_cores
+from quarry.engine import Cls, Encoder, FirstM, KMeans, Mean, Pieces, open_encoder
 
 __all__ = ["REPRESENTATIONS", "add_arguments", "find_exact", "prepare", "representation_key", "run"]
 
+Representation = Cls | FirstM | KMeans | Mean | Pieces
 REPRESENTATIONS: tuple[Representation, ...] = (
     Mean(),
     Cls(),
@@ -41,7 +33,7 @@ REPRESENTATIONS: tuple[Representation, ...] = (
     KMeans(8),
     FirstM(8),
 )
-"""The representations that ``tradeoff``, ``peers`` and ``paper_table`` need."""
+"""The representations that ``tradeoff`` and ``peers`` need."""
 
 _DEPTH = 100
 _TEXTS_AT_ONCE = 64
@@ -96,7 +88,7 @@ def find_exact(queries: Floats, values: Floats, offsets: npt.NDArray[np.int64]) 
     found = []
     for low in range(0, len(queries), n_queries_at_once):
         for scores in queries[low : low + n_queries_at_once] @ rows.T:
-            best = aggregate(scores, offsets, None)
+            best = np.maximum.reduceat(scores, offsets[:-1])
             first = np.argpartition(-best, n - 1)[:n]
             found.append(first[np.argsort(-best[first], kind="stable")])
     return np.array(found, np.int32)
@@ -126,8 +118,8 @@ def _write_collection(collection: Collection, encoder: Encoder, folder: Path) ->
     write_json(folder / "queries.json", collection.queries)
     write_json(folder / "qrels.json", collection.qrels)
     texts = list(collection.queries.values())
-    queries = encode_queries(encoder, texts, OpenOptions().n_threads)
-    np.save(folder / "queries.npy", to_host_vectors(queries))
+    with ThreadPoolExecutor(n_cores()) as pool:
+        np.save(folder / "queries.npy", np.stack(list(pool.map(encoder.encode_query, texts))))
     about = {
         "collection": collection.name,
         "split": collection.split,
@@ -144,7 +136,7 @@ def _encode_documents(
 ) -> None:
     """Write values and offsets of every representation, one document after another."""
     lengths: list[list[int]] = [[0] for _ in missing]
-    with ExitStack() as stack, ThreadPoolExecutor(OpenOptions().n_threads) as pool:
+    with ExitStack() as stack, ThreadPoolExecutor(n_cores()) as pool:
         paths = [prepared.values_path(representation_key(each)) for each in missing]
         files: list[BinaryIO] = [stack.enter_context(path.open("wb")) for path in paths]
         encoded = _represent_texts(texts, encoder, missing, pool)

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Run", "read_run", "run_from_ranking", "write_run"]
+__all__ = ["Run", "read_run", "write_run"]
 
 Run = dict[str, dict[str, float]]
 """Ids and scores of the retrieved documents by query id, larger is better."""
-
-
-def run_from_ranking(queries: Iterable[str], ids: Sequence[str], ranking: Iterable[Iterable[int]]) -> Run:
-    """Return the run of rankings without scores: a document's score is its negative rank.
-
-    Args:
-        queries: ids of the queries.
-        ids: ids of the documents.
-        ranking: ordinals of the retrieved documents of each query, best first.
-    """
-    rows = zip(queries, ranking, strict=True)
-    return {query: {ids[number]: -float(rank) for rank, number in enumerate(row)} for query, row in rows}
 
 
 def write_run(path: Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:

@@ -2,6 +2,4 @@
 
 Start with `command`; `registry` lists the rows, `protocol` defines the interface of adapters, `adapters` has one
 for each library, `probe` runs an adapter in the library's environment. FEATURES.md compares features.
-
-May import: `bench.data`, `bench.harness`, `quarry`.
 """

@@ -1,9 +1,9 @@
 """Compares Quarry with other libraries on the same collection, encoder, vectors and queries.
 
-Other libraries get one mean vector per document, those of late interaction all token vectors. Their build from
-text is the time to encode all documents on all cores with Quarry's encoder (measured once) plus the time to build
-from the vectors. For Quarry it is one `engine.build`, measured for two of its settings; the other settings are
-built from vectors, without spans (about 30 bytes per document).
+Other libraries get one mean vector per document. Their build from text is the time to encode all documents on all
+cores with Quarry's encoder (measured once) plus the time to build from the vectors. For Quarry it is one
+`engine.build`, measured for two of its settings; the other settings are built from vectors, without spans (about
+30 bytes per document).
 """
 
 from __future__ import annotations
@@ -27,24 +27,18 @@ from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepare import prepare
 from bench.data.prepared import Prepared, cache_folder
 from bench.data.quality import measure_quality
-from bench.data.token_vectors import TokenRepresentation
 from bench.data.trec_run import read_run
-from bench.harness.environment import describe_environment
+from bench.harness.environment import describe_environment, n_cores
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records
-from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, UNMEASURED, Entry, environment_python
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.options import OpenOptions
-from quarry.engine.representation.base import Representation
-from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean
-from quarry.formats.errors import InvalidSetting
+from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, Entry, environment_python
+from quarry.engine import InvalidSetting, Mean, Pieces, open_encoder
 
 __all__ = ["add_arguments", "run"]
 
 _RESULTS = "peers.jsonl"
 _N_TIMED = 300
-_N_TIMED_LATE = 100  # late interaction takes a hundred times as long
+_REPRESENTATIONS = (Mean(), Pieces(24), Pieces(64))  # that the rows need
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     entries = _find_entries(args.only)
     has_failed = args.install and not _install(entries)
     collection = load_collection(args)
-    prepared = prepare(collection, open_encoder(), _list_representations(entries, collection), cache_folder())
+    prepared = prepare(collection, open_encoder(), _REPRESENTATIONS, cache_folder())
     results = args.out / _RESULTS
     before = [record for record in read_records(results) if record["prepared"] == prepared.folder.name]
     done = {record["name"] for record in before if "skipped" not in record}
@@ -80,14 +74,12 @@ def run(args: argparse.Namespace) -> int:
     }
     for entry in tqdm(remaining, "rows"):
         runs = args.out / "runs" / prepared.folder.name
-        obstacle = _obstacle(entry, collection)
+        obstacle = _obstacle(entry)
         measured = _measure(entry, prepared, collection, runs) if obstacle is None else {"skipped": obstacle}
         append_record(results, {**asdict(entry), **about, **measured})
         if "skipped" in measured:
             print(f"{entry.name} is not measured: {measured['skipped']}", file=sys.stderr, flush=True)
             has_failed |= args.only is not None or obstacle is None
-    for name, reason in UNMEASURED.items() if remaining else ():
-        append_record(results, {"name": name, "skipped": reason, **about})
     return int(has_failed)
 
 
@@ -105,22 +97,8 @@ def _find_entries(words: list[str] | None) -> list[Entry]:
     return [entry for entry in rows if words is None or any(word in entry.name for word in words)]
 
 
-def _list_representations(entries: list[Entry], collection: Collection) -> list[Representation]:
-    """Return the representations that the rows need."""
-    found: list[Representation] = [Mean(), Pieces(24), Pieces(64)]
-    if any(entry.vectors == "tokens" and not _is_too_large(entry, collection) for entry in entries):
-        found.append(TokenRepresentation())
-    return found
-
-
-def _is_too_large(entry: Entry, collection: Collection) -> bool:
-    return entry.max_documents is not None and len(collection.documents) > entry.max_documents
-
-
-def _obstacle(entry: Entry, collection: Collection) -> str | None:
+def _obstacle(entry: Entry) -> str | None:
     """Return why a row cannot be measured here; None: nothing is known."""
-    if _is_too_large(entry, collection):
-        return f"a build of more than {entry.max_documents} documents takes too long (see --documents)"
     python = environment_python(entry)
     if python is not None and not python.exists():
         return f"no environment at {python}; --install creates it"
@@ -146,7 +124,7 @@ def _measure_parts(
         "requirements": entry.requirements,
         "prepared": str(prepared.folder.resolve()),
         "folder": str(work / "with_texts"),
-        "n_timed": _N_TIMED_LATE if entry.vectors == "tokens" else _N_TIMED,
+        "n_timed": _N_TIMED,
         "run": str(run_file),
     }
     is_quarry = entry.module == "quarry_index"
@@ -194,7 +172,7 @@ def _time_encoding(collection: Collection) -> float:
     texts = list(collection.documents.values())
     encoder.encode_query(texts[0])
     started = time.perf_counter()
-    with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
+    with ThreadPoolExecutor(n_cores()) as pool:
         for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalize), texts):
             pass
     return time.perf_counter() - started

@@ -6,7 +6,6 @@ What is imported here from Quarry needs no more than `bench.peers.registry.CORE_
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +17,7 @@ from bench.data.prepared import Prepared
 from bench.data.trec_run import write_run
 from bench.harness.latency import latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
-from bench.peers.protocol import Corpus, Found, PeerIndex, Vector
+from bench.peers.protocol import Corpus, Found, PeerIndex
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
 __all__ = ["build", "search"]
@@ -31,15 +30,15 @@ def build(parameters: Parameters) -> Numbers:
     """Build a library's index of prepared vectors.
 
     Args:
-        parameters: ``module``, ``settings``, ``folder``, ``requirements``, ``prepared``, ``vectors`` (key of the
-            representation), and ``with_texts``: whether texts are indexed.
+        parameters: ``module``, ``settings``, ``folder``, ``requirements``, ``prepared``, and ``with_texts``:
+            whether texts are indexed.
 
     Returns:
         build_s, peak_rss_bytes (of the whole process), disk_bytes, n_files, and peer_versions.
     """
     prepared = Prepared(Path(str(parameters["prepared"])))
     ids, texts = prepared.documents()
-    values, offsets = prepared.vectors(str(parameters["vectors"]))
+    values, offsets = prepared.vectors("mean")
     corpus = Corpus(ids, texts if parameters["with_texts"] else None, np.array(values), offsets)
     folder = Path(str(parameters["folder"]))
     index = _make_index(parameters)
@@ -78,7 +77,7 @@ def search(parameters: Parameters) -> Numbers:
     index = _make_index(parameters)
     if not parameters["text_only"]:
         import_onnxruntime()  # before USearch, after which its import ends the process
-    vectors = _query_vectors(prepared, parameters)
+    vectors = list(prepared.query_vectors())
     imported_s = _import_modules(str(parameters["module"]))
     started = time.perf_counter()
     index.open()
@@ -102,21 +101,6 @@ def search(parameters: Parameters) -> Numbers:
     return numbers
 
 
-def _query_vectors(prepared: Prepared, parameters: Parameters) -> Sequence[Vector]:
-    """Return one vector per query, or the vectors of its tokens for late interaction."""
-    if parameters["vectors"] != "tokens":
-        return list(prepared.query_vectors())
-    return list(map(_token_encoder(), prepared.queries()[1]))
-
-
-def _token_encoder() -> Callable[[str], Vector]:
-    from bench.data.token_vectors import stack_tokens
-    from quarry.engine.encoding.opening import open_encoder
-
-    encoder = open_encoder()
-    return lambda text: stack_tokens(encoder.windows(text), normalize=True)
-
-
 def _write_run(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:
     """Write the first 100 documents of every query."""
     ids, _ = prepared.queries()
@@ -131,9 +115,9 @@ def _make_text_search(index: PeerIndex, parameters: Parameters) -> Any:  # noqa:
     if parameters["text_only"]:
         nothing = np.empty(0, np.float32)
         return lambda text, k: index.search(text, nothing, k)
-    from quarry.engine.encoding.opening import open_encoder
+    from quarry.engine import open_encoder
 
-    encode = _token_encoder() if parameters["vectors"] == "tokens" else open_encoder().encode_query
+    encode = open_encoder().encode_query
     return lambda text, k: index.search(text, encode(text), k)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 __all__ = ["Corpus", "FolderIndex", "Found", "PeerIndex", "Vector"]
 
 Vector = npt.NDArray[np.float32]
-"""(dim,) float32, L2 norm 1; for late interaction (n_tokens, dim), rows of L2 norm 1."""
+"""(dim,) float32, L2 norm 1."""
 
 Found = list[tuple[str, float]]
 """Document ids and scores, larger is better, best first."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.data.prepared import cache_folder
 
-__all__ = ["CORE_REQUIREMENTS", "PEERS", "QUARRY", "UNMEASURED", "Entry", "environment_python"]
+__all__ = ["CORE_REQUIREMENTS", "PEERS", "QUARRY", "Entry", "environment_python"]
 
 CORE_REQUIREMENTS = ("numpy", "onnxruntime", "tokenizers", "msgpack", "zstandard", "xxhash", "tqdm")
 """Packages that every environment needs to encode queries with Quarry's encoder."""
@@ -26,8 +26,6 @@ class Entry:
         environment: name of a virtual environment; "": that of this command.
         text_only: whether it searches words and no vectors.
         stores_text: whether it stores the documents' texts.
-        vectors: key of the representation to index; for Quarry it is in the settings.
-        max_documents: largest number of documents that a CPU can index in reasonable time; None: no limit.
         encodes: whether a build from text, encoding included, is measured too; only for Quarry, and only for some
             settings, because encoding takes long.
     """
@@ -38,8 +36,6 @@ class Entry:
     environment: str = ""
     text_only: bool = False
     stores_text: bool = True
-    vectors: str = "mean"
-    max_documents: int | None = None
     encodes: bool = False
 
     @property
@@ -53,21 +49,9 @@ def _library(name: str, module: str, **settings: object) -> Entry:
     return Entry(name, module, settings, stores_text=False)
 
 
-def _late(name: str, dim: int) -> Entry:
-    settings: dict[str, object] = {"dim": dim}
-    limit = 5000  # time of k-means of all tokens grows with their number to the power 1.5
-    return Entry(name, "fast_plaid_index", settings, "fast_plaid", False, False, "tokens", limit)
-
-
 def _quarry(name: str, representation: str, mode: str, *, encodes: bool = False, **build: object) -> Entry:
-    kind, *numbers = representation.split("-")
-    fields = {"tokens_per_piece": int(numbers[0])} if numbers else {}
-    settings: dict[str, object] = {
-        "representation": [kind, fields],
-        "build": build,
-        "mode": mode,
-        "key": representation,
-    }
+    name = representation.partition("-")[0]  # with its defaults, of which the rows are that build from texts
+    settings: dict[str, object] = {"representation": name, "build": build, "mode": mode, "key": representation}
     return Entry(name, "quarry_index", settings, encodes=encodes)
 
 
@@ -94,16 +78,9 @@ PEERS = (
     Entry("Qdrant Edge", "databases.qdrant_edge_index", {}, "qdrant_edge"),
     Entry("Milvus Lite", "databases.milvus_lite_index", {}, "milvus_lite"),
     Entry("zvec", "databases.zvec_index", {}, "zvec"),
-    _late("FastPlaid, all token vectors", 384),
-    _late("FastPlaid, token vectors in 128 dimensions", 128),
     Entry("bm25s", "bm25s_index", text_only=True, stores_text=False),
     Entry("tantivy", "tantivy_index", {}, "tantivy", text_only=True),
 )
-
-UNMEASURED = {
-    "PyLate": "needs a model trained for late interaction; FastPlaid, its index, is measured separately",
-}
-"""Libraries that cannot be compared here, and why."""
 
 
 def environment_python(entry: Entry) -> Path | None:

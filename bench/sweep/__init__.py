@@ -2,6 +2,4 @@
 
 Start with `tradeoff`; `grid` lists the settings, `probe` builds and searches one of them; `report`, `plots` and
 `comparison` turn raw results into tables and plots.
-
-May import: `bench.data`, `bench.harness`, `quarry`.
 """

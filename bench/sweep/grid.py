@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from quarry.engine.backends.registry import BACKENDS
-
 __all__ = ["IndexSetting", "SearchSetting", "Setting", "list_settings"]
 
 
@@ -91,7 +89,7 @@ def _quick_settings(keys: list[str], dim: int) -> Iterator[Setting]:
 def _all_settings(keys: list[str], dim: int) -> Iterator[Setting]:
     for key in keys:
         yield Setting("representation", IndexSetting(key, {"code_bytes": 0}), SearchSetting())
-    compared = [key for key in keys if key in ("mean", _DEFAULT, "pieces-64", "synthetic")]
+    compared = [key for key in keys if key in ("mean", _DEFAULT, "pieces-64")]
     main = _DEFAULT if _DEFAULT in compared else compared[-1]
     for key in compared:
         yield Setting("precision", IndexSetting(key, {"centroids": "float16"}, lists=True), SearchSetting())
@@ -106,7 +104,7 @@ def _all_settings(keys: list[str], dim: int) -> Iterator[Setting]:
         for nprobe in (1, 4, 16, 64):
             if nprobe <= nlist:
                 yield Setting("nlist", narrowed, SearchSetting(nprobe=nprobe))
-    for backend in BACKENDS.keys() - {"exact"}:  # recall is computed from exact search already
+    for backend in ("scan", "cpu_faiss", "hnsw", "gpu"):  # recall is computed from exact search already
         yield Setting("backend", default, SearchSetting(backend))
 
 

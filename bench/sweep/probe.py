@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,29 +18,17 @@ import numpy.typing as npt
 from bench.data.prepared import Prepared
 from bench.data.quality import measure_quality
 from bench.data.trec_run import Run, write_run
+from bench.harness.environment import n_cores
 from bench.harness.latency import concurrent_latency_ms, latency_ms
 from bench.harness.process_memory import peak_rss_bytes, rss_bytes
-from quarry.engine import Engine, Hits
-from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.building.plan import BuildPlan
-from quarry.engine.choices import BackendName
-from quarry.engine.documents.document import Document
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.engine.indexer.batches.document_encoder import EncodedDocument
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.options import BuildKeywords, OpenOptions, SearchKeywords
-from quarry.engine.representation.base import DocumentVectors
+from quarry.engine import Encoder, Engine, Hits, TokenVectors, build, open_encoder
 from quarry.engine.thresholds import Thresholds
-from quarry.formats.container.directory import Directory
-from quarry.formats.snapshot import Snapshot
 
 __all__ = ["build_index", "search_index"]
 
 Parameters = dict[str, object]
 Numbers = dict[str, object]
+Options = dict[str, Any]
 Found = list[tuple[str, float]]
 _N_TIMED = 500  # queries that are timed; quality is measured on all
 
@@ -51,15 +38,14 @@ class _PreparedEncoder:
 
     Attributes:
         dim: dimension of a vector.
-        beta: inverse temperature of the softmax aggregation; None: maximum.
     """
 
     normalize = True
-    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    beta = None
+    vector_kinds = frozenset({"token"})
     trained_representation = None
 
-    def __init__(self, prepared: Prepared, beta: float | None = None) -> None:
-        self.beta = beta
+    def __init__(self, prepared: Prepared) -> None:
         about = prepared.about()
         self.name = str(about["encoder"])
         self.identity = str(about["encoder_identity"])
@@ -84,61 +70,29 @@ def build_index(parameters: Parameters) -> Numbers:
     """Build an index of prepared vectors, with texts and words as ever.
 
     Args:
-        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.sweep.grid.IndexSetting`;
-            ``beta`` of the aggregation may be among them.
+        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.sweep.grid.IndexSetting`.
 
     Returns:
-        build_s (without encoding), build_peak_rss_bytes, nlist (0: no lists), n_documents, n_centroids,
-        bytes (by part), size_bytes.
+        build_s (without encoding), build_peak_rss_bytes, n_documents, n_centroids, bytes (by part), size_bytes.
     """
-    prepared, out = Prepared(Path(str(parameters["prepared"]))), Path(str(parameters["out"]))
-    encoder = _PreparedEncoder(prepared, cast("float | None", parameters.get("beta")))
-    settings = BuildPlan.of(encoder, None, cast(BuildKeywords, parameters["build"])).settings()
-    thresholds, threads = _thresholds(parameters), OpenOptions().n_threads
-    documents = _encoded_documents(prepared, str(parameters["representation"]), Analyzer(settings.language))
-    started = time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
-    writer = IndexWriter(Directory(out), encoder, threads, fresh=settings, thresholds=thresholds)
-    with closing(writer):
-        for document in documents:
-            writer.add_batch(EncodedBatch.of([document], writer.metric))
-        writer.commit()
-    numbers: Numbers = {"build_s": time.perf_counter() - started, "build_peak_rss_bytes": peak_rss_bytes()}
+    prepared, out = Prepared(Path(str(parameters["prepared"]))), str(parameters["out"])
+    encoder = cast(Encoder, _PreparedEncoder(prepared))
+    documents = _documents(prepared, str(parameters["representation"]))
+    lists: dict[str, Any] = {"list_rows": 1, "training_rows": 1} if parameters["lists"] else {}
+    thresholds = Thresholds(nlist=cast("int | None", parameters["nlist"]), **lists)
+    settings = cast(dict[str, Any], parameters["build"])
+    report = build(documents, out, encoder=encoder, thresholds=thresholds, progress=False, **settings)
+    numbers: Numbers = {"build_s": report.duration_s, "build_peak_rss_bytes": peak_rss_bytes()}
     with Engine.open(out) as index:
-        statistics, n_documents = index.stats(), len(index)
-    return numbers | {
-        "nlist": _count_lists(out),
-        "n_documents": n_documents,
-        "n_centroids": writer.n_rows,
-        "bytes": statistics["bytes"],
-        "size_bytes": statistics["size_bytes"],
-    }
+        statistics = index.stats()
+    return numbers | {name: statistics[name] for name in ("n_documents", "n_centroids", "bytes", "size_bytes")}
 
 
-def _count_lists(out: Path) -> int:
-    """Return the number of inverted lists of the first segment."""
-    snapshot = Snapshot(Directory(out))
-    quantizer = snapshot.segments[0].quantizer
-    snapshot.close()
-    return quantizer.nlist if quantizer else 0
-
-
-def _thresholds(parameters: Parameters) -> Thresholds:
-    """Return when there are inverted lists, and how many, as a setting requests."""
-    nlist = cast("int | None", parameters["nlist"])
-    return (
-        Thresholds(list_rows=1, training_rows=1, nlist=nlist) if parameters["lists"] else Thresholds(nlist=nlist)
-    )
-
-
-def _encoded_documents(prepared: Prepared, representation: str, analyzer: Analyzer) -> Iterator[EncodedDocument]:
+def _documents(prepared: Prepared, representation: str) -> Iterator[dict[str, object]]:
     """Yield the prepared documents with their prepared vectors, in order."""
     values, offsets = prepared.vectors(representation)
     for number, (name, text) in enumerate(zip(*prepared.documents(), strict=True)):
-        document = Document(name, text or ".")
-        rows = np.array(values[offsets[number] : offsets[number + 1]])
-        made = DocumentVectors(rows, tuple(() for _ in rows))
-        yield EncodedDocument(document, made, analyzer.terms(document.full_text), 0)
+        yield {"id": name, "text": text or ".", "vectors": values[offsets[number] : offsets[number + 1]]}
 
 
 def search_index(parameters: Parameters) -> Numbers:
@@ -156,10 +110,9 @@ def search_index(parameters: Parameters) -> Numbers:
     """
     prepared, options = Prepared(Path(str(parameters["prepared"]))), _search_options(parameters)
     queries = prepared.query_vectors()
-    numbers = _time_single_queries(
-        str(parameters["out"]), cast(BackendName, parameters["backend"]), queries, options
-    )
-    with Engine.open(str(parameters["out"]), backend=cast(BackendName, parameters["backend"])) as index:
+    out, backend = str(parameters["out"]), cast(Any, parameters["backend"])
+    numbers = _time_single_queries(out, backend, queries, options)
+    with Engine.open(out, backend=backend) as index:
         numbers |= _time_on_all_threads(index, queries, options)
         ten = _ids_and_scores(index.search_vectors(queries, 10, **options))
         hundred = _ids_and_scores(_search_hundred(index, queries, options))
@@ -200,13 +153,15 @@ def _make_run(prepared: Prepared, found: list[Found]) -> Run:
     return dict(zip(prepared.queries()[0], map(dict, found), strict=True))
 
 
-def _search_options(parameters: Parameters) -> SearchKeywords:
-    chosen = {name: parameters[name] for name in ("nprobe", "candidates") if parameters[name] is not None}
-    return cast(SearchKeywords, chosen)
+def _search_options(parameters: Parameters) -> Options:
+    return {name: parameters[name] for name in ("nprobe", "candidates") if parameters[name] is not None}
 
 
 def _time_single_queries(
-    out: str, backend: BackendName, queries: npt.NDArray[np.float32], options: SearchKeywords
+    out: str,
+    backend: Any,  # noqa: ANN401  # a name
+    queries: npt.NDArray[np.float32],
+    options: Options,
 ) -> Numbers:
     started = time.perf_counter()
     with Engine.open(out, backend=backend, threads=1) as index:
@@ -223,9 +178,9 @@ def _time_single_queries(
         }
 
 
-def _time_on_all_threads(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> Numbers:
+def _time_on_all_threads(index: Engine, queries: npt.NDArray[np.float32], options: Options) -> Numbers:
     """Time one batch of all queries, then single queries of as many callers as there are cores."""
-    timed, n_callers = queries[:_N_TIMED], OpenOptions().n_threads
+    timed, n_callers = queries[:_N_TIMED], n_cores()
     index.search_vectors(timed[:n_callers], 10, **options)
     started = time.perf_counter()
     index.search_vectors(timed, 10, **options)
@@ -235,13 +190,13 @@ def _time_on_all_threads(index: Engine, queries: npt.NDArray[np.float32], option
 
 
 def _make_searcher(
-    index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords
+    index: Engine, queries: npt.NDArray[np.float32], options: Options
 ) -> Callable[[int], list[Hits]]:
     """Return a function that searches 10 hits for the query with a number."""
     return lambda number: index.search_vectors(queries[number : number + 1], 10, **options)
 
 
-def _search_hundred(index: Engine, queries: npt.NDArray[np.float32], options: SearchKeywords) -> list[Hits]:
+def _search_hundred(index: Engine, queries: npt.NDArray[np.float32], options: Options) -> list[Hits]:
     """Return 100 hits for each query, from at least as many candidates."""
     candidates = options.get("candidates")
     wider = options if candidates is None else {**options, "candidates": max(candidates, 100)}

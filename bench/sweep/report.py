@@ -18,7 +18,7 @@ Column = tuple[str, Callable[[Record], str]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench report``."""
-    about = "folder with results of tradeoff, peers, encode and paper_table (default: %(default)s)"
+    about = "folder with results of tradeoff and peers (default: %(default)s)"
     parser.add_argument("folder", type=Path, nargs="?", default=RUNS, help=about)
 
 
@@ -37,8 +37,6 @@ def _write_tables(folder: Path) -> Iterator[str]:
     for title, name, columns in (
         ("Quarry and other libraries", "peers", _PEERS),
         ("Settings of Quarry", "tradeoff", _TRADEOFF),
-        ("Encoders", "encode", _ENCODE),
-        ("Table 4 of the pseudo-query paper (milliseconds)", "paper_table", _PAPER),
     ):
         records = read_results(folder, name)
         for group in dict.fromkeys(map(_group, records)):
@@ -135,17 +133,4 @@ _TRADEOFF: tuple[Column, ...] = (
     ("build, s", _format_number("build_s", ".1f")),
     ("open, ms", _format_number("open_ms", ".1f")),
     ("RSS, MB", _format_number("peak_rss_bytes", ".0f", _MB)),
-)
-_ENCODE: tuple[Column, ...] = (
-    ("", _format_name),
-    ("tokens/s", _format_number("tokens_per_s_median", ",.0f")),
-    ("query p50, ms", _format_number("query_p50_ms", ".2f")),
-    ("query p95, ms", _format_number("query_p95_ms", ".2f")),
-    ("start, ms", _format_number("start_ms", ".0f")),
-    ("nDCG@10", _format_number("ndcg_10", ".4f")),
-)
-_PAPER: tuple[Column, ...] = (
-    ("", _format_name),
-    ("here, p50", _format_number("p50_ms", ".3f")),
-    ("paper", _format_number("paper_ms", ".1f")),
 )

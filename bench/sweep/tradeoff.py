@@ -1,8 +1,4 @@
-"""Measures quality, speed, memory and bytes of Quarry's settings on one collection: raw results and plots.
-
-The collection ``synthetic`` is 100,000 documents (or ``--documents``) of random vectors, for recall and speed
-only.
-"""
+"""Measures quality, speed, memory and bytes of Quarry's settings on one collection: raw results and plots."""
 
 from __future__ import annotations
 
@@ -19,14 +15,11 @@ from tqdm import tqdm
 from bench.data.collections import add_collection, load_collection
 from bench.data.prepare import REPRESENTATIONS, prepare, representation_key
 from bench.data.prepared import Prepared, cache_folder
-from bench.data.synthetic import SYNTHETIC, prepare_synthetic
 from bench.harness.environment import describe_environment
 from bench.harness.fresh_process import ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records
 from bench.sweep.grid import IndexSetting, Setting, list_settings
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean
+from quarry.engine import Mean, Pieces, open_encoder
 
 __all__ = ["add_arguments", "measure_settings", "run"]
 
@@ -37,12 +30,10 @@ _QUICK_REPRESENTATIONS = (Mean(), Pieces(24))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench tradeoff``."""
-    add_collection(parser, queries=1000)  # or: synthetic
+    add_collection(parser, queries=1000)
     add_out(parser, "tradeoff", is_folder=True)
     parser.add_argument("--quick", action="store_true", help="a few settings and queries: less than 3 minutes")
     parser.add_argument("--encoder", help="bundle folder (default: the bundled encoder)")
-    parser.add_argument("--dim", type=int, default=384, help="synthetic: dimension of a vector")
-    parser.add_argument("--intrinsic-dim", type=int, default=32, help="synthetic: dimension of the subspace")
     parser.add_argument("--runs", type=Path, help="folder for TREC run files of all settings")
 
 
@@ -67,10 +58,6 @@ def run(args: argparse.Namespace) -> int:
 def _prepare(args: argparse.Namespace) -> tuple[Prepared, list[str]]:
     """Return the prepared collection and the keys of its representations."""
     n_queries = min(args.queries, _QUICK_QUERIES) if args.quick else args.queries
-    if args.collection == SYNTHETIC:
-        n_documents = args.documents or 100_000
-        prepared = prepare_synthetic(n_documents, n_queries, args.dim, args.intrinsic_dim, cache_folder())
-        return prepared, [SYNTHETIC]
     collection = load_collection(args).subset(None, n_queries)
     representations = _QUICK_REPRESENTATIONS if args.quick else REPRESENTATIONS
     prepared = prepare(collection, open_encoder(args.encoder), representations, cache_folder())

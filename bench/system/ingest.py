@@ -28,7 +28,6 @@ from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from bench.harness.records import add_out, append_result
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.quantization.training import choose_nlist
 
 __all__ = ["add_arguments", "measure_part", "run"]
 
@@ -157,7 +156,8 @@ def _measure_columns(n: int) -> dict[str, float]:
 def _measure_faiss(n: int) -> dict[str, float]:
     import faiss
 
-    vectors, held, nlist = _all_vectors(n), rss_bytes(), choose_nlist(n)
+    vectors, held = _all_vectors(n), rss_bytes()
+    nlist = 2 ** round(math.log2(0.75 * math.sqrt(n)))  # as an index of so many vectors has
     index = faiss.IndexIVFPQ(faiss.IndexFlatIP(_DIM), _DIM, nlist, 2 * _CODE_BYTES, 4, faiss.METRIC_INNER_PRODUCT)
     started, cpu_started = time.perf_counter(), time.process_time()
     index.train(vectors[:: max(1, math.ceil(n / (64 * nlist)))])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.data.collections import Collection, read_collection, split_of
+from bench.harness.environment import n_cores
 from bench.harness.latency import latency_ms
 from bench.harness.process_memory import peak_rss_bytes, private_bytes, rss_bytes
 
@@ -33,8 +34,7 @@ def encode(parameters: Parameters) -> Numbers:
     """Return tokens per second of tokenizer and encoder on all cores, the median of five passes."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from quarry.engine.encoding.opening import open_encoder
-    from quarry.engine.options import OpenOptions
+    from quarry.engine import open_encoder
 
     texts = list(_read(parameters).documents.values())
     texts = texts[:: max(1, len(texts) // _N_DOCUMENTS)]
@@ -44,7 +44,7 @@ def encode(parameters: Parameters) -> Numbers:
         return sum(len(window.values) for window in encoder.windows(text))
 
     speeds = []
-    with ThreadPoolExecutor(OpenOptions().n_threads) as pool:
+    with ThreadPoolExecutor(n_cores()) as pool:
         list(pool.map(count_tokens, texts[:32]))
         for _ in range(_N_PASSES):
             started = time.perf_counter()
@@ -76,8 +76,7 @@ def build(parameters: Parameters) -> Numbers:
 
 def latency(parameters: Parameters) -> Numbers:
     """Return milliseconds per query for hits with texts on one thread, from text and from a vector."""
-    from quarry.engine import Engine
-    from quarry.engine.encoding.opening import open_encoder
+    from quarry.engine import Engine, open_encoder
 
     encoder = open_encoder()
     texts = _read_queries(parameters, _N_QUERIES)
@@ -99,8 +98,7 @@ def agreement(parameters: Parameters) -> Numbers:
     """Return the share of the exact first 10 and 100 hits that the default search returns."""
     import numpy as np
 
-    from quarry.engine import Engine
-    from quarry.engine.encoding.opening import open_encoder
+    from quarry.engine import Engine, open_encoder
 
     encoder, path = open_encoder(), parameters["index"]
     vectors = np.stack([encoder.encode_query(text) for text in _read_queries(parameters, _N_QUERIES)])

@@ -1,6 +1,5 @@
-"""Measurements of training: `encoders` compares trained encoders, `reproduce` methods of the papers in small.
+"""Measurements of what is fitted to data.
 
-Raw results are in ``bench/results/trained_encoders.jsonl`` and ``bench/results/reproduce.jsonl``.
-
-May import: `bench.data`, `bench.harness`, `quarry`.
+`encoders` compares trained encoders, `relevance` calibrates the relevance of hits, `wording` compares weights of
+the proximity and form of the query's words.
 """

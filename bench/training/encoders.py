@@ -11,25 +11,18 @@ import argparse
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from bench.data.collections import Collection
+from bench.data.evaluation_collections import COLLECTIONS, SMALL_COLLECTIONS
 from bench.data.quality import Quality, measure_hits, measure_quality
-from bench.data.recode import recode_index
 from bench.harness.records import add_out, append_result
-from bench.training.collections import COLLECTIONS, SMALL_COLLECTIONS
-from quarry.engine import Engine, build
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.thresholds import Thresholds
-from quarry.formats.container.directory import Directory
-from quarry.formats.snapshot import Snapshot
+from quarry.engine import Document, Encoder, Engine, build, open_encoder
 
-__all__ = ["BUNDLED", "add_arguments", "measure", "measure_hybrid_codes", "run"]
+__all__ = ["BUNDLED", "add_arguments", "measure", "run"]
 
 BUNDLED = "bundled"
 _N_HITS = 100
@@ -66,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
 def measure(
     collection: Collection, encoder: Encoder, seeds: Sequence[int] = (0,), code_sizes: Sequence[int] = (24, 8)
 ) -> Iterator[tuple[str, int, Quality]]:
-    """Every way to search, the seed and the quality.
+    """Yield every way to search, the seed and the quality.
 
-    ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` is a
-    dense search of an index with codes of 24 bytes and nothing else of the vectors, ``hybrid codes 24`` a hybrid
-    one, with the first seed. ``one vector`` is an exact search by each document's last row, which for passages is
-    the mean of all its tokens.
+    ``dense`` and ``hybrid`` are searches of an index with the default settings. ``codes 24`` is a dense search of
+    an index with codes of 24 bytes and nothing else of the vectors, ``hybrid codes 24`` a hybrid one, with the
+    first seed. ``one vector`` is an exact search by each document's last row, which for passages is the mean of
+    all its tokens. Documents are encoded once: the other indexes are built of the stored vectors.
 
     Args:
         collection: to search.
@@ -81,86 +74,29 @@ def measure(
     """
     texts = list(collection.queries.values())
     with tempfile.TemporaryDirectory() as folder:
-        index = Path(folder) / "index"
-        documents = ({"id": name, "text": text} for name, text in collection.documents.items())
-        build(documents, index, encoder=encoder, progress=False, seed=seeds[0])
-        with Engine.open(index, encoder=encoder) as opened:
+        given = ({"id": name, "text": text} for name, text in collection.documents.items())
+        build(given, Path(folder) / "index", encoder=encoder, progress=False, seed=seeds[0])
+        with Engine.open(Path(folder) / "index", encoder=encoder) as index:
             for mode in ("dense", "hybrid"):
-                yield mode, seeds[0], measure_hits(collection, opened.search(texts, _N_HITS, mode=mode))
-        queries = np.stack([encoder.encode_query(text) for text in texts])
-        snapshot = Snapshot(Directory(index))
+                yield mode, seeds[0], measure_hits(collection, index.search(texts, _N_HITS, mode=mode))
+            documents = index.get(list(collection.documents), vectors=True)
         for code_bytes, seed in itertools.product(code_sizes, seeds):
-            codes = Path(folder) / f"codes-{code_bytes}-{seed}"
-            codes.mkdir()
-            settings = replace(snapshot.manifest.settings, centroids="none", code_bytes=code_bytes, seed=seed)
-            recode_index(snapshot, codes, settings, encoder=encoder, texts=collection.documents).close()
-            with Engine.open(codes, encoder=encoder) as opened:
-                yield (
-                    f"codes {code_bytes}",
-                    seed,
-                    measure_hits(collection, opened.search_vectors(queries, _N_HITS)),
-                )
-        for code_bytes in code_sizes:
-            quality = measure_hybrid_codes(collection, snapshot, encoder, Path(folder), code_bytes, seeds[0])
-            yield f"hybrid codes {code_bytes}", seeds[0], quality
-        yield "one vector", seeds[0], _one_vector(collection, snapshot, queries)
-        snapshot.close()
+            path = Path(folder) / f"codes-{code_bytes}-{seed}"
+            build(documents, path, encoder=encoder, centroids="none", code_bytes=code_bytes, seed=seed)
+            with Engine.open(path, encoder=encoder) as index:
+                found = index.search(texts, _N_HITS, mode="dense")
+                yield f"codes {code_bytes}", seed, measure_hits(collection, found)
+                if seed == seeds[0]:
+                    found = index.search(texts, _N_HITS)
+                    yield f"hybrid codes {code_bytes}", seed, measure_hits(collection, found)
+    yield "one vector", seeds[0], _one_vector(collection, documents, encoder)
 
 
-def measure_hybrid_codes(
-    collection: Collection,
-    snapshot: Snapshot,
-    encoder: Encoder,
-    folder: Path,
-    code_bytes: int,
-    seed: int,
-    thresholds: Thresholds | None = None,
-) -> Quality:
-    """The hybrid search of an index of codes alone, built from texts and their stored vectors.
-
-    Args:
-        collection: texts, queries and judgments.
-        snapshot: one segment with the vectors.
-        encoder: of the queries.
-        folder: of the index, which is made in it.
-        code_bytes: of a code.
-        seed: of the quantizer.
-        thresholds: which codes a size has; None: the defaults.
-    """
-    (segment,) = snapshot.segments
-    table, vectors = segment.reader.centroids, StoredVectors(segment)
-    documents = (
-        {
-            "id": segment.reader.ids[doc],
-            "text": collection.documents[segment.reader.ids[doc]],
-            "vectors": vectors.vectors(table.rows_of(np.array([doc]))[0]),
-        }
-        for doc in range(segment.record.n_docs)
-    )
-    index = folder / f"hybrid-codes-{code_bytes}"
-    build(
-        documents,
-        index,
-        encoder=encoder,
-        centroids="none",
-        code_bytes=code_bytes,
-        seed=seed,
-        progress=False,
-        thresholds=thresholds,
-    )
-    with Engine.open(index, encoder=encoder) as opened:
-        return measure_hits(collection, opened.search(list(collection.queries.values()), _N_HITS))
-
-
-def _one_vector(collection: Collection, snapshot: Snapshot, queries: np.ndarray) -> Quality:
-    (segment,) = snapshot.segments
-    table, vectors = segment.reader.centroids, StoredVectors(segment)
-    last_rows = [int(table.rows_of(np.array([doc]))[0][-1]) for doc in range(segment.record.n_docs)]
-    ids = [segment.reader.ids[doc] for doc in range(segment.record.n_docs)]
+def _one_vector(collection: Collection, documents: Sequence[Document], encoder: Encoder) -> Quality:
+    last_rows = np.stack([document.vectors[-1] for document in documents if document.vectors is not None]).T
     run = {}
-    documents = vectors.vectors(np.array(last_rows)).T
-    for query, vector in zip(collection.queries, queries, strict=True):
-        scores = vector @ documents
+    for query, text in collection.queries.items():
+        scores = encoder.encode_query(text) @ last_rows
         best = np.argsort(-scores, kind="stable")[:_N_HITS]
-        run[query] = {ids[number]: float(scores[number]) for number in best.tolist()}
+        run[query] = {documents[number].id: float(scores[number]) for number in best.tolist()}
     return measure_quality(collection.qrels, run)

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.data.collections import Collection
+from bench.data.evaluation_collections import COLLECTIONS, SMALL_COLLECTIONS, pairs_collection
 from bench.data.quality import Quality, measure_quality
 from bench.harness.records import add_out, append_result
-from bench.training.collections import COLLECTIONS, SMALL_COLLECTIONS, pairs_collection
 from quarry.engine import build
 from quarry.engine.choices import Fusion
 from quarry.engine.encoding.encoder import Encoder

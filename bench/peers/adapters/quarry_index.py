@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
-
-if TYPE_CHECKING:
-    from quarry.engine.choices import Mode
-    from quarry.engine.options import SearchKeywords
 
 REQUIREMENTS: tuple[str, ...] = ()
 IMPORTS = (
@@ -23,19 +19,17 @@ IMPORTS = (
 class Index(FolderIndex):
     """See `bench.peers.protocol.PeerIndex`.
 
-    Settings: ``representation`` (name and fields), ``build`` (keywords of `engine.build`), ``mode`` of search.
+    Settings: ``representation`` (its name), ``build`` (keywords of `engine.build`), ``mode`` of search.
     """
 
     def build(self, corpus: Corpus) -> None:
         """Build from texts: encoding included, as an application does."""
         from quarry import engine
-        from quarry.engine.representation.registry import representation_from
 
-        name, fields = cast(tuple[str, dict[str, object]], self._settings["representation"])
         docs = ({"id": doc, "text": text} for doc, text in zip(corpus.ids, corpus.texts or [], strict=True))
         keywords = cast(dict[str, Any], self._settings["build"])
-        chosen = representation_from(name, fields)
-        engine.build(docs, self._folder, representation=chosen, progress=False, **keywords)
+        representation = cast(Any, self._settings["representation"])
+        engine.build(docs, self._folder, representation=representation, progress=False, **keywords)
 
     def open(self) -> None:
         """Open for reading, one thread."""
@@ -49,5 +43,5 @@ class Index(FolderIndex):
 
     def search_text(self, text: str, k: int) -> Found:
         """Search by text, in the mode of the settings; texts of hits are read."""
-        options: SearchKeywords = {"mode": cast("Mode", self._settings["mode"])}
-        return [(hit.id, hit.score) for hit in self._index.search(text, k, **options) if hit.text]
+        mode = cast(Any, self._settings["mode"])
+        return [(hit.id, hit.score) for hit in self._index.search(text, k, mode=mode) if hit.text]

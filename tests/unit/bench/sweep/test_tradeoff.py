@@ -15,8 +15,7 @@ from bench.harness.records import append_record, read_records
 from bench.sweep.grid import IndexSetting, SearchSetting, Setting, list_settings
 from bench.sweep.plots import pareto_front
 from bench.sweep.tradeoff import measure_settings
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.representation.single import Mean
+from quarry.engine import Mean, open_encoder
 
 
 def test_a_sweep_leaves_results_and_plots(copied_run: ReadmeRun) -> None:
@@ -31,8 +30,8 @@ def test_a_sweep_leaves_results_and_plots(copied_run: ReadmeRun) -> None:
     assert plain["callers_p99_ms"] >= plain["callers_p50_ms"] > 0
     assert {record["axis"] for record in records} == {"representation", "codes alone", "nprobe"}
     assert all("skipped" not in record for record in records)
-    assert {record["nlist"] for record in records if record["axis"] == "nprobe"} == {2}
-    assert plain["nlist"] == 0
+    assert [record["chosen"] for record in records if record["axis"] == "nprobe"] == [["cpu_faiss"]] * 2
+    assert plain["chosen"] == ["scan"]
     (plot,) = copied_run.results.glob("*.png")
     assert plot.stat().st_size < 150_000
 

@@ -10,17 +10,6 @@ from bench.__main__ import main
 from bench.harness.records import read_records
 
 
-def test_a_server_of_the_model_context_protocol(beir_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="the measurement needs this library")
-    out = tmp_path / "out.jsonl"
-    assert main(["mcp", str(beir_folder), "--starts", "1", "--queries", "3", "--out", str(out)]) == 0
-    (record,) = read_records(out)
-    assert (record["n_errors"], record["n_searches"]) == (0, 2)  # the first search is reported separately
-    assert record["ready_p50_s"] == record["ready_max_s"]
-    for name in ("first_search_p50_ms", "search_p50_ms", "search_p99_ms", "get_document_p50_ms"):
-        assert record[name] > 0  # type: ignore[operator]
-
-
 def test_a_server_under_load(beir_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("starlette", reason="the measurement needs this library")
     pytest.importorskip("uvicorn", reason="the measurement needs this library")

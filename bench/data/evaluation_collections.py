@@ -1,27 +1,22 @@
-"""The collections that trained encoders are compared on, by the part they play."""
+"""The collections that encoders and ranking are compared on, by the part they play."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from itertools import islice
 
-from bench.data.collections import Collection, data_folder, read_collection
-from quarry.training.data.beir import BeirPart, iterate_beir_entries, read_qrels
+from bench.data.collections import Collection, data_folder, read_collection, read_entries
+from quarry.training.data.beir import BeirPart
 from quarry.training.data.evaluation_texts import EXCLUDED_ARTICLES
-from quarry.training.data.json_lines import json_lines
 
 __all__ = [
     "COLLECTIONS",
     "SMALL_COLLECTIONS",
     "articles_by_title",
-    "articles_of_split_train",
     "held_out_articles",
     "join_documents",
     "pairs_collection",
-    "write_collection",
 ]
 
 _SQUAD_DOCUMENTS, _SQUAD_QUERIES = 4067, 1000
@@ -30,29 +25,20 @@ _PAIRS, _ARTICLES = 1500, 1000
 
 
 def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
-    """The articles of a collection's split train that training holds out, and questions on them."""
-    folder = data_folder(name)
-    part = BeirPart(folder, EXCLUDED_ARTICLES, n_articles, is_held_out=True, id_prefix="train-")
-    return articles_of_split_train(part, f"{name}-held-out").subset(None, n_queries)
-
-
-def articles_of_split_train(part: BeirPart, name: str) -> Collection:
-    """Documents of a collection, and the queries of split train whose judged documents are all among them.
+    """Articles of a collection's split train that training holds out, and questions on them.
 
     Args:
-        part: which documents.
-        name: of the result.
+        name: of the collection.
+        n_articles: number of articles.
+        n_queries: number of queries, of those whose judged documents are all among the articles.
     """
-    folder = part.folder
-    documents = {entry["_id"]: f"{entry['title']}\n{entry['text']}" for entry in part.entries()}
-    qrels = {
-        query: scores
-        for query, scores in read_qrels(folder / "qrels" / "train.tsv").items()
-        if scores.keys() <= documents.keys()
-    }
-    entries = iterate_beir_entries(folder, "queries")
-    queries = {entry["_id"]: entry["text"] for entry in entries if entry["_id"] in qrels}
-    return Collection(name, "train", documents, queries, qrels)
+    folder = data_folder(name)
+    part = BeirPart(folder, EXCLUDED_ARTICLES, n_articles, is_held_out=True, id_prefix="train-")
+    whole = read_collection(folder, "train")
+    documents = {entry["_id"]: whole.documents[entry["_id"]] for entry in part.entries()}
+    qrels = {query: scores for query, scores in whole.qrels.items() if scores.keys() <= documents.keys()}
+    queries = {query: text for query, text in whole.queries.items() if query in qrels}
+    return Collection(f"{name}-held-out", "train", documents, queries, qrels).subset(None, n_queries)
 
 
 def join_documents(collection: Collection, count: int) -> Collection:
@@ -84,41 +70,12 @@ def join_documents(collection: Collection, count: int) -> Collection:
     return replace(collection, documents=documents, qrels=qrels)
 
 
-def write_collection(collection: Collection, folder: Path) -> Path:
-    """Write a collection in BEIR format into a new folder, complete or not at all, and return the folder.
-
-    Args:
-        collection: documents with their title in the first line.
-        folder: is left alone if it is there.
-    """
-    if folder.is_dir():
-        return folder
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "qrels").mkdir(parents=True)
-    with (partial / "corpus.jsonl").open("w", encoding="utf-8") as file:
-        for name, text in collection.documents.items():
-            title, _, body = text.partition("\n")
-            file.write(json.dumps({"_id": name, "title": title, "text": body}) + "\n")
-    with (partial / "queries.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(
-            json.dumps({"_id": name, "text": text}) + "\n" for name, text in collection.queries.items()
-        )
-    with (partial / "qrels" / f"{collection.split}.tsv").open("w", encoding="utf-8") as file:
-        file.write("query-id\tcorpus-id\tscore\n")
-        for query, judged in collection.qrels.items():
-            file.writelines(f"{query}\t{document}\t{score}\n" for document, score in judged.items())
-    partial.rename(folder)
-    return folder
-
-
 def pairs_collection(name: str, count: int) -> Collection:
     """The first pairs of a file: the query of each has one relevant document, its own."""
     documents: dict[str, str] = {}
     queries: dict[str, str] = {}
-    lines = json_lines(data_folder("pairs") / f"{name}.jsonl.gz")
-    for number, (_, pair) in zip(range(count), lines, strict=False):
-        documents[f"d{number}"], queries[f"q{number}"] = str(pair["d"]), str(pair["q"])
+    for number, pair in enumerate(islice(read_entries(data_folder("pairs"), name), count)):
+        documents[f"d{number}"], queries[f"q{number}"] = pair["d"], pair["q"]
     qrels = {query: {f"d{query[1:]}": 1} for query in queries}
     return Collection(name, "pairs", documents, queries, qrels)
 
@@ -132,8 +89,8 @@ def articles_by_title(name: str, id_prefix: str, n_articles: int) -> Collection:
         n_articles: number of articles, taken at equal distances in the order of the file.
     """
     passages: dict[str, dict[str, str]] = {}
-    for entry in iterate_beir_entries(data_folder(name), "corpus"):
-        if entry["_id"].startswith(id_prefix) and entry["title"]:
+    for entry in read_entries(data_folder(name), "corpus"):
+        if entry["_id"].startswith(id_prefix) and entry.get("title"):
             passages.setdefault(entry["title"], {})[entry["_id"]] = entry["text"]
     titles = list(passages)
     chosen = titles[:: max(1, len(titles) // n_articles)][:n_articles]
