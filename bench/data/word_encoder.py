@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine import TokenVectors
 
 __all__ = ["DIM", "Vectors", "WordVectorEncoder", "word_vectors"]
 
@@ -32,22 +32,15 @@ def word_vectors() -> Vectors:
 
 
 class WordVectorEncoder:
-    """An encoder that gives each word one of `word_vectors`, selected by the hash of the word.
-
-    Args:
-        query_encoder: encodes each query too, so that its time is part of a query's latency; None: no encoder.
-    """
+    """An encoder that gives each word one of `word_vectors`, selected by the hash of the word."""
 
     name = "random word vectors"
     identity = "random-word-vectors"
     normalize = True
-    vector_kinds: frozenset[VectorKind] = frozenset({"token"})
+    vector_kinds: frozenset[Literal["token", "pooled"]] = frozenset({"token"})
     trained_representation = None
     beta = None
     dim = DIM
-
-    def __init__(self, query_encoder: Encoder | None = None) -> None:
-        self._query_encoder = query_encoder
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
         """Yield one window with the words of five or more letters, or all words if there are none."""
@@ -60,8 +53,6 @@ class WordVectorEncoder:
 
     def encode_query(self, text: str) -> Vectors:
         """Return the normalized sum of the word vectors."""
-        if self._query_encoder is not None:
-            self._query_encoder.encode_query(text)
         total = _look_up(_LONG_WORD.findall(text) or _WORD.findall(text)).sum(axis=0)
         normalized: Vectors = total / np.linalg.norm(total)
         return normalized

@@ -28,20 +28,16 @@ import numpy.typing as npt
 from bench.data.collections import Collection, data_folder, read_collection, split_of
 from bench.harness.records import add_out, append_result
 from quarry import engine
+from quarry.engine import Encoder, InvalidSetting, open_encoder
 from quarry.engine.choices import Mode
-from quarry.engine.encoding.batch_encoder import encode_queries
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import to_host_vectors
 from quarry.engine.search.relevance import QueryRelevance, sample_background
 from quarry.engine.search.retriever import Answer, Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.folder import add_bundle_file
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, LogisticModel, RelevanceModels, write_relevance
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["Example", "add_arguments", "area_under_curve", "fit_model", "run"]
@@ -116,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     fitted = [name for name in names if name not in args.only_measure] if shipped is None else shipped.collections
     paths = {each.name: _index(each, encoder, args.indexes) for each in collections}
     vectors = {
-        each.name: to_host_vectors(encode_queries(encoder, list(each.queries.values()), 1)) for each in collections
+        each.name: np.stack([encoder.encode_query(text) for text in each.queries.values()]) for each in collections
     }
     if shipped is None:
         typical: float | None = _typical_spread(fitted, paths, vectors)
