@@ -50,8 +50,8 @@ def _library(name: str, module: str, **settings: object) -> Entry:
 
 
 def _quarry(name: str, representation: str, mode: str, *, encodes: bool = False, **build: object) -> Entry:
-    name = representation.partition("-")[0]  # with its defaults, of which the rows are that build from texts
-    settings: dict[str, object] = {"representation": name, "build": build, "mode": mode, "key": representation}
+    kind = representation.partition("-")[0]  # with its defaults, of which the rows are that build from texts
+    settings: dict[str, object] = {"representation": kind, "build": build, "mode": mode, "key": representation}
     return Entry(name, "quarry_index", settings, encodes=encodes)
 
 
