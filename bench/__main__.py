@@ -52,7 +52,6 @@ COMMANDS = {
     "wording": Command("training.wording", "what the wording of texts adds to hybrid search", ("ir_measures",)),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
-    "scale_curve": Command("peers.scale_curve", "builds and searches by the number of vectors, beside libraries"),
     "shards": Command(
         "system.shards", "builds with several processes, queries over shards, in process and served"
     ),

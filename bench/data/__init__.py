@@ -2,6 +2,5 @@
 
 `collections` reads folders in BEIR's layout and `docstrings` creates one; `evaluation_collections` has those that
 encoders and ranking are compared on. `prepare` encodes a collection once and `prepared` reads the result;
-`vector_stream` and `word_encoder` make vectors; `quality` computes measures, and `trec_run` reads and writes run
-files.
+`word_encoder` makes vectors; `quality` computes measures, and `trec_run` reads and writes run files.
 """

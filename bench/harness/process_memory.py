@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import resource
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["peak_rss_bytes", "private_bytes", "reset_peak_rss", "rss_bytes"]
+__all__ = ["peak_rss_bytes", "private_bytes", "rss_bytes"]
 
 
 def peak_rss_bytes() -> int:
@@ -19,12 +18,6 @@ def peak_rss_bytes() -> int:
     if found is not None:
         return found
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def reset_peak_rss() -> None:
-    """Let `peak_rss_bytes` count from now on, if the system can do that."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def rss_bytes() -> int:
