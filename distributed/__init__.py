@@ -10,8 +10,6 @@ process, and `started` bounds how often work is tried that ends its processes.
 
 Importing it turns off Ray's usage statistics, unless the environment enables them: Ray reads the variable when a
 cluster is started, so import this package, or set ``RAY_USAGE_STATS_ENABLED=0``, before ``ray.init``.
-
-May import: `quarry.server`, `quarry.engine`, `quarry.formats`; nothing of them imports this package, or Ray.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 `index_reader`, which answers searches, and `engine`, which opens and changes an index; `building` makes one, and
 `options` has the options of builds, searches and open indexes. Names are imported when they are first used, so
 that importing the package takes little time.
-
-May import: `quarry.formats`.
 """
 
 from __future__ import annotations

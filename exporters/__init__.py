@@ -4,6 +4,4 @@ Start with `export`: it reads a checkpoint (`checkpoint`), builds its graph (`gr
 requested precision (`precision`), compares it with fp32 (`parity`) and writes a bundle. `to_tensorrt` builds
 TensorRT engines from a bundle. `command` and `plan_command` implement ``quarry export`` and ``quarry plan``;
 `bundled` creates the bundle that is distributed with Quarry.
-
-May import: `quarry.engine`, `quarry.formats`; onnx and safetensors; torch and transformers only inside functions.
 """

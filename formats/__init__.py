@@ -5,6 +5,4 @@ batch of documents) and `snapshot` (one generation with all its files open). The
 `container` (what every file is made of), `vectors`, `documents`, `postings` and `metadata`; `bundle` holds
 exported models, `errors` all errors of Quarry, `arrays` the names of array types. This package does not depend on
 encoders or search. Everything that is read from a file is checked before it is used.
-
-May import: numpy, msgpack, zstandard, xxhash; nothing else of Quarry.
 """

@@ -4,9 +4,6 @@
 `application`. A request passes `http.gate` (hosts) and `http.operations` (keys, errors); `endpoints` and `service`
 answer it, with a `served_index`. `running`, `processes`, `signals` and `command` are ``quarry serve``, to which
 `quarry.distributed` adds ``--ray``.
-
-May import: `quarry.engine`, `quarry.formats`; Starlette and uvicorn (the extra ``server``), which are imported
-when a name of this package is first used.
 """
 
 from __future__ import annotations

@@ -4,6 +4,4 @@ Start with `run`: it reads a recipe (`recipe`), prepares the data (`data`), load
 for an objective (`objectives`), or as a cross-encoder, in the training loop (`loop`) and leaves a checkpoint that
 ``quarry export`` turns into a bundle. `command` is ``quarry train``. `DATA.md` lists the data sets of the recipes
 in ``recipes/``, with source, licence and size.
-
-May import: `quarry.engine`, `quarry.formats`; torch, transformers and safetensors; matplotlib for plots.
 """

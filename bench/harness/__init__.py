@@ -2,6 +2,4 @@
 
 `records` writes raw results as JSON Lines, `environment` describes the machine, `latency` and `process_memory`
 measure, `fresh_process` runs a function in a new process.
-
-May import: nothing else of `bench`.
 """

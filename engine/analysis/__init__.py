@@ -2,6 +2,4 @@
 
 Start with `analyzer`, which normalizes, splits, stems and filters; `words` finds words in all scripts, `compounds`
 splits identifiers and compounds into parts.
-
-May import: nothing else of Quarry but `quarry.formats.errors`.
 """

@@ -3,7 +3,4 @@
 Start with `protocol`, the interface; `registry` finds a backend by name, `selection` chooses one for a segment.
 `exact` is plain NumPy and the oracle of the tests, `scan` a SIMD scan, `cpu_faiss` inverted lists of PQ codes
 (`probing` chooses how many are read), `hnsw` a graph, `gpu` torch on a CUDA device.
-
-May import: `quarry.engine.filtering`, `quarry.engine.gpu`, `quarry.engine.quantization`, `quarry.engine.scoring`,
-`quarry.formats`.
 """

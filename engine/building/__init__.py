@@ -3,6 +3,4 @@
 Start with `builder`, whose `build` makes an index. `plan` has the settings and the encoder of a new one, and
 `creation` makes one when it is opened. `staged_build` is a build whose documents are encoded somewhere else,
 `workers` are processes that encode them. `reencoding` gives an index the vectors of another encoder.
-
-May import: `quarry.engine.index_reader`, `quarry.engine.reuse`, `quarry.engine.shards`, and what they import.
 """

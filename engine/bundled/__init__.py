@@ -2,8 +2,6 @@
 
 The encoders are bundles, by name and by identity; `quarry.engine.encoding.opening` opens one of them by default.
 `stdlib_docstrings` collects the docstrings of Python's standard library, for demonstrations and measurements.
-
-May import: the standard library.
 """
 
 from __future__ import annotations

@@ -4,6 +4,4 @@
 (`given`), JSON and rows (`tables`), files (`files`) and folders of them (`folders`). `lines` and `inflated` read
 compressed files in bounded memory. `outline` says what divides the text of a file, and `file_place` where in the
 file a passage stands.
-
-May import: `quarry.engine.arguments`, `quarry.formats`.
 """

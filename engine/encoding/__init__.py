@@ -5,7 +5,4 @@ encoders that take many texts in one call, on a device or not, and encodes queri
 an index whose documents all come with vectors. `runtimes` runs exported bundles, `functions` calls embedding
 functions. `tokenizer` makes tokens, of texts whose length `text_growth` bounds, `windows` cuts long texts, and
 `token_vectors` is what an encoder returns.
-
-May import: `quarry.engine.arguments`, `quarry.engine.bundled`, `quarry.engine.documents`, `quarry.engine.gpu`,
-`quarry.engine.process`, `quarry.formats`.
 """

@@ -2,6 +2,4 @@
 
 Start with `filter`, which validates a condition; `evaluation` finds the documents of a segment that satisfy it,
 as flags that backends and BM25 take, and `cache` keeps recent results.
-
-May import: `quarry.engine.analysis`, `quarry.engine.documents`, `quarry.formats`.
 """

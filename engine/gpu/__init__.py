@@ -3,6 +3,4 @@
 Start with `device`: a device with its memory budget. `transfer` moves arrays to the device and back, `stream` runs
 work on a side stream, `kernels` and `scan_kernel` are Triton kernels, which `kernel_check` compares with torch
 before their first use, and `cuda` detects devices through the driver without importing torch.
-
-May import: `quarry.formats`, and torch.
 """

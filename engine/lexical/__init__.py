@@ -2,6 +2,4 @@
 
 Start with `searcher`; `bm25` holds the statistics of the collection, `query` the analyzed query,
 `segment_scorer` scores the documents of one segment, and `wording` texts by how closely they follow the query.
-
-May import: `quarry.engine.analysis`, `quarry.engine.filtering`, `quarry.engine.scoring`, `quarry.formats`.
 """

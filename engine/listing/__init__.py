@@ -2,6 +2,4 @@
 
 Start with `documents`, which reads ids or whole documents in the order in which they are stored; `facets` counts
 values at a path of the metadata.
-
-May import: `quarry.engine.lexical`, `quarry.engine.filtering`, `quarry.engine.documents`, `quarry.formats`.
 """

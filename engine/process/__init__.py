@@ -4,6 +4,4 @@
 interpreter from exiting in the middle of native code on daemon threads; `per_process` holds objects that are made
 again after a fork, and models that are open once in a process; `spawned` starts processes that Ctrl-C is not for;
 `libraries` translates failures to import one; `freed_memory` returns what was freed to the operating system.
-
-May import: `quarry.formats`.
 """

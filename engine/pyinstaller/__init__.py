@@ -2,8 +2,6 @@
 
 PyInstaller finds this package by the entry point ``pyinstaller40`` of the distribution, without any option. What
 it runs is ``hook-quarry.py`` beside this file; the name says for which package it is.
-
-May import: `quarry.engine`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,4 @@ Start with `base`, the protocol; each method is a small frozen dataclass whose f
 index stores: contiguous passages (`pieces`, the default), k-means of the pseudo-query paper (`kmeans`), the first
 m token vectors or [CLS] (`first_m`), one mean or pooled vector (`single`). `registry` finds them by name.
 `on_device` computes the same in torch.
-
-May import: `quarry.engine.encoding`, `quarry.engine.gpu`, `quarry.formats`.
 """

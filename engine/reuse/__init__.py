@@ -1,6 +1,4 @@
 """Indexes made out of the files of others: snapshots, and segments that are adopted.
 
 Start with `snapshot`, which copies the files that `generation_files` has open.
-
-May import: `quarry.engine.shards` and what it imports.
 """

@@ -5,6 +5,4 @@ is dense search over all segments: stage 1 in backends, stage 2 in `rescorer`. `
 and `reranker` reorders it with a cross-encoder. `relevance` turns scores into probabilities by those of random
 documents, `similar` searches by the vectors of documents, and `request` validates what was requested. `id_order`
 orders documents with equal scores.
-
-May import: every package of the engine except `indexer`, `index` and `cli`.
 """

@@ -3,6 +3,4 @@
 Start with `checkpoint`, which describes a whole folder. `files` reads single files; `head_reader` and `head` cover
 what follows the network (pooling, linear layers, Aggretriever); `networks` knows the variants of BERT; `hub`
 downloads a checkpoint by name; `external_data` reads ONNX graphs with weights in separate files.
-
-May import: `quarry.engine`, `quarry.formats`; nothing else of `quarry.exporters`.
 """

@@ -3,6 +3,4 @@
 `ids` maps ordinals to document ids and back. `store` keeps each document as a zstd frame that is compressed with a
 shared dictionary; `store_sections` writes the frames, `store_merge` merges the stores of several segments. `spans`
 packs the characters that each centroid was computed from.
-
-May import: `quarry.formats.container`.
 """

@@ -2,6 +2,4 @@
 
 Start with `columns`, all paths of a segment; `column` reads one path and `column_writer` writes it, `dictionary`
 holds the distinct strings of a column, and `values` defines which values metadata may have.
-
-May import: `quarry.formats.container`, `quarry.formats.postings`.
 """

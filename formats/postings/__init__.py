@@ -3,6 +3,4 @@
 Start with `postings`, the writer and the reader. Documents are sorted by term in bounded memory (`inversion`); a
 posting list is encoded with Elias-Fano (`elias_fano`); the terms are a front-coded dictionary (`term_dictionary`,
 `term_blocks`); `merge` merges the postings of several segments.
-
-May import: `quarry.formats.container`.
 """

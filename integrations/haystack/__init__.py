@@ -2,9 +2,6 @@
 
 Start with `store.QuarryDocumentStore`, which keeps documents with or without embeddings of their own. `retrievers`
 searches it by meaning, by words or by both, and `filters` translates filters of Haystack.
-
-May import: `quarry.engine`, `quarry.formats`, `arguments`, `asynchronous` and `open_index` of
-`quarry.integrations`, and Haystack.
 """
 
 from quarry.engine.process.libraries import importing

@@ -4,6 +4,4 @@ Start with `operations`: the description of what a path answers, and the steps t
 checks hosts, `access` and `keys` say who may do what, `bodies` and `json_schema` read and check what clients send,
 `failures` is the shape of all errors, `openapi` the description of everything, `metrics` and `figures`
 what was done and used.
-
-May import: `quarry.engine`, `quarry.formats`; Starlette.
 """

@@ -7,6 +7,4 @@ the graph, and is written to a checkpoint, `sinkhorn` assigns under the constrai
 start from, and `preparation` builds what a recipe names.
 
 JPQ trains a second codebook, for scores; documents that are added to an index later are coded with the first.
-
-May import: `quarry.training.data`, `quarry.training.model`, `quarry.training.objectives`, `quarry.formats`, torch.
 """

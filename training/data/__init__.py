@@ -5,6 +5,4 @@ Start with `sources`, which reads BEIR collections (`beir`) and JSON Lines of pa
 training on evaluation data. `clusters` groups similar passages, `batches` draws the batch of any step from seed
 and step number alone, so that an interrupted training can be resumed; `mixture` mixes sources. `negatives` mines
 hard negatives with an index of Quarry.
-
-May import: `quarry.training.model`, `quarry.engine`, `quarry.formats`, torch.
 """

@@ -2,7 +2,4 @@
 
 Start with `objective.FixedDocuments`, the losses. `stored_rows` has the vectors of a source's documents and
 searches all of them at every step, `term_scores` their BM25 scores, and `preparation` makes both.
-
-May import: `quarry.training.compression`, `quarry.training.data`, `quarry.training.model`,
-`quarry.training.objectives`, `quarry.engine`, `quarry.formats`, torch.
 """

@@ -4,6 +4,4 @@ Start with `network.EncoderNetwork`, a transformers model with its tokenizer. `t
 texts, cut exactly as the engine cuts them. `torch_encoder.TorchEncoder` lets the engine build an index with the
 network as it is in the middle of training. `cross_encoder.CrossEncoder` is the network of a reranker, and `pairs`
 makes its batches. `checkpoint_files` writes what ``quarry export`` reads.
-
-May import: `quarry.engine`, `quarry.formats`, torch, transformers, safetensors.
 """

@@ -6,6 +6,4 @@ Each makes the vectors that the engine's representation of the same name makes, 
 `pooling` makes vectors of token vectors, `scoring` is the engine's aggregation of scores, `losses` are
 contrastive loss and distillation, `teachers` gives the scores to distill, and `registry` builds an objective from
 a recipe.
-
-May import: `quarry.training.model`, `quarry.training.data`, `quarry.engine`, `quarry.formats`, torch.
 """

@@ -2,6 +2,4 @@
 
 Here are libraries that index vectors or words in memory or files, and Quarry itself; `databases` has those that
 keep documents too.
-
-May import: `bench.peers.protocol`, and the library inside functions.
 """

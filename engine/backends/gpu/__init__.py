@@ -2,6 +2,4 @@
 
 Start with `backend`. Centroids that fit are scanned exhaustively (`rows`, `scan`, `scores`); otherwise lists of
 PQ codes are searched (`lists`, `quantizer`, `coded_rows`). `queries` prepares queries on the device.
-
-May import: `quarry.engine.backends`, `quarry.engine.gpu`, and torch.
 """

@@ -5,6 +5,4 @@ Start with `attempt.BuildAttempt`: its `start` makes a folder for the files of o
 makes one index of them, or `abort` deletes them. It does not matter what distributes the batches: for processes of
 this machine `worker_processes`, for Ray `quarry.distributed`. `staging` names the folders of attempts, and
 deletes those that ended without a commit; `batches` divides a stream of documents.
-
-May import: `quarry.engine.building.plan`, `quarry.engine.shards` and what it imports.
 """

@@ -2,7 +2,4 @@
 
 `glob_pattern` matches patterns as git does, `ignore_rules` applies ``.gitignore`` files, `folder_files` lists the
 files of a folder, `sources` reads them as documents, `table_rows` the rows of tables.
-
-May import: `quarry.formats`, the modules of `quarry.engine.documents` itself, `quarry.engine.documents.files`,
-`quarry.engine.documents.tables`.
 """

@@ -4,6 +4,4 @@
 CSV and TSV, `json_documents` reads JSON, `arrow` reads Parquet, Arrow files and whatever exports
 Arrow data, `table_files` chooses one of these by the name of a file, `frames` reads tables of pandas and polars.
 `document_columns` takes documents and vectors from whole columns at once (`column_values`).
-
-May import: `quarry.formats`, the modules of `quarry.engine.documents` itself.
 """

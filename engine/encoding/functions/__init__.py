@@ -2,6 +2,4 @@
 
 Start with `function_encoder`. `sources` recognizes what a model offers, `passages` cuts documents at sentence
 ends, `results` checks the vectors that a function returns.
-
-May import: `quarry.engine.arguments`, `quarry.engine.encoding`, `quarry.engine.process`, `quarry.formats`.
 """

@@ -3,7 +3,4 @@
 Start with `selection`, which chooses what runs a bundle. `onnx_encoder` runs one text at a time with ONNX Runtime
 on the CPU, `batched_encoder` batches on an accelerator, by `onnx_runner` or `tensorrt_runner`; both extend
 `bundle_encoder`. `onnx_session` loads and runs graphs, `device_batches` restores the order of texts on a device.
-
-May import: the protocols, `tokenizer` and `windows` of `quarry.engine.encoding`, `quarry.engine.gpu`,
-`quarry.engine.process`, `quarry.formats`.
 """

@@ -3,6 +3,4 @@
 Start with `committer`, which decides what the next generation consists of, from the current one (`generation`),
 the new segments and the `deletions`. `publication` makes it visible by one rename, or undoes it; `failures` lists
 what a failure leads to; `garbage` deletes the files of no generation.
-
-May import: `quarry.engine.indexer.segments` and what it imports.
 """

@@ -3,7 +3,4 @@
 Start with `segment_builder`, which writes a segment; `segment_merger` makes one of several. `adopted_segments`
 adopts segments that other processes wrote, `new_quantizer` trains and calibrates the first quantizer of an
 index, and `graphs` writes HNSW graphs on request.
-
-May import: `quarry.engine.indexer.batches` and what it imports, `quarry.engine.backends`,
-`quarry.engine.quantization`, `quarry.engine.progress`, `quarry.engine.thresholds`.
 """

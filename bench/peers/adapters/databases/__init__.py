@@ -2,6 +2,4 @@
 
 Each module has one class that implements `bench.peers.protocol`; settings of an adapter are in
 `bench.peers.registry`.
-
-May import: `bench.peers.protocol`, and the database inside functions.
 """
