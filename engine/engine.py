@@ -854,7 +854,7 @@ class Engine(IndexReader):
         Searches under way keep the files and threads of the index before.
 
         Args:
-            before: what there is no index for any more.
+            before: the view whose index has disappeared.
 
         Returns:
             Whether the view is another one now.

@@ -1,4 +1,4 @@
-"""Sizes at which the engine changes its method, and how much memory writers use: advanced settings.
+"""Tuning limits: when segments get lists, graphs or merges, and how much memory writers use.
 
 The defaults were measured, or suit a machine of a few gigabytes. Other values are passed to `quarry.engine.build`
 and `Engine.open` as ``thresholds=Thresholds(...)``. They are not stored in an index, so they may differ each time
@@ -42,7 +42,7 @@ class MergeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Sizes at which the engine changes its method.
+    """Tuning limits: when segments get lists, graphs or merges, and how much memory writers use.
 
     Attributes:
         list_rows: minimum number of centroids of a segment with inverted lists; with so many, lists answer in half

@@ -1,4 +1,4 @@
-"""Finds what would be read as something else: tables and columns in the place of rows, paths in that of texts.
+"""Detects sources passed by mistake: tables and columns in the place of rows, paths in that of texts.
 
 A table of another library iterates over the names of its columns, and a path in a list is a text like any other.
 No library is imported for this: a table is known by the names of its class and of the package that it comes from.

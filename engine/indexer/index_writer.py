@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 class IndexWriter(BatchWriter):
     """Collects changes and commits them; the only writer of an index, whose lock it holds until `close`.
 
-    Several threads may use it: a commit includes the documents that any of them has added by then, whole ones.
+    Several threads may use it: a commit contains every document whose `add` had finished.
 
     If an I/O error occurs before a commit is visible, for example because the disk is full, what was collected is
     kept: the commit can be tried again, or given up with `rollback`. `WriterStatus` lists what failures lead to.

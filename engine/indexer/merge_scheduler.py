@@ -287,7 +287,7 @@ class MergeScheduler:
 
 
 def _may_delay_exit() -> bool:
-    """Whether the interpreter waits for this thread now: it is no daemon thread, and the main thread has ended."""
+    """Return whether the interpreter is exiting and joins this thread."""
     return not (threading.current_thread().daemon or threading.main_thread().is_alive())
 
 

@@ -82,7 +82,7 @@ def find_document(snapshot: Snapshot, doc_id: str, index: Path) -> SimilarQuery:
     """
     place = snapshot.find(doc_id)
     if place is None:
-        raise InvalidQuery("no document has the id of like", path=index, actual=shown(doc_id))
+        raise InvalidQuery("`like` names a document that is not in the index", path=index, actual=shown(doc_id))
     segment, doc = place
     stored = segment.reader.documents[doc]
     rows, _ = segment.reader.centroids.rows_of(np.array([doc]))

@@ -48,7 +48,7 @@ class ByteStrings:
         return self._bytes.read_ranges(*self._bounds(ordinals))
 
     def keys(self, ordinals: Int64Array, first: int) -> UInt64Array:
-        """Return eight bytes of each of the strings (n,) `ordinals` as a number, in whose order the strings are.
+        """Return eight bytes of each string of (n,) `ordinals`, as a big-endian integer that sorts like the bytes.
 
         Args:
             ordinals: of the strings.

@@ -20,9 +20,10 @@ from quarry.formats.errors import EncodingFailed, InvalidDocument
 
 __all__ = ["DocumentFeed"]
 
-_DOCUMENTS = 256  # in a chunk,
-_CHARACTERS = 1 << 20  # or fewer if their texts are so long together,
-_NUMBERS = 1 << 20  # or their vectors have so many numbers
+# A chunk ends at the first of these limits.
+_DOCUMENTS = 256
+_CHARACTERS = 1 << 20  # of their texts
+_NUMBERS = 1 << 20  # in their vectors
 _ENCODED = 64  # documents of an encoder in a batch
 
 Take = Callable[[EncodedBatch], object]

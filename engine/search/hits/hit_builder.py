@@ -40,7 +40,7 @@ class HitBuilder:
         self._searcher = searcher
 
     def build(self, answer: Answer, options: SearchOptions) -> Hits:
-        """Return the hits of an answer in its order, with what their passages are found by."""
+        """Return the hits of an answer in its order, each with a lazy passage finder."""
         stop_if_cancelled()
         ranking = answer.ranking
         ids, documents = self._read(ranking)

@@ -113,7 +113,7 @@ class Hit(JsonMapping):
         matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
-        mistyped: with ``explain=True`` the mistyped term of the query, by the one of `terms` that stands for it.
+        mistyped: with ``explain=True`` maps each matched term to the misspelled term that it replaced.
         words: with ``explain=True`` the words of the document's full text (its title, a line break, its text) that
             match words of the query, with their positions; otherwise empty.
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable

@@ -193,7 +193,7 @@ def test_search_finds_documents_like_another(quarry, index: Path) -> None:
     assert "sea" not in {hit["id"] for hit in found["hits"]}
     assert len(found["hits"]) == 2
     assert quarry("search", index, "--like", "sea").out.startswith("sea\n")
-    assert "no document has the id of like" in quarry("search", index, "--like", "nothing").err
+    assert "`like` names a document that is not in the index" in quarry("search", index, "--like", "nothing").err
 
 
 def test_search_counts_values(quarry, index: Path) -> None:
