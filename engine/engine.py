@@ -854,7 +854,7 @@ class Engine(IndexReader):
         Searches under way keep the files and threads of the index before.
 
         Args:
-            before: the view whose index has disappeared.
+            before: what there is no index for any more.
 
         Returns:
             Whether the view is another one now.

@@ -126,7 +126,7 @@ class ViewResources:
 
 
 class BaseView(ABC):
-    """The settings and the encoder of one generation of an index, and the steps shared by all searches.
+    """The settings and the encoder of one generation of an index, and what every search begins and ends with.
 
     Args:
         manifest: of the generation; of any shard if there are several, as all have the same settings.
