@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from typing import Any, cast
 import numpy as np
 
 from bench.data.word_encoder import WordVectorEncoder, word_vectors
+from bench.harness.fresh_process import in_fresh_process
 from bench.harness.latency import summarize_ms, time_in_turn
 from bench.harness.process_memory import private_bytes
 from bench.harness.records import Record, add_out, append_result
@@ -28,7 +29,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.thresholds import MergeLimits, Thresholds
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "merge_index", "run"]
 
 _ENCODER = WordVectorEncoder()
 _N_COMMITS = 1000
@@ -135,26 +136,41 @@ def _measure_merges(folder: Path) -> Record:
 
 
 def _measure_merge(path: Path) -> Record:
-    """Measure `Engine.merge` of three copies; the commit of the merged segment is included."""
-    growth_bytes: list[int] = []
-    wall_s, cpu_s = [], []
+    """Merge three copies, each in a process of its own; return the best rates and the largest growth of memory."""
+    runs = []
     for number in range(3):
-        copy = Path(shutil.copytree(path, path.with_name(f"{path.name}-{number}")))
-        with _open_writable(copy, _UNMERGED) as index, _sample_memory(growth_bytes):
-            statistics = cast(dict[str, Any], index.stats())
-            wall, cpu = time.perf_counter(), time.process_time()
-            index.merge()
-            wall_s.append(time.perf_counter() - wall)
-            cpu_s.append(time.process_time() - cpu)
+        copy = shutil.copytree(path, path.with_name(f"{path.name}-{number}"))
+        runs.append(in_fresh_process("bench.system.durability:merge_index", {"path": str(copy)}))
         shutil.rmtree(copy)
-    n_rows = statistics["n_centroids"]
+    found = {name: [cast(float, run[name]) for run in runs] for name in runs[0]}
+    n_rows = found["n_centroids"][0]
     return {
         "n_centroids": n_rows,
-        "input_bytes": statistics["size_bytes"],
-        "centroids_per_s": n_rows / min(wall_s),
-        "centroids_per_cpu_s": n_rows / min(cpu_s),
-        "memory_growth_bytes": max(growth_bytes),
+        "input_bytes": found["input_bytes"][0],
+        "centroids_per_s": n_rows / min(found["wall_s"]),
+        "centroids_per_cpu_s": n_rows / min(found["cpu_s"]),
+        "memory_growth_bytes": max(found["memory_growth_bytes"]),
     }
+
+
+def merge_index(parameters: Mapping[str, object]) -> dict[str, object]:
+    """Merge the segments of an index, ``path``, with `Engine.merge`; the commit of the merged one is included.
+
+    Returns:
+        n_centroids, input_bytes, wall_s, cpu_s, memory_growth_bytes.
+    """
+    with _open_writable(Path(str(parameters["path"])), _UNMERGED) as index:
+        statistics, growth_bytes = index.stats(), list[int]()
+        wall, cpu = time.perf_counter(), time.process_time()
+        with _sample_memory(growth_bytes):
+            index.merge()
+        return {
+            "n_centroids": statistics["n_centroids"],
+            "input_bytes": statistics["size_bytes"],
+            "wall_s": time.perf_counter() - wall,
+            "cpu_s": time.process_time() - cpu,
+            "memory_growth_bytes": growth_bytes[0],
+        }
 
 
 @contextmanager
