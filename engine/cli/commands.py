@@ -272,7 +272,7 @@ def _run_build(args: argparse.Namespace) -> int:
 
 
 def _add_search(commands: _Subparsers) -> None:
-    parser = _add_command(commands, "search", "search an index", _run_search)
+    parser = _add_command(commands, "search", "search an index; ends with 1 if nothing is found", _run_search)
     _add_index(parser)
     parser.add_argument(
         "query",
@@ -341,6 +341,7 @@ def _run_search(args: argparse.Namespace) -> int:
 
     options = {name: value for name, value in vars(args).items() if name in SearchKeywords.__annotations__}
     options["filter"] = only
+    n_hits = 0
     with engine.Engine.open(
         args.index, encoder=args.encoder, threads=args.threads, reranker=args.reranker
     ) as index:
@@ -353,7 +354,8 @@ def _run_search(args: argparse.Namespace) -> int:
             ]
             about = {"like": args.like} if query is None else {"query": query}
             _print_hits(about, hits, facets, args.json)
-    return 0
+            n_hits += len(hits)
+    return 0 if n_hits else 1
 
 
 def _read_queries(words: Iterable[str]) -> Iterator[str]:
@@ -393,6 +395,8 @@ def _print_hits(
     is_marking = marks_words(sys.stdout)
     for hit in hits:
         print(*format_hit(hit, is_marking), sep="\n")
+    if hits.answerable is False:
+        print("  no good answer: no hit has a relevance of .5" if hits else "  no hits")
     for each in facets:
         print_lines(*format_facets(each))
     print(flush=True)

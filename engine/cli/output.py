@@ -75,7 +75,9 @@ def marks_words(stream: TextIO | None) -> bool:
 
 
 def format_hit(hit: Hit, is_marking: bool = False) -> list[str]:
-    """Return the lines of a hit: score, id and best passage; where that was read; its matches, if explained.
+    """Return the lines of a hit: relevance, id and best passage; where that was read; its matches, if explained.
+
+    Where the relevance is not known, the score is shown, with a digit more.
 
     Args:
         hit: the hit.
@@ -85,7 +87,8 @@ def format_hit(hit: Hit, is_marking: bool = False) -> list[str]:
 
     best = hit.passages[0] if hit.passages else None
     text = snippet(hit.text, _TEXT_WIDTH) if best is None else _format_passage(best, is_marking)
-    lines = [f"  {hit.score:6.3f}  {_shorten_middle(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {text}"]
+    number = f"{hit.score:6.3f}" if hit.relevance is None else f"{hit.relevance:6.2f}"
+    lines = [f"  {number}  {_shorten_middle(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {text}"]
     if place := hit.place:
         lines.append(f"          {snippet(str(place), 100)}")
     lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]

@@ -105,8 +105,16 @@ def test_build_skips_invalid_documents_only_on_demand(quarry, source: Path, tmp_
 def test_search_prints_hits_for_people(quarry, index: Path) -> None:
     lines = quarry("search", index, "ocean voyage", "-k", "2").out.splitlines()
     assert lines[0] == "ocean voyage"
-    assert re.fullmatch(r" +-?\d\.\d{3}  sea +A ship sails on the sea\.", lines[1])
+    assert re.fullmatch(r" +\d\.\d{2}  sea +A ship sails on the sea\.", lines[1])
     assert len([line for line in lines if line]) == 3
+
+
+def test_search_says_that_there_is_no_good_answer(quarry, index: Path) -> None:
+    poor = quarry("search", index, "printer driver", "-k", "1")
+    assert (poor.code, poor.out.splitlines()[-2].strip()) == (0, "no good answer: no hit has a relevance of .5")
+    nothing = quarry("search", index, "printer driver", "--min-relevance", "0.5")
+    assert (nothing.code, nothing.out.split()) == (1, ["printer", "driver", "no", "hits"])
+    assert quarry("search", index, "printer driver", "flour for bread", "--min-relevance", "0.5").code == 0
 
 
 def test_search_explains_on_demand(quarry, index: Path) -> None:
@@ -396,7 +404,7 @@ def test_an_unknown_field_is_one_line_of_warning(repository: Path, index: Path) 
         only = json.dumps({field: {"$in": ["x", 1000]}})
         process = start(repository, "search", index, "ship", "sea", "--filter", only, stdout=subprocess.PIPE)
         out, err = process.communicate()
-        assert (process.returncode, out) == (0, b"ship\n\nsea\n\n")
+        assert (process.returncode, out) == (1, b"ship\n  no hits\n\nsea\n  no hits\n\n")
         assert err.count(b"\n") == n_lines
         if n_lines:
             assert err.startswith(b"quarry: warning: filter: no document has the field 'letter'; ")
@@ -562,7 +570,7 @@ def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(
     output = quarry("demo", tmp_path)
     assert output.code == 0
     assert re.search(
-        r"^ +0\.\d{3}  argparse +module argparse Command-line parsing library", output.out, re.MULTILINE
+        r"^ +[01]\.\d{2}  argparse +module argparse Command-line parsing library", output.out, re.MULTILINE
     )
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
