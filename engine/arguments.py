@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections.abc import Container, Iterable, Iterator
+from datetime import date
 
 import numpy as np
 
@@ -108,7 +109,13 @@ def is_one_of(value: object, names: Container[str]) -> bool:
 
 
 def python_scalar(value: object) -> object:
-    """Return a bool, an integer or a real number of NumPy as Python's; any other value as it is."""
+    """Return a bool, an integer or a real number of NumPy as Python's, and a date or a date with a time as text.
+
+    The text is that of `datetime.isoformat`. Any other value is returned as it is, also what pandas has of missing
+    dates and of years with more than four digits.
+    """
+    if isinstance(value, date) and (text := value.isoformat())[4:5] == "-":  # a datetime is a date
+        return text
     if not isinstance(value, np.generic) or value.dtype.kind not in "biuf":
         return value
     return float(value.item()) if value.dtype.kind == "f" else value.item()  # of a longdouble a longdouble

@@ -17,7 +17,9 @@ operator                holds for a value                                       
 ======================  ==============================================================  ===================
 ``$eq``                 equal, and of the same type                                     does not hold
 ``$in``                 equal to a member of the collection                             does not hold
+``$all``                one of several that equal the members of the list together      does not hold
 ``$gt $gte $lt $lte``   of the operand's type, number or text, and greater, ...         does not hold
+``$between``            from the first to the second member of a list, both included    does not hold
 ``$contains``           a text that contains the operand, a text                        does not hold
 ``$prefix``             a text that begins with the operand, a text                     does not hold
 ``$exists: true``       any; also None, an empty list, a mapping                        does not hold
@@ -29,6 +31,8 @@ operator                holds for a value                                       
 Types are number, text, bool and None. An int and a float are compared exactly; a bool is not a number; texts are
 compared by code points; None equals only None, and differs from a missing value. If documents have values at a
 path, but none of the operand's type, the comparison is an error. Operands may be numpy's numbers and bools too.
+Dates and times are texts in ISO 8601 form, also as operands of the types `date` and `datetime`. A day, such as
+"2025-01-02", includes all its times: they are ``$lte`` and not ``$gt`` it.
 
 A document's own id and title are values at the paths ``id`` and ``title``, of type text. Values that its metadata
 has at these paths are added to them, like members of a list. An empty title is missing. ``$eq`` and ``$in`` look
@@ -40,9 +44,11 @@ similar fields, once for each path while an index is open. ``$exists`` alone cau
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from math import isnan
 from typing import TypeAlias
 
@@ -69,7 +75,8 @@ __all__ = [
 
 _MAX_DEPTH = 32
 _MAX_CONDITIONS = 4096  # each may read a column, or the titles of all documents; `$in` is one, whatever its list
-_FIELD_OPERATORS = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte, $contains, $prefix, $exists, $not"
+_FIELD_OPERATORS = "$eq, $ne, $in, $nin, $all, $gt, $gte, $lt, $lte, $between, $contains, $prefix, $exists, $not"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _LEAF_BYTES = 400  # of a comparison, its path and its place in a conjunction
 _OPERAND_BYTES = 72  # of a named tuple of two, and its place in the tuple of operands
 _SCALARS = "a str, int, float, bool or None"
@@ -298,11 +305,22 @@ def _parse_equal(path: str, operand: object) -> Condition:
 
 
 def _parse_in(path: str, operands: object) -> Condition:
+    return Comparison(path, "eq", _parse_operands(path, operands))
+
+
+def _parse_all(path: str, operands: object) -> Condition:
+    values = _parse_operands(path, operands)
+    if not values:
+        raise _make_error(f"{path}: $all", "a list of one or more values", operands)
+    return join_conditions([Comparison(path, "eq", (value,)) for value in values])
+
+
+def _parse_operands(path: str, operands: object) -> tuple[Scalar, ...]:
     is_list = isinstance(operands, Collection) and not isinstance(operands, str | bytes | Mapping)
     values = iterator_of(operands) if is_list else None
     if values is None:
         raise _make_error(path, "a list", operands)
-    return Comparison(path, "eq", tuple(_parse_operand(path, operand) for operand in values))
+    return tuple(_parse_operand(path, operand) for operand in values)
 
 
 def _make_order_parser(name: str) -> Callable[[str, object], Condition]:
@@ -310,9 +328,32 @@ def _make_order_parser(name: str) -> Callable[[str, object], Condition]:
         value = _parse_operand(path, operand)
         if get_type_name(value.kind) not in ("number", "text"):
             raise _make_error(f"{path}: ${name}", "a number or a text", operand)
+        if name in _AFTER_DAY and (after := _day_after(value)) is not None:
+            return Comparison(path, _AFTER_DAY[name], (after,))
         return Comparison(path, name, (value,))
 
     return make
+
+
+_AFTER_DAY = {"lte": "lt", "gt": "gte"}
+"""The operators that compare with the day after a day what these compare with all its times."""
+
+
+def _day_after(value: Scalar) -> Scalar | None:
+    """Return the day after a day as a text; None for any other value, and for the last day."""
+    if not isinstance(value.payload, str) or not _DAY.fullmatch(value.payload):
+        return None
+    try:
+        return to_scalar((date.fromisoformat(value.payload) + timedelta(days=1)).isoformat())
+    except (ValueError, OverflowError):  # the digits are no day, or there is none after it
+        return None
+
+
+def _parse_between(path: str, operands: object) -> Condition:
+    if not isinstance(operands, list | tuple) or len(operands) != 2:
+        raise _make_error(f"{path}: $between", "a list of the least and the largest value", operands)
+    low, high = (_OPERATORS[name](path, each) for name, each in zip(("$gte", "$lte"), operands, strict=True))
+    return AllOf((low, high))
 
 
 def _make_text_parser(name: str) -> Callable[[str, object], Condition]:
@@ -337,6 +378,8 @@ _OPERATORS: dict[str, Callable[[str, object], Condition]] = {
     "$ne": lambda path, operand: Negation(_parse_equal(path, operand)),
     "$in": _parse_in,
     "$nin": lambda path, operands: Negation(_parse_in(path, operands)),
+    "$all": _parse_all,
+    "$between": _parse_between,
     "$exists": _parse_exists,
     **{f"${name}": _make_order_parser(name) for name in ("lt", "lte", "gt", "gte")},
     **{f"${name}": _make_text_parser(name) for name in ("contains", "prefix")},

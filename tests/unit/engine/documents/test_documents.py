@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import OrderedDict, UserDict, defaultdict
+from datetime import date, datetime, timedelta, timezone
 from enum import Enum, IntEnum
 from pathlib import Path
 
@@ -179,6 +180,18 @@ def test_numbers_of_numpy_in_metadata_become_pythons() -> None:
     assert [type(each) for each in found["l"]] == [int, int, float, float, float, float, bool, str]
     for wrong in (np.float32("nan"), np.longdouble("inf"), np.uint64(1 << 63), np.timedelta64(1, "s")):
         rejected({"text": "x", "metadata": {"n": wrong}}, "metadata.n", "cannot be stored")
+
+
+def test_dates_in_metadata_become_texts() -> None:
+    zone = timezone(timedelta(hours=2))
+    given = {"day": date(2025, 1, 2), "times": [datetime(2025, 1, 2, 3, 4), datetime(2025, 1, 2, tzinfo=zone)]}
+    found = document_from({"text": "x", "metadata": given}, "document 1").metadata
+    assert found == {"day": "2025-01-02", "times": ["2025-01-02T03:04:00", "2025-01-02T00:00:00+02:00"]}
+
+
+def test_a_missing_date_of_pandas_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    rejected({"text": "x", "metadata": {"n": pandas.NaT}}, "metadata.n", "cannot be stored")
 
 
 def test_a_document_says_where_it_was_read() -> None:

@@ -6,6 +6,7 @@ import shutil
 import threading
 import tracemalloc
 import warnings
+from datetime import date, datetime
 
 import numpy as np
 import pytest
@@ -585,6 +586,64 @@ def test_types_of_deleted_values_do_not_count(tmp_path):
             assert index.count({"year": {"$in": ["2021", 2022]}}) == 1
             index.merge()
         assert index.stats()["n_deleted"] == 0
+
+
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory):
+    """Build an index of documents with dates, times and tags."""
+    path = tmp_path_factory.mktemp("dated")
+    metadata = {
+        "day": {"at": date(2025, 1, 2), "tags": ["a", "b"]},
+        "evening": {"at": datetime(2025, 1, 2, 18, 30), "tags": ["a"]},
+        "next": {"at": "2025-01-03", "tags": ["b", "c", "a"]},
+        "last": {"at": "9999-12-31T23:59:59", "tags": "a"},
+    }
+    engine.build(
+        [{"id": name, "text": "text", "metadata": fields} for name, fields in metadata.items()],
+        path,
+        encoder=ENCODER,
+        representation=KMeans(2),
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("condition", "passes"),
+    [
+        ({"at": date(2025, 1, 2)}, "day"),
+        ({"at": {"$lte": "2025-01-02"}}, "day evening"),
+        ({"at": {"$gt": date(2025, 1, 2)}}, "next last"),
+        ({"at": {"$gte": datetime(2025, 1, 2, 18)}}, "evening next last"),
+        ({"at": {"$lt": "2025-01-02"}}, ""),
+        ({"at": {"$between": ["2025-01-01", date(2025, 1, 2)]}}, "day evening"),
+        ({"at": {"$not": {"$between": ["2025-01-02", "2025-01-02"]}}}, "next last"),
+        ({"at": {"$lte": "9999-12-31"}}, "day evening next"),  # no day is after it
+        ({"at": {"$lte": "2025-13-99"}}, "day evening next"),  # a text
+        ({"tags": {"$all": ["a", "b"]}}, "day next"),
+        ({"tags": {"$all": ("a",)}}, "day evening next last"),
+    ],
+)
+def test_days_times_and_tags(dated, condition, passes):
+    with Engine.open(dated, encoder=ENCODER) as index:
+        found = {hit.id for hit in index.search("text", k=10, filter=condition)}
+    assert found == set(passes.split())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"$between": [1]},
+        {"$between": "ab"},
+        {"$between": [1, None]},
+        {"$between": {1, 2}},
+        {"$all": []},
+        {"$all": "a"},
+        {"$all": [[1]]},
+    ],
+)
+def test_wrong_ranges_and_lists_are_refused(wrong):
+    with pytest.raises(InvalidFilter, match=r"field 'a"):
+        parse_filter({"a": wrong})
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float16, np.float32, np.float64, np.longdouble])
