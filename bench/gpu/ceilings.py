@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,8 +24,9 @@ _SIDE = 8192  # rows of square matrices
 _SMALL_SIDE = 256
 
 
-def measure_ceilings(place: torch.device, size: Size) -> Iterator[Record]:
+def measure_ceilings(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
     """Yield the rates of a copy within the device (bytes read and written), an upload and a matrix product."""
+    del work
     n_bytes = _SMALL_COPY_BYTES if place.type == "cpu" else _COPY_BYTES
     yield from guarded({"what": "copy"}, lambda: [_time_copy(place, n_bytes, size.n_calls)])
     yield from guarded({"what": "upload"}, lambda: [_time_upload(place, n_bytes // _UPLOAD_SHARE, size.n_calls)])

@@ -1,27 +1,34 @@
-"""Compares the GPU backend with numpy in float64, on documents of 1 to 500 centroids."""
+"""Compares kernels with torch, and the GPU backend with numpy in float64 and with the oracle of its tests.
+
+On a device, cases run in processes at once, each of which compiles the kernels that it needs and no others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
-from types import SimpleNamespace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from bench.gpu.harness import guarded, list_kernel_settings, open_backend
-from bench.gpu.sizes import make_queries
+from bench.gpu.sizes import Size, make_queries
 from bench.gpu.synthetic import SyntheticTable, make_quantizer, make_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
-from quarry.engine.gpu.kernel_check import find_sound_kernels
+from quarry.engine.gpu import kernel_check
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["run_checks"]
+__all__ = ["check_backends", "check_kernels"]
 
 _DIM = 96
 _N_DOCS = 2000
@@ -29,45 +36,89 @@ _N_HITS, _N_CANDIDATES = 10, 50
 _ERROR = 1e-5  # of a final score, for vectors and queries of length 1
 _ROUNDING = 1e-4  # of a sum of table entries
 _CODE_ERROR = 1e-5  # of a final score of codes, whose norm is about ten times the query's
+_INTERPRETED_DOCS = 12  # for Triton's interpreter, which is slow
+_N_PROCESSES = 12
+_TESTS = ("contract/test_backends.py", "differential/test_short_codes.py", "contract/test_odd_vectors.py")
+_DRY_TESTS = "gpu-float16-None and (oracles or more_hits)"
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-def run_checks(place: torch.device, batches: Sequence[int]) -> Iterator[Record]:
+def check_kernels(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
+    """Yield for each Triton kernel whether it agrees with torch, and what it takes of the device."""
+    del size, work
+    yield from _run_all(place, [partial(_check_kernel, place, name) for name in kernel_check.KERNELS])
+
+
+def _check_kernel(place: torch.device, name: str) -> Iterator[Record]:
+    kernels = import_module("quarry.engine.gpu.kernels")
+    n_docs = {} if place.type == "cuda" else {"n_docs": _INTERPRETED_DOCS}
+    yield {"what": f"check kernel {name}", "sound": kernel_check.is_sound(name, kernels, place, **n_docs)}
+
+
+def check_backends(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
     """Yield a record for each check; the field "sound" says whether it passed."""
-    yield from guarded({"what": "check kernels"}, partial(_check_kernels, place))
-    lengths = _document_lengths()
-    queries = make_queries(max(batches), _DIM)
-    allowed = np.random.default_rng(1).random(len(lengths)) < 0.7
+    cases: list[Callable[[], Iterator[Record]]] = []
     for kernels in list_kernel_settings(place):
         for kind in ("int8", "float16"):
-            about: Record = {"what": "check scan", "stored": kind, "kernels": kernels}
-            table = SyntheticTable(lengths, _DIM, kind)
-            yield from guarded(
-                about, partial(_check_scans, place, table, queries, allowed, batches, kernels=kernels)
-            )
-        for nbits in (4, 8):
-            about = {"what": "check lists", "nbits": nbits, "kernels": kernels}
-            yield from guarded(about, partial(_check_lists, place, nbits, queries[:7], kernels=kernels))
-    if place.type == "cuda":
-        yield from guarded({"what": "check budget"}, lambda: [_check_memory_limit(place)])
+            for beta in (None, 8.0):
+                cases += [partial(_check_scan, place, size, kind, beta, masked, kernels) for masked in (False, True)]
+        cases += [partial(_check_lists, place, size, nbits, kernels) for nbits in (4, 8)]
+    yield from _run_all(place, cases)
+    for name in _TESTS[: 1 if size.is_dry else None]:
+        yield from guarded({"what": "check tests", "name": name}, partial(_run_tests, place, name, work))
 
 
-def _check_kernels(place: torch.device) -> Iterator[Record]:
-    """Yield which Triton kernels agree with torch; on a CPU device there are none."""
-    if place.type != "cuda":
+def _run_all(place: torch.device, cases: list[Callable[[], Iterator[Record]]]) -> Iterator[Record]:
+    """Yield the records of all cases, on a CUDA device from processes that run at once."""
+    if place.type == "cpu":
+        for case in cases:
+            yield from guarded({"what": "check"}, case)
         return
-    kernels = import_module("quarry.engine.gpu.kernels")
-    with torch.cuda.device(place):
-        sound = vars(find_sound_kernels(kernels, place) or SimpleNamespace())
-    for name in ("document_scores", "pair_scores", "score_lists"):
-        yield {"kernel": name, "sound": sound.get(name) is not None}
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(_N_PROCESSES, context) as pool:
+        for future in [pool.submit(_collect, case) for case in cases]:
+            yield from guarded({"what": "check"}, future.result)
 
 
-def _document_lengths() -> npt.NDArray[np.int64]:
-    generator = np.random.default_rng(0)
-    odd = [1, 2, 500, 3, 127, 128, 129, 256, 257, 16, 17]
-    return np.array([*odd, *generator.integers(1, 9, _N_DOCS - len(odd)).tolist()], np.int64)
+def _collect(case: Callable[[], Iterator[Record]]) -> list[Record]:
+    return list(guarded({"what": "check"}, case))
+
+
+def _run_tests(place: torch.device, name: str, work: Path) -> Iterator[Record]:
+    """Run the tests of a file that are for the backend, with the device in place of torch's CPU device."""
+    import pytest
+
+    os.environ["QUARRY_TEST_DEVICE"] = str(place)
+    counts = _Counts()
+    root = Path(__file__).resolve().parents[2]
+    chosen, processes = ("gpu", _N_PROCESSES) if place.type == "cuda" else (_DRY_TESTS, 0)
+    options = ["-q", "--no-header", "-n", str(processes), "-k", chosen, "-W", "ignore", "-p", "no:cacheprovider"]
+    where = ["--rootdir", str(root), "-c", str(root / "pyproject.toml"), "--basetemp", str(work / "tests")]
+    status = pytest.main([*options, *where, str(root / "tests" / name)], plugins=[counts])
+    sound = status == 0 and counts.passed > 0 and not counts.skipped
+    yield {"passed": counts.passed, "failed_tests": counts.failed, "skipped": counts.skipped, "sound": sound}
+
+
+class _Counts:
+    """A plugin of pytest that counts outcomes."""
+
+    def __init__(self) -> None:
+        self.passed, self.skipped = 0, 0
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:  # noqa: ANN401
+        """Count a phase of a test."""
+        self.passed += report.passed and report.when == "call"
+        self.skipped += report.skipped
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+
+def _document_lengths(size: Size) -> npt.NDArray[np.int64]:
+    """Return lengths that need three variants of a kernel: 1, 3 or 4, and more than fit into a tile."""
+    odd = [1, 1, 500, 128, 129, 256, 257]
+    return np.array([*odd, *np.random.default_rng(0).integers(3, 5, size.count(_N_DOCS, 300) - len(odd)).tolist()], np.int64)
 
 
 def _compute_scores(
@@ -84,33 +135,21 @@ def _compute_scores(
     return aggregated
 
 
-def _check_scans(
-    place: torch.device,
-    table: SyntheticTable,
-    queries: npt.NDArray[np.float32],
-    allowed: Mask,
-    batches: Sequence[int],
-    *,
-    kernels: bool,
-) -> Iterator[Record]:
-    backend = open_backend(place, make_segment(table), kernels=kernels)
-    for beta in (None, 8.0):
-        expected = _compute_scores(table.vectors(0, table.n_rows), table.offsets, queries.astype(np.float64), beta)
-        for mask in (None, allowed):
-            parameters = SearchParameters(_N_HITS, _N_CANDIDATES, None, 1, mask, beta)
-            possible = expected if mask is None else np.where(mask, expected, -np.inf)
-            for batch in batches:
-                about: Record = {"beta": beta, "masked": mask is not None, "batch": batch}
-                yield from guarded(
-                    about, partial(_check_scan, backend, queries[:batch], parameters, possible[:batch])
-                )
-
-
 def _check_scan(
-    backend: GpuBackend, queries: npt.NDArray[np.float32], parameters: SearchParameters, expected: Floats
+    place: torch.device, size: Size, kind: str, beta: float | None, masked: bool, kernels: bool
 ) -> Iterator[Record]:
-    sound, error = _compare(backend.candidates(queries, parameters), expected)
-    yield {"sound": sound, "error": error}
+    """Yield for each batch whether all documents' best are found, with the right scores and bounds."""
+    table = SyntheticTable(_document_lengths(size), _DIM, kind)
+    queries = make_queries(max(size.checked_batches), _DIM)
+    allowed = np.random.default_rng(1).random(len(table.offsets) - 1) < 0.7 if masked else None
+    about: Record = {"stored": kind, "kernels": kernels, "beta": beta, "masked": masked}
+    backend = open_backend(place, make_segment(table), kernels=kernels)
+    expected = _compute_scores(table.vectors(0, table.n_rows), table.offsets, queries.astype(np.float64), beta)
+    possible = expected if allowed is None else np.where(allowed, expected, -np.inf)
+    parameters = SearchParameters(_N_HITS, _N_CANDIDATES, None, 1, allowed, beta)
+    for batch in size.checked_batches:
+        sound, error = _compare(backend.candidates(queries[:batch], parameters), possible[:batch])
+        yield {"what": "check scan", **about, "batch": batch, "sound": sound, "error": error}
 
 
 def _compare(found: list[Candidates], expected: Floats) -> tuple[bool, float]:
@@ -126,14 +165,13 @@ def _compare(found: list[Candidates], expected: Floats) -> tuple[bool, float]:
     return sound and error <= _ERROR, error
 
 
-def _check_lists(
-    place: torch.device, nbits: int, queries: npt.NDArray[np.float32], *, kernels: bool
-) -> Iterator[Record]:
+def _check_lists(place: torch.device, size: Size, nbits: int, kernels: bool) -> Iterator[Record]:
     """Probe all lists and compare documents and final scores with those of decoded vectors in float64."""
-    table = SyntheticTable(_document_lengths(), _DIM, "none")
+    table = SyntheticTable(_document_lengths(size), _DIM, "none")
     quantizer = make_quantizer(_DIM, 16, 12, nbits)
     segment = make_segment(table, quantizer)
     backend = open_backend(place, segment, kernels=kernels)
+    queries = make_queries(7, _DIM)
     decoded, wide = _decode(segment, quantizer), queries.astype(np.float64)
     best = _compute_scores(decoded, table.offsets, wide, None)
     for beta in (None, 8.0):
@@ -145,7 +183,8 @@ def _check_lists(
             error = max(error, float(np.abs(by_best[each.docs] - np.sort(by_best)[::-1][: len(each.docs)]).max()))
             final = max(final, float(np.abs(each.scores - scores[each.docs]).max()))
         sound = error <= _ROUNDING and final <= _CODE_ERROR
-        yield {"beta": beta, "sound": sound, "error": error, "final_error": final}
+        about: Record = {"what": "check lists", "nbits": nbits, "kernels": kernels, "beta": beta}
+        yield {**about, "sound": sound, "error": error, "final_error": final}
 
 
 def _decode(segment: OpenSegment, quantizer: Quantizer) -> Floats:
@@ -160,23 +199,3 @@ def _decode(segment: OpenSegment, quantizer: Quantizer) -> Floats:
     decoded = np.empty((len(codes), _DIM))
     decoded[lists.rows()] = np.concatenate(parts, axis=1)
     return decoded
-
-
-def _check_memory_limit(place: torch.device) -> Record:
-    """Check that device memory stays within the limit, intermediate results included."""
-    table = SyntheticTable(np.full(100_000, 4), 384, "float16")
-    before = torch.cuda.memory_allocated(place)
-    torch.cuda.reset_peak_memory_stats(place)
-    limit = 600 << 20
-    backend = open_backend(place, make_segment(table), kernels=list_kernel_settings(place)[0], limit_bytes=limit)
-    queries = np.random.default_rng(3).standard_normal((300, 384)).astype(np.float32)
-    backend.candidates(queries, SearchParameters(100, 300, None, 1, None, 8.0))
-    peak = torch.cuda.max_memory_allocated(place) - before
-    del backend
-    kept = torch.cuda.memory_allocated(place) - before
-    return {
-        "limit_bytes": limit,
-        "peak_bytes": peak,
-        "kept_bytes": kept,
-        "sound": peak <= limit and kept == 0,
-    }

@@ -1,132 +1,181 @@
-"""Runs all checks and timings of code for GPUs: limits of the device, correctness against numpy, speed.
+"""Checks and measures everything on a GPU with one command: ``python -m bench gpu --seconds 500``.
 
-``python -m bench gpu`` needs a CUDA build of torch; if something else is missing (tensorrt, onnxruntime-gpu,
-faiss-gpu, cuvs, transformers), a record says so. ``--device cpu --quick`` runs the same code in a minute on any
-machine. On a CUDA device each part runs in a process with a time limit, so that a lost device or a part that hangs
-does not stop the others. Records are written at once; a failure is a record with its traceback. The last records
-compare figures with their targets. The exit status is 1 if an answer was wrong or a part failed.
+The parts run in the order of `PARTS`, each in a process of its own with a time limit, so that a lost device or a part
+that hangs does not stop the others. Records are written at once; a failure is a record with its traceback. The last
+records compare figures with their targets. The exit status is 1 if a check failed **or was left out**, or a part
+failed. ``--dry-run`` runs the same code on the CPU at a thousandth of the size, with Triton's interpreter.
 
-If the time for one command is limited: ``--parts ceilings,checks,sizes`` first, then ``--parts
-ceilings,sizes,peers`` and so on, each with ``--seconds``. The part ``flow``, from texts to documents and to
-centroids, runs a synthetic model (a table of vectors), and with ``--bundle`` also a real encoder in fp16 or fp32.
+A machine without a network gets what it lacks from a folder of wheels (``--wheels``, made by ``bench/gpu/carry.sh``),
+and the commit, which it cannot know, from ``--commit``.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
-import torch
-
-from bench.gpu.ceilings import measure_ceilings
-from bench.gpu.checks import run_checks
-from bench.gpu.encoders import measure_encoders
-from bench.gpu.end_to_end import measure_flow
-from bench.gpu.harness import guarded
-from bench.gpu.peers import measure_peers
-from bench.gpu.sizes import Size, measure_sizes
-from bench.gpu.targets import compare_with_targets
-from bench.harness.environment import describe_environment
 from bench.harness.records import Record, add_out, append_record, read_records
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["PARTS", "Part", "add_arguments", "run"]
 
-_FULL = Size(
-    n_rows=10_000_000,
-    dim=384,
-    per_document=4,
-    batches=(1, 256),
-    n_calls=20,
-    n_documents=4096,
-    checked_batches=(1, 7, 256, 1000),
-)
-_QUICK = Size(
-    n_rows=20_000, dim=64, per_document=4, batches=(1, 16), n_calls=2, n_documents=32, checked_batches=(1, 7, 40)
-)
-_SECONDS = 560  # for all parts
-_MAX_S = {"ceilings": 60, "checks": 180, "sizes": 240, "encoders": 240, "flow": 150, "peers": 240}
-_GRACE_S = 20  # after the time limit, before the process is killed
+_SECONDS = 500  # for all parts
+_GRACE_S = 5  # after the time limit, before the process is killed
+_ROOT = Path(__file__).resolve().parents[2]
 
-Part = Callable[[torch.device, Size, Path | None], Iterator[Record]]
-_PARTS: dict[str, Part] = {  # parts with targets first
-    "ceilings": lambda place, size, _: measure_ceilings(place, size),
-    "checks": lambda place, size, _: run_checks(place, size.checked_batches),
-    "sizes": lambda place, size, _: measure_sizes(place, size),
-    "peers": lambda place, size, _: measure_peers(place, size),
-    "encoders": lambda place, size, _: measure_encoders(place, size),
-    "flow": measure_flow,
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the run.
+
+    Attributes:
+        function: ``module:function`` in `bench.gpu`, called with device, size and a folder that all parts share.
+        seconds: time limit at the default of ``--seconds``, in proportion otherwise.
+        checks: the checks that it makes: the beginnings of their names in the field "what".
+    """
+
+    function: str
+    seconds: float
+    checks: tuple[str, ...] = ()
+
+
+PARTS = {
+    "imports": Part("versions:check_imports", 15, ("check import",)),
+    "kernels": Part("checks:check_kernels", 40, tuple(f"check kernel {n}" for n in ("document", "pair", "score"))),
+    "backends": Part("checks:check_backends", 125, ("check scan", "check lists", "check tests")),
+    "engine": Part("engine:check_engine", 40, ("check bundled encoder", "check metric")),
+    "memory": Part("memory:check_memory", 30, ("check budget", "check out of memory", "check closing")),
+    "ceilings": Part("ceilings:measure_ceilings", 15),
+    "sizes": Part("sizes:measure_sizes", 75),
+    "encoders": Part("encoders:measure_encoders", 50, ("check vectors",)),
+    "flow": Part("end_to_end:measure_flow", 30, ("check queries stay", "check bad query", "check centroids")),
+    "build": Part("engine:measure_build", 40, ("check build",)),
+    "papers": Part("papers:measure_papers", 40, ("check two steps",)),
 }
+"""The parts by name, in the order in which they run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m bench gpu``."""
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to try the measurement")
-    parser.add_argument("--bundle", type=Path, help="also measure this encoder's bundle in fp16 or fp32")
-    add_out(parser, "gpu")
-    parser.add_argument(
-        "--parts", default=",".join(_PARTS), help="parts to run, in this order (default: %(default)s)"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="on the CPU, at a thousandth of the size")
+    parser.add_argument("--parts", default=",".join(PARTS), help="parts to run (default: %(default)s)")
     parser.add_argument(
         "--seconds", type=float, default=_SECONDS, help="time limit for all parts (default: %(default)s)"
     )
-    parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)  # run parts in this process
+    parser.add_argument("--wheels", type=Path, help="folder of wheels to install first, for this run only")
+    parser.add_argument("--commit", help="commit for the records; default: that of the checkout")
+    add_out(parser, "gpu")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check and measure, print a line for each record; return 1 if a check or a part failed, else 0."""
-    deadline = time.perf_counter() + args.seconds
+    """Check and measure, print a line for each record; return 1 if a check or part failed or is missing, else 0."""
+    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        out = args.out or Path(folder) / "gpu.jsonl"
+        work = Path(folder)
+        out = args.out or work / "gpu.jsonl"
         n_before = len(read_records(out))
-        measure = _run_here if args.inner or torch.device(args.device).type == "cpu" else _run_in_process
-        for name in args.parts.split(","):
-            measure(name, args, out, deadline)
-        if args.inner:
-            return 0
+        _set_path(work / "site", args.wheels)
+        names = args.parts.split(",")
+        for name in names:
+            _run_part(name, args, out, work, started)
         records = read_records(out)[n_before:]
-        for record in compare_with_targets(records):
+        for record in _find_left_out(names, records):
             _write(record, out)
-        return int(any(record.get("sound") is False or "failed" in record for record in records))
+        for record in _compare(records):
+            _write(record, out)
+        print(f"all parts: {time.perf_counter() - started:.0f} s", flush=True)
+        records = read_records(out)[n_before:]
+    return int(any(map(_is_bad, records)))
 
 
-def _run_here(name: str, args: argparse.Namespace, out: Path, deadline: float) -> None:
+def _is_bad(record: Record) -> bool:
+    """Return whether a part failed, or a check failed, was left out, or could not be made."""
+    is_check = str(record.get("what")).startswith("check")
+    return "failed" in record or "left_out" in record or (is_check and record.get("sound") is not True)
+
+
+def _set_path(site: Path, wheels: Path | None) -> None:
+    """Install the wheels, and let the processes of the parts import them, quarry and bench."""
+    if wheels is not None:
+        options = "--quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade".split()
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(site)]
+        subprocess.run([*command, *map(str, sorted(wheels.glob("*.whl")))], check=True)
+        sys.path.insert(0, str(site))
+    paths = [site, _ROOT, _ROOT / "src", _ROOT / "tests", os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, filter(None, paths)))
+
+
+def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, started: float) -> None:
+    """Run one part in a new process, which is killed when its time is over."""
+    part, about = PARTS[name], {"what": "part", "part": name}
+    left = args.seconds - (time.perf_counter() - started)
+    limit = min(left, part.seconds * args.seconds / _SECONDS)
+    print(f"part {name}: at most {limit:.0f} s, {left:.0f} s left", flush=True)
+    if limit <= 0:
+        _write({**about, "left_out": "out of time"}, out)
+        return
+    context = multiprocessing.get_context("forkserver")  # a process starts with torch imported, and without CUDA
+    context.set_forkserver_preload(["torch"])
+    process = context.Process(target=_run_here, args=(name, args.dry_run, args.commit, out, work, limit))
+    before = time.perf_counter()
+    process.start()
+    process.join(limit + _GRACE_S)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        _write({**about, "left_out": f"ended after {limit + _GRACE_S:.0f} s"}, out)
+    elif process.exitcode:
+        _write({**about, "failed": f"ended with {process.exitcode}"}, out)
+    _write({**about, "s": time.perf_counter() - before, "limit_s": limit}, out)
+
+
+def _run_here(name: str, dry_run: bool, commit: str | None, out: Path, work: Path, limit: float) -> None:
     """Run one part in this process."""
-    place = torch.device(args.device)
-    about = {"part": name, **describe_environment(), "device": _describe_device(place), "torch": torch.__version__}
-    about["triton"] = _triton_version()
-    part = partial(_PARTS[name], place, _QUICK if args.quick else _FULL, args.bundle)
-    for record in guarded({}, part):
+    deadline = time.perf_counter() + limit
+    if dry_run:
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    import torch
+
+    from bench.gpu.harness import guarded
+    from bench.gpu.sizes import DRY, FULL
+    from bench.gpu.versions import describe
+
+    place, size = torch.device("cpu" if dry_run else "cuda"), DRY if dry_run else FULL
+    about = {"part": name, **describe(place), **({"commit": commit} if commit else {}), "size": asdict(size)}
+    module, _, function = PARTS[name].function.partition(":")
+    measure = partial(getattr(import_module(f"bench.gpu.{module}"), function), place, size, work)
+    for record in guarded({}, measure):
         _write(record, out, about)
         if time.perf_counter() > deadline:
             _write({"what": "part", "left_out": "out of time"}, out, about)
             return
 
 
-def _run_in_process(name: str, args: argparse.Namespace, out: Path, deadline: float) -> None:
-    """Run one part in a new process, which is killed when its time is over."""
-    left = min(deadline - time.perf_counter(), _MAX_S[name])
-    about: Record = {"what": "part", "part": name}
-    if left <= 0:
-        _write({**about, "left_out": "out of time"}, out)
-        return
-    options = ["--device", args.device, "--out", str(out), "--parts", name, "--seconds", str(left), "--inner"]
-    options += ["--quick"] * args.quick + (["--bundle", str(args.bundle)] if args.bundle else [])
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "bench", "gpu", *options], timeout=left + _GRACE_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        _write({**about, "left_out": f"ended after {left + _GRACE_S:.0f} s"}, out)
-        return
-    if done.returncode:
-        _write({**about, "failed": f"ended with {done.returncode}"}, out)
+def _find_left_out(names: list[str], records: list[Record]) -> Iterator[Record]:
+    """Yield a record for each check that no record reports."""
+    for name in names:
+        made = [str(each.get("what")) for each in records if each.get("part") == name and "sound" in each]
+        for check in PARTS[name].checks:
+            if not any(each.startswith(check) for each in made):
+                yield {"what": check, "part": name, "left_out": "no such check was made"}
+
+
+def _compare(records: list[Record]) -> Iterator[Record]:
+    """Yield the figures with their targets; none without torch, whose absence is a failure of every part."""
+    with suppress(ImportError):
+        from bench.gpu.targets import compare_with_targets
+
+        yield from compare_with_targets(records)
 
 
 def _write(record: Record, out: Path, about: Record | None = None) -> None:
@@ -136,26 +185,6 @@ def _write(record: Record, out: Path, about: Record | None = None) -> None:
     if "traceback" in record:
         print(record["traceback"], file=sys.stderr, flush=True)
     append_record(out, {**record, **(about or {})})
-
-
-def _describe_device(place: torch.device) -> str:
-    """Return a description of the device."""
-    if place.type != "cuda":
-        return str(place)
-    about = torch.cuda.get_device_properties(place)
-    gib = about.total_memory / (1 << 30)
-    return (
-        f"{about.name}, {gib:.0f} GiB, {about.multi_processor_count} multiprocessors, "
-        f"compute capability {about.major}.{about.minor}, CUDA {torch.version.cuda}"
-    )
-
-
-def _triton_version() -> str:
-    try:
-        import triton
-    except ImportError:
-        return "not installed"
-    return str(triton.__version__)
 
 
 def _format(value: object) -> str:

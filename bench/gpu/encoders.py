@@ -6,7 +6,6 @@ Weights are random, which does not change times. Passages have 128 tokens and co
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -34,25 +33,21 @@ from quarry.formats.errors import BackendUnavailable
 __all__ = ["measure_encoders"]
 
 _SHAPES = (EncoderShape("MiniLM", 6, 384, 1536, 12), EncoderShape("BERT-base", 12, 768, 3072, 12))
-_QUICK_SHAPES = (EncoderShape("tiny", 2, 64, 128, 2),)
-_QUICK_ROWS = 1_000_000  # fewer rows: a quick run
+_DRY_SHAPES = (EncoderShape("tiny", 2, 64, 128, 2),)
 _LENGTHS = {"passages": (128, 128), "query": (1, 16)}  # texts, tokens
 _PASSAGE_WORDS = 105  # of synthetic texts: about 126 tokens
 _LEAST_COSINE = 0.99  # of token vectors with those of torch
 Forward = Callable[[Ids, Ids], torch.Tensor]
 
 
-def measure_encoders(place: torch.device, size: Size) -> Iterator[Record]:
+def measure_encoders(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
     """Yield a record for each runtime, shape and kind of text, torch first and TensorRT last."""
-    shapes = _SHAPES if size.n_rows >= _QUICK_ROWS else _QUICK_SHAPES
     peak = time_matrix_product(place, size)["tflop_s"]
-    with tempfile.TemporaryDirectory() as folder:
-        for runtime in _RUNTIMES:
-            for shape in shapes:
-                about: Record = {"what": "encoder", "shape": shape.name, "runtime": runtime}
-                shape_folder = Path(folder) / shape.name
-                measure = partial(_measure, runtime, shape, shape_folder, place, size, peak)
-                yield from guarded(about, measure, (ImportError, BackendUnavailable))
+    for runtime in _RUNTIMES:
+        for shape in _DRY_SHAPES if size.is_dry else _SHAPES:
+            about: Record = {"what": "encoder", "shape": shape.name, "runtime": runtime}
+            measure = partial(_measure, runtime, shape, work / shape.name, place, size, peak)
+            yield from guarded(about, measure, (ImportError, BackendUnavailable))
 
 
 def _measure(

@@ -15,11 +15,13 @@ import torch
 
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
+from quarry.engine.backends.gpu.rows import DeviceRows
+from quarry.engine.backends.gpu.scan import DeviceScan
 from quarry.engine.backends.protocol import Resources
 from quarry.engine.gpu.device import Device
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["guarded", "list_kernel_settings", "make_device", "median_ms", "open_backend"]
+__all__ = ["guarded", "list_kernel_settings", "make_device", "median_ms", "open_backend", "use_kernels"]
 
 _WARM_UPS = 3
 _LEAST_CALLS = 2
@@ -30,12 +32,13 @@ _MOST_CHARACTERS = 300  # of an error in a record
 def median_ms(call: Callable[[], object], place: torch.device, n_calls: int) -> float:
     """Return the median time of a call in milliseconds, until the device has finished.
 
-    Three warm-up calls are not counted. Slow calls are repeated less often: after three seconds, one warm-up call
+    Three warm-up calls (or as many as are counted) are not counted. Slow calls are repeated less often: after three seconds, one warm-up call
     and two counted calls suffice.
     """
     times: list[float] = []
+    n_warm_ups = min(_WARM_UPS, n_calls)
     first_started = time.perf_counter()
-    for number in range(_WARM_UPS + n_calls):
+    for number in range(n_warm_ups + n_calls):
         started = time.perf_counter()
         call()
         if place.type == "cuda":
@@ -43,7 +46,7 @@ def median_ms(call: Callable[[], object], place: torch.device, n_calls: int) -> 
         times.append((time.perf_counter() - started) * 1e3)
         if number >= _LEAST_CALLS and time.perf_counter() - first_started > _MOST_S:
             break
-    return statistics.median(times[min(_WARM_UPS, len(times) - _LEAST_CALLS) :])
+    return statistics.median(times[min(n_warm_ups, max(0, len(times) - _LEAST_CALLS)) :])
 
 
 def guarded(
@@ -86,3 +89,13 @@ def make_device(place: torch.device, *, kernels: bool, limit_bytes: int | None =
     if not kernels:
         device.disable_kernels()
     return device
+
+
+def use_kernels(backend: GpuBackend, place: torch.device, *, kernels: bool) -> None:
+    """Let an open backend search with Triton kernels, or with plain torch, without copying its segment again."""
+    device = make_device(place, kernels=kernels)
+    if backend._lists is not None:
+        backend._lists._score_lists = device.kernel("score_lists")
+    elif isinstance(backend._final, DeviceRows):
+        backend._final._pair_scores = device.kernel("pair_scores")
+        backend._scan = DeviceScan(backend._final, device)

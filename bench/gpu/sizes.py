@@ -1,26 +1,33 @@
-"""Measures the GPU backend: stage 1, stage 2 and both, by batch size, with and without Triton kernels."""
+"""Measures the GPU backend over 10 million centroids: stage 1, stage 2 and both, by batch size, beside other libraries.
+
+Centroids are copied to the device once for each way to store them, and codes once: kernels and plain torch, one stage
+and both, codes of 4 and of 8 bits, and other libraries are measured on the same memory.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.gpu.harness import guarded, list_kernel_settings, make_device, median_ms, open_backend
+from bench.gpu.harness import guarded, list_kernel_settings, median_ms, open_backend, use_kernels
+from bench.gpu.peers import measure_peers
 from bench.gpu.synthetic import SyntheticTable, make_quantizer, make_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
+from quarry.engine.backends.gpu.quantizer import DeviceQuantizer
 from quarry.engine.backends.gpu.rows import DeviceRows
-from quarry.engine.backends.gpu.scan import DeviceScan
 from quarry.engine.backends.protocol import SearchParameters
 
-__all__ = ["Size", "make_queries", "measure_sizes"]
+__all__ = ["DRY", "FULL", "Size", "make_queries", "measure_sizes"]
 
+_N_ROWS, _DIM, _PER_DOCUMENT = 10_000_000, 384, 4
 _N_HITS, _N_CANDIDATES = 10, 100
 _CODE_BYTES = 48
 _NPROBE_SHARE = 64  # share of probed lists
@@ -29,30 +36,32 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of a measurement.
+    """The sizes of a run.
 
     Attributes:
-        n_rows: number of centroids.
-        dim: dimension of a vector.
-        per_document: number of centroids per document.
+        divisor: of numbers of rows, documents and texts: 1, or 1000 in a dry run.
         batches: numbers of queries per batch.
         n_calls: number of calls to take the median of.
-        n_documents: number of texts to encode at once.
         checked_batches: numbers of queries per batch in comparisons with oracles.
     """
 
-    n_rows: int
-    dim: int
-    per_document: int
+    divisor: int
     batches: tuple[int, ...]
     n_calls: int
-    n_documents: int
     checked_batches: tuple[int, ...]
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
-        """Number of centroids of each document, (n_docs,) int64."""
-        return np.full(self.n_rows // self.per_document, self.per_document)
+    def is_dry(self) -> bool:
+        """Whether this is a dry run."""
+        return self.divisor > 1
+
+    def count(self, n: int, least: int = 1) -> int:
+        """Return a number of the full run in this run."""
+        return max(least, n // self.divisor)
+
+
+FULL = Size(divisor=1, batches=(1, 256), n_calls=20, checked_batches=(1, 7, 256))
+DRY = Size(divisor=1000, batches=(1, 8), n_calls=1, checked_batches=(1, 8))
 
 
 def make_queries(n: int, dim: int) -> Floats:
@@ -62,65 +71,51 @@ def make_queries(n: int, dim: int) -> Floats:
     return scaled
 
 
-def measure_sizes(place: torch.device, size: Size) -> Iterator[Record]:
+def measure_sizes(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
     """Yield a record for each timing: milliseconds, bytes and operations per second."""
-    first, *others = list_kernel_settings(place)
-    for kernels in (first, *others):  # without kernels only a part, to compare
-        for kind in ("float16", "int8") if kernels == first else ("float16",):
-            about: Record = {"stored": kind, "kernels": kernels, "n_rows": size.n_rows, "dim": size.dim}
-            yield from guarded(about, partial(_time_scan, place, size, kind, kernels=kernels))
-        for nbits in (4, 8) if kernels == first else (4,):
-            about = {"what": "lists", "nbits": nbits, "kernels": kernels, "n_rows": size.n_rows, "dim": size.dim}
-            yield from guarded(about, partial(_time_lists, place, size, nbits, kernels=kernels))
+    del work
+    lengths = np.full(size.count(_N_ROWS) // _PER_DOCUMENT, _PER_DOCUMENT)
+    for kind in ("float16", "int8"):
+        table = SyntheticTable(lengths, _DIM, kind)
+        about: Record = {"stored": kind, "n_rows": table.n_rows, "dim": _DIM}
+        yield from guarded(about, partial(_time_scans, place, size, table))
+    about = {"what": "lists", "n_rows": int(lengths.sum()), "dim": _DIM}
+    yield from guarded(about, partial(_time_lists, place, size, SyntheticTable(lengths, _DIM, "none")))
 
 
-def _time_scan(place: torch.device, size: Size, kind: str, *, kernels: bool) -> Iterator[Record]:
-    """Measure a scan of all centroids: the backend, then its two stages one by one."""
-    table = SyntheticTable(size.lengths, size.dim, kind)
+def _time_scans(place: torch.device, size: Size, table: SyntheticTable) -> Iterator[Record]:
+    """Measure scans of all centroids, float16 also in plain torch and by other libraries."""
     started = time.perf_counter()
-    backend = open_backend(place, make_segment(table), kernels=kernels)
-    seconds = time.perf_counter() - started
-    yield {"what": "open", "s": seconds, "device_bytes": backend.device_bytes}  # includes creating the rows
-    yield from _for_each_batch(size, partial(_time_both_stages, backend, table, place, size))
-    del backend  # frees memory for the rows below
-    device = make_device(place, kernels=kernels)
-    rows = DeviceRows(table, device)  # type: ignore[arg-type]
-    scan = DeviceScan(rows, device)
-    yield from _for_each_batch(size, partial(_time_single_stages, rows, scan, table, place, size))
+    backend = open_backend(place, make_segment(table), kernels=True)
+    yield {"what": "open", "s": time.perf_counter() - started, "device_bytes": backend.device_bytes}
+    for kernels in list_kernel_settings(place)[: None if table.kind == "float16" else 1]:
+        use_kernels(backend, place, kernels=kernels)
+        for batch in size.batches:
+            for beta in (None, 8.0):
+                about: Record = {"kernels": kernels, "batch": batch, "beta": beta}
+                yield from guarded(about, partial(_time_stages, backend, table, place, size, batch, beta))
+    if table.kind == "float16":
+        assert isinstance(backend._final, DeviceRows)
+        yield from measure_peers(backend._final.values, size, {n: make_queries(n, _DIM) for n in size.batches})
 
 
-def _for_each_batch(size: Size, measure: Callable[[int, float | None], Iterator[Record]]) -> Iterator[Record]:
-    for batch in size.batches:
-        for beta in (None, 8.0):
-            yield from guarded({"batch": batch, "beta": beta}, partial(measure, batch, beta))
-
-
-def _time_both_stages(
+def _time_stages(
     backend: GpuBackend, table: SyntheticTable, place: torch.device, size: Size, batch: int, beta: float | None
 ) -> Iterator[Record]:
-    queries = make_queries(batch, size.dim)
+    """Measure both stages with queries of main memory, then each alone with queries of the device."""
+    queries = make_queries(batch, _DIM)
     parameters = SearchParameters(_N_HITS, _N_CANDIDATES, None, 1, beta=beta)
     ms = median_ms(partial(backend.candidates, queries, parameters), place, size.n_calls)
     yield {"what": "both stages", "ms": ms, "queries_s": batch / ms * 1e3, **_rates(table, batch, ms)}
-
-
-def _time_single_stages(
-    rows: DeviceRows,
-    scan: DeviceScan,
-    table: SyntheticTable,
-    place: torch.device,
-    size: Size,
-    batch: int,
-    beta: float | None,
-) -> Iterator[Record]:
-    queries = torch.from_numpy(make_queries(batch, size.dim)).to(place)
-    find = partial(scan.find, queries, _N_CANDIDATES, None, beta)
+    assert backend._final is not None
+    there = torch.from_numpy(queries).to(place)
+    find = partial(backend._scan.find, there, _N_CANDIDATES, None, beta)
     with torch.inference_mode():
         ms = median_ms(find, place, size.n_calls)
         docs, _ = find()
     yield {"what": "stage 1", "ms": ms, **_rates(table, batch, ms)}
     with torch.inference_mode():
-        ms = median_ms(partial(rows.document_scores, queries, docs, beta), place, size.n_calls)
+        ms = median_ms(partial(backend._final.document_scores, there, docs, beta), place, size.n_calls)
     yield {"what": "stage 2", "ms": ms, "n_candidates": _N_CANDIDATES}
 
 
@@ -129,17 +124,20 @@ def _rates(table: SyntheticTable, batch: int, ms: float) -> dict[str, float]:
     return {"gb_s": table.n_bytes / ms / 1e6, "tflop_s": 2.0 * table.n_rows * table.dim * batch / ms / 1e9}
 
 
-def _time_lists(place: torch.device, size: Size, nbits: int, *, kernels: bool) -> Iterator[Record]:
+def _time_lists(place: torch.device, size: Size, table: SyntheticTable) -> Iterator[Record]:
     """Time both stages with inverted lists of random codes, which take as long as real ones."""
-    nlist = max(16, round(size.n_rows**0.5))
-    code_bytes = min(_CODE_BYTES, size.dim // 8)
-    table = SyntheticTable(size.lengths, size.dim, "none")
-    backend = open_backend(
-        place, make_segment(table, make_quantizer(size.dim, nlist, code_bytes, nbits)), kernels=kernels
-    )
+    nlist = max(16, round(table.n_rows**0.5))
+    quantizers = {nbits: make_quantizer(_DIM, nlist, _CODE_BYTES, nbits) for nbits in (4, 8)}
+    backend = open_backend(place, make_segment(table, quantizers[4]), kernels=True)
+    assert backend._lists is not None
     parameters = SearchParameters(_N_HITS, _N_CANDIDATES, max(1, nlist // _NPROBE_SHARE), 1)
-    about: Record = {"code_bytes": code_bytes, "nlist": nlist, "nprobe": parameters.nprobe}
-    for batch in size.batches:
-        ms = median_ms(partial(backend.candidates, make_queries(batch, size.dim), parameters), place, size.n_calls)
-        numbers = {"ms": ms, "queries_s": batch / ms * 1e3, "device_bytes": backend.device_bytes}
-        yield {**about, "batch": batch, **numbers}
+    about: Record = {"code_bytes": _CODE_BYTES, "nlist": nlist, "nprobe": parameters.nprobe}
+    for nbits, quantizer in quantizers.items():
+        backend._lists.quantizer = DeviceQuantizer(quantizer, place)  # the same bytes as other codes
+        for kernels in list_kernel_settings(place)[: None if nbits == 4 else 1]:
+            use_kernels(backend, place, kernels=kernels)
+            for batch in size.batches:
+                search = partial(backend.candidates, make_queries(batch, _DIM), parameters)
+                ms = median_ms(search, place, size.n_calls)
+                numbers = {"ms": ms, "queries_s": batch / ms * 1e3, "device_bytes": backend.device_bytes}
+                yield {**about, "nbits": nbits, "kernels": kernels, "batch": batch, **numbers}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ __all__ = ["SyntheticRunner", "SyntheticTable", "make_quantizer", "make_segment"
 
 _BLOCK_ROWS = 1 << 18
 _N_TOKENS, _N_PLACES = 1 << 12, 1 << 9
+_NORM_ROUNDING = 1e-5  # of norms in float32
 _WORDS = [
     "index",
     "search",
@@ -41,7 +43,8 @@ _WORDS = [
 class SyntheticTable:
     """Random centroids with L2 norms near 1, with the interface of a `CentroidTable`.
 
-    One random block is repeated, rotated by one dimension each time, so that rows differ.
+    One random block is repeated, rotated by one dimension each time, so that rows differ. Blocks are made once in a
+    process, and their rows are read in place.
 
     Args:
         lengths: (n_docs,) int64, number of centroids of each document.
@@ -54,26 +57,19 @@ class SyntheticTable:
         self.dim = dim
         self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self.n_rows = int(self.offsets[-1])
-        generator = np.random.default_rng(dim)
-        block = generator.standard_normal((min(_BLOCK_ROWS, self.n_rows), dim), np.float32)
-        block /= np.linalg.norm(block, axis=1, keepdims=True)
-        self._scales = np.abs(block).max(axis=1) / np.float32(127) if kind == "int8" else None
-        self._block = block.astype(np.float16) if self._scales is None else _quantize(block, self._scales)
-        self.largest_norm = float(np.linalg.norm(self.vectors(0, len(block)), axis=1).max())
+        self._twice, self._scales, self.largest_norm = _make_block(min(_BLOCK_ROWS, self.n_rows), dim, kind)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all stored rows and their scales."""
-        row_bytes = self.dim * self._block.itemsize + (0 if self._scales is None else self._scales.itemsize)
-        return self.n_rows * row_bytes
+        return self.n_rows * (self.dim * self._twice.itemsize + (4 if self.kind == "int8" else 0))
 
     def stored_slice(self, low: int, high: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Return rows low to high - 1 as stored, and their scales."""
         blocks = range(low // _BLOCK_ROWS, -(-high // _BLOCK_ROWS))
         parts = [self._block_part(number, low, high) for number in blocks]
-        places = np.arange(low, high) % len(self._block)
-        scales = np.ones(high - low, np.float32) if self._scales is None else self._scales[places]
-        return np.concatenate(parts), scales
+        scales = self._scales[np.arange(low, high) % len(self._scales)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts), scales
 
     def vectors(self, low: int, high: int) -> npt.NDArray[np.float64]:
         """Return rows low to high - 1, dequantized."""
@@ -82,14 +78,23 @@ class SyntheticTable:
         return vectors
 
     def _block_part(self, number: int, low: int, high: int) -> npt.NDArray[Any]:
-        start = number * _BLOCK_ROWS
-        part = self._block[max(low - start, 0) : high - start]
-        return np.roll(part, number, axis=1)
+        start, shift = number * _BLOCK_ROWS, -number % self.dim
+        return self._twice[max(low - start, 0) : high - start, shift : shift + self.dim]
 
 
-def _quantize(block: npt.NDArray[np.float32], scales: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
-    rounded: npt.NDArray[np.int8] = np.rint(block / scales[:, None]).astype(np.int8)
-    return rounded
+@cache
+def _make_block(n: int, dim: int, kind: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32], float]:
+    """Return (n, 2 dim) rows as stored, each twice in a row, their scales, and the largest norm."""
+    block = np.random.default_rng(dim).standard_normal((n, dim), np.float32)
+    block /= np.linalg.norm(block, axis=1, keepdims=True)
+    scales = np.ones(n, np.float32)
+    if kind == "int8":
+        scales = np.abs(block).max(axis=1) / np.float32(127)
+        stored: npt.NDArray[Any] = np.rint(block / scales[:, None]).astype(np.int8)
+    else:
+        stored = block.astype(np.float16)
+    norms = np.linalg.norm(stored.astype(np.float32), axis=1) * scales
+    return np.tile(stored, 2), scales, float(norms.max()) * (1 + _NORM_ROUNDING)
 
 
 def make_quantizer(dim: int, nlist: int, code_bytes: int, nbits: int) -> Quantizer:
@@ -120,9 +125,11 @@ def _make_lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
     shares = generator.gamma(4, size=quantizer.nlist)
     sizes = generator.multinomial(n_rows, shares / shares.sum())
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    places = np.empty_like(rows)
+    places[rows] = np.arange(n_rows, dtype=np.uint32)
     return SimpleNamespace(
         rows=lambda: rows,
-        places=lambda: np.argsort(rows).astype(np.uint32),
+        places=lambda: places,
         codes=lambda: codes,
         offsets=offsets,
         code_bytes=quantizer.code_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 
 import numpy as np
@@ -28,7 +29,7 @@ THRESHOLDS = {
     8: Thresholds(calibration_queries=64, list_rows=1000, long_code_rows=0),  # of codes alone
 }
 SMALL = THRESHOLDS[4]
-BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": "cpu"})]
+BACKENDS = [("exact", {}), ("cpu_faiss", {}), ("gpu", {"device": os.environ.get("QUARRY_TEST_DEVICE", "cpu")})]
 
 
 def of_topics(seed, n, basis_seed=0):
