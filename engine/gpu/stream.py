@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,6 +11,8 @@ import torch
 from quarry.formats.errors import BackendUnavailable
 
 __all__ = ["SideStream"]
+
+_ONE_CAPTURE = threading.Lock()
 
 
 class SideStream:
@@ -28,6 +31,7 @@ class SideStream:
             )
         self.place = place
         self._stream = torch.cuda.Stream(place) if place.type == "cuda" else None
+        self._pool: object = None
 
     @property
     def handle(self) -> int:
@@ -55,3 +59,19 @@ class SideStream:
         caller.wait_stream(self._stream)
         result.record_stream(caller)  # its memory is not used again before the caller's work on it is done
         return result
+
+    def capture(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """Return a CUDA graph that does work, which is queued on torch's current stream.
+
+        The work is done once before, since the first run for a shape may allocate memory of libraries. Other threads
+        may use the device during a capture, but each capture waits for the whole device first. The graphs of a stream
+        share memory: a result is overwritten by any of them.
+        """
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        work()
+        here = torch.cuda.current_stream()
+        here.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with _ONE_CAPTURE, torch.cuda.graph(graph, self._pool, here, "thread_local"):
+            work()
+        return graph

@@ -160,8 +160,12 @@ def record_reference(exact: Encoder, texts: Iterable[str], n_texts: int) -> byte
     return json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8")
 
 
-def check_bundle(path: str | Path) -> ParityRecord:
+def check_bundle(path: str | Path, runtime: str = "auto") -> ParityRecord:
     """Run an encoder's bundle of any precision and compare it with the vectors that its export recorded.
+
+    Args:
+        path: folder of the bundle.
+        runtime: that runs it, see `quarry.engine.encoding.opening.open_encoder`.
 
     Raises:
         InvalidSetting: there is no encoder's bundle, it has no recorded vectors, or its vectors differ; the
@@ -171,7 +175,7 @@ def check_bundle(path: str | Path) -> ParityRecord:
     bundle = load_bundle(path)
     recorded = _RecordedEncoder(find_recorded_file(bundle, "vectors"), bundle.settings.dim)
     try:
-        record, worst = measure_parity(recorded, open_encoder(bundle.path), recorded.texts)
+        record, worst = measure_parity(recorded, open_encoder(bundle.path, runtime=runtime), recorded.texts)
     except ValueError as error:
         raise CorruptFile(f"the recorded vectors do not match their texts: {error}", path=bundle.path) from error
     check_parity(record, worst, bundle.settings.precision)

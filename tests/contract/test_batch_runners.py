@@ -1,4 +1,4 @@
-"""The contract of batch runners: ONNX Runtime, TensorRT (a substitute library), and a table of vectors.
+"""The contract of batch runners: ONNX Runtime, torch, TensorRT (a substitute library), and a table of vectors.
 
 All run on torch's CPU device; graphs are compared with ONNX Runtime in numpy.
 """
@@ -53,13 +53,19 @@ def open_tensorrt(bundle: EncoderBundle) -> Any:
     return TensorRtRunner(bundle, MODEL_NAME, plan, "cpu")
 
 
+def open_torch(bundle: EncoderBundle) -> Any:
+    from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
+
+    return TorchRunner(bundle, MODEL_NAME, "cpu")
+
+
 def open_table(bundle: EncoderBundle) -> Any:
     from bench.gpu.synthetic import SyntheticRunner
 
     return SyntheticRunner(bundle, MODEL_NAME, torch.device("cpu"))
 
 
-RUNNERS = {"onnx": open_onnx, "tensorrt": open_tensorrt, "table": open_table}
+RUNNERS = {"onnx": open_onnx, "tensorrt": open_tensorrt, "torch": open_torch, "table": open_table}
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +156,7 @@ def test_input_is_not_modified(case: tuple[Any, EncoderBundle, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [(name, each) for name in ("onnx", "tensorrt") for each in ROUNDING], indirect=True
+    "case", [(name, each) for name in ("onnx", "tensorrt", "torch") for each in ROUNDING], indirect=True
 )
 def test_vectors_are_those_of_the_graph(case: tuple[Any, EncoderBundle, float]) -> None:
     runner, bundle, rounding = case

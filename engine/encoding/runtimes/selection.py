@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
 from quarry.engine.gpu.cuda import has_cuda
-from quarry.engine.process.libraries import loading
+from quarry.engine.process.libraries import loading, requiring
 from quarry.engine.process.per_process import bundle_key, shared_models
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNTIMES", "open_bundle"]
 
-RUNTIMES = ("auto", "onnx-cpu", "onnx-cuda", "tensorrt")
+RUNTIMES = ("auto", "onnx-cpu", "onnx-cuda", "tensorrt", "torch")
 
 _log = logging.getLogger(__name__)
 _LEAN = ("int8", "fp32")
@@ -32,13 +33,14 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
     """Return an encoder that runs a bundle; with the same settings it is the same encoder.
 
     For a graph in fp16 or fp32, "auto" chooses the TensorRT engine that was built for this graph, GPU and library
-    version (`quarry plan`), else ONNX Runtime on a CUDA device, else on the CPU; quantized graphs run on the CPU.
-    If the chosen runtime cannot be started, the graph runs on the CPU and a warning is logged. The first two have
-    not been run on a GPU yet.
+    version (`quarry plan`), else ONNX Runtime on a CUDA device, else torch on a CUDA device (if onnx is installed),
+    else ONNX Runtime on the CPU; quantized graphs run on the CPU. If the chosen runtime cannot be started, the graph
+    runs on the CPU and a warning is logged. The first three have not been run on a GPU yet.
 
     Args:
         bundle: the bundle.
-        runtime: "auto", "onnx-cpu", "onnx-cuda" or "tensorrt".
+        runtime: one of `RUNTIMES`. "torch" runs graphs of every precision, without quantized activations, on a CUDA
+            device, or on the CPU if there is none.
         lean: whether to run on the CPU with the weights in the mapped files of the bundle, see
             `quarry.engine.encoding.runtimes.onnx_session.open_session`.
 
@@ -59,7 +61,7 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
             from quarry.engine.encoding.runtimes.onnx_encoder import shared_onnx_encoder
 
         return shared_onnx_encoder(bundle, bool(lean))
-    if bundle.settings.precision not in _FLOATS:
+    if runtime != "torch" and bundle.settings.precision not in _FLOATS:
         raise InvalidSetting(
             f"runtime {runtime} is for other precisions; export the checkpoint with --precision fp16",
             path=bundle.path,
@@ -68,8 +70,8 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
         )
     from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 
-    plan = None if runtime == "onnx-cuda" else _required_plan(bundle)
-    make = _cuda_runner() if plan is None else _tensorrt_runner(plan)
+    plan = _required_plan(bundle) if runtime == "tensorrt" else None
+    make = _torch_runner() if runtime == "torch" else _cuda_runner() if plan is None else _tensorrt_runner(plan)
     key = (runtime, is_auto, plan, bundle_key(bundle))
     return shared_models.get(
         key, partial(BatchedEncoder, bundle, partial(_make_or_fall_back, make) if is_auto else make)
@@ -111,6 +113,13 @@ def _cuda_runner() -> MakeRunner:
     return partial(OnnxRunner, device="cuda")
 
 
+def _torch_runner() -> MakeRunner:
+    with requiring("runtime torch needs torch and onnx", "'.[gpu]' in a checkout of Quarry"):
+        from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
+
+    return partial(TorchRunner, device="cuda" if has_cuda() else "cpu")
+
+
 def _tensorrt_runner(plan: PlanRecord) -> MakeRunner:
     from quarry.engine.encoding.runtimes.tensorrt_runner import TensorRtRunner
 
@@ -134,7 +143,9 @@ def _fastest_runtime(bundle: EncoderBundle) -> str:
         return "onnx-cpu"
     if _plan(bundle) is not None:
         return "tensorrt"
-    return "onnx-cuda" if _has_cuda() else "onnx-cpu"
+    if _has_cuda():
+        return "onnx-cuda"
+    return "torch" if has_cuda() and find_spec("onnx") is not None else "onnx-cpu"
 
 
 def _plan(bundle: EncoderBundle) -> PlanRecord | None:

@@ -6,9 +6,7 @@ Written from the library's documentation and not yet run on a GPU.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -31,7 +29,6 @@ PLAN_MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 
 _log = logging.getLogger(__name__)
 _TYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32"}  # TensorRT's dtypes in torch
-_ONE_CAPTURE = threading.Lock()
 _LENGTH_STEP = 8  # lengths of single texts are rounded up, so that few CUDA graphs are needed
 
 
@@ -164,24 +161,8 @@ class _GraphedText:
     """A CUDA graph for one text of a fixed length, with fixed buffers."""
 
     def __init__(self, engine: Any, context: Any, length: int, stream: SideStream) -> None:  # noqa: ANN401
-        import torch
-
         self._buffers = _Buffers(engine, context, (1, length), stream)
-        self._buffers.execute()  # the first run for a shape allocates memory, which a capture must not
-        torch.cuda.current_stream().synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        # other threads may use the device during a capture, but each capture waits for the whole device first
-        with _ONE_CAPTURE, self._captured():
-            self._buffers.execute()
-
-    def _captured(self) -> AbstractContextManager[object]:
-        import torch
-
-        here = torch.cuda.current_stream()
-        captured: AbstractContextManager[object] = torch.cuda.graph(
-            self._graph, stream=here, capture_error_mode="thread_local"
-        )
-        return captured
+        self._graph = stream.capture(self._buffers.execute)
 
     def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         """Return one output for a text that is not longer than the buffers, as a new tensor."""
