@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.checkpoint.networks import DIRECT_KINDS
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle
+from quarry.formats.bundle.folder import MODEL_NAME
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 
 Array = npt.NDArray[np.float64]
@@ -57,15 +59,27 @@ def check(network: TorchNetwork, bundle: EncoderBundle, pool) -> None:
     """Compare a graph with torch and a head in numpy, `pool(hidden, logits, ids, mask)`, one text at a time."""
     padding_id = json.loads((network.folder / "config.json").read_bytes()).get("pad_token_id") or 0
     names = ("token_vectors", "pooled") if bundle.settings.token_vectors else ("pooled",)
+    runner = open_runner(network, bundle)
     for mask in MASKS.values():
         ids, kept = inputs_for(mask, padding_id)
         hidden, logits = network.run(ids, kept)
         *tokens, pooled = run(bundle, ids, kept, *names)
+        for name, values in zip(names, (*tokens, pooled), strict=True) if runner else ():
+            atol = 3e-5 * max(1.0, float(np.abs(values).max()))
+            np.testing.assert_allclose(runner.run(name, ids, kept), values, atol=atol)
         expected = np.stack([pool(*row) for row in zip(hidden, logits, ids, kept, strict=True)])
         scale = max(1.0, float(np.abs(expected).max()))
         np.testing.assert_allclose(pooled, expected, atol=3e-5 * scale)
         if tokens and not bundle.settings.projection:
             np.testing.assert_allclose(tokens[0], hidden, atol=3e-5 * max(1.0, float(np.abs(hidden).max())))
+
+
+def open_runner(network: TorchNetwork, bundle: EncoderBundle) -> Any:
+    """Open the torch runtime, whose operators are those of graphs that were not traced; None for others."""
+    from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
+
+    kind = json.loads((network.folder / "config.json").read_bytes())["model_type"]
+    return TorchRunner(bundle, MODEL_NAME, "cpu") if kind in DIRECT_KINDS else None
 
 
 def mean(hidden: Array, logits: Array, ids: Array, mask: Array) -> Array:
