@@ -51,16 +51,16 @@ class Part:
 
 PARTS = {
     "imports": Part("versions:check_imports", 15, ("check import",)),
-    "kernels": Part("checks:check_kernels", 40, tuple(f"check kernel {n}" for n in ("document", "pair", "score"))),
-    "backends": Part("checks:check_backends", 125, ("check scan", "check lists", "check tests")),
-    "engine": Part("engine:check_engine", 40, ("check bundled encoder", "check metric")),
-    "memory": Part("memory:check_memory", 30, ("check budget", "check out of memory", "check closing")),
+    "kernels": Part("checks:check_kernels", 35, tuple(f"check kernel {n}" for n in ("document", "pair", "score"))),
+    "backends": Part("checks:check_backends", 115, ("check scan", "check lists", "check tests")),
+    "engine": Part("engine:check_engine", 35, ("check bundled encoder", "check metric")),
+    "memory": Part("memory:check_memory", 25, ("check budget", "check out of memory", "check closing")),
     "ceilings": Part("ceilings:measure_ceilings", 15),
-    "sizes": Part("sizes:measure_sizes", 75),
-    "encoders": Part("encoders:measure_encoders", 50, ("check vectors",)),
-    "flow": Part("end_to_end:measure_flow", 30, ("check queries stay", "check bad query", "check centroids")),
+    "sizes": Part("sizes:measure_sizes", 70),
+    "encoders": Part("encoders:measure_encoders", 60, ("check vectors",)),
+    "flow": Part("end_to_end:measure_flow", 35, ("check queries stay", "check bad query", "check centroids")),
     "build": Part("engine:measure_build", 40, ("check build",)),
-    "papers": Part("papers:measure_papers", 40, ("check two steps",)),
+    "papers": Part("papers:measure_papers", 55, ("check two steps",)),
 }
 """The parts by name, in the order in which they run."""
 
@@ -150,6 +150,8 @@ def _run_here(name: str, dry_run: bool, commit: str | None, out: Path, work: Pat
     from bench.gpu.sizes import DRY, FULL
     from bench.gpu.versions import describe
 
+    if dry_run:
+        torch.set_num_threads(1)  # tests run beside it
     place, size = torch.device("cpu" if dry_run else "cuda"), DRY if dry_run else FULL
     about = {"part": name, **describe(place), **({"commit": commit} if commit else {}), "size": asdict(size)}
     module, _, function = PARTS[name].function.partition(":")

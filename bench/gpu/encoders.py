@@ -1,4 +1,4 @@
-"""Measures encoders on a device in ONNX Runtime, TensorRT and torch, with the shapes of two common encoders.
+"""Measures encoders on a device: runtimes of Quarry beside transformers, with the shapes of two common encoders.
 
 Weights are random, which does not change times. Passages have 128 tokens and come in batches of 128; a query has
 16.
@@ -16,14 +16,17 @@ import torch
 
 from bench.gpu.ceilings import time_matrix_product
 from bench.gpu.harness import guarded, median_ms
-from bench.gpu.shapes import EncoderShape, write_checkpoint
+from bench.gpu.shapes import DRY_SHAPE, EncoderShape, write_checkpoint
 from bench.gpu.sizes import Size
 from bench.gpu.synthetic import make_texts
 from bench.harness.records import Record
+from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder, BatchRunner
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
+from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
 from quarry.engine.encoding.tokenizer import Ids
+from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_bundle
 from quarry.exporters.to_tensorrt import build_plan
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME
@@ -33,8 +36,8 @@ from quarry.formats.errors import BackendUnavailable
 __all__ = ["measure_encoders"]
 
 _SHAPES = (EncoderShape("MiniLM", 6, 384, 1536, 12), EncoderShape("BERT-base", 12, 768, 3072, 12))
-_DRY_SHAPES = (EncoderShape("tiny", 2, 64, 128, 2),)
 _LENGTHS = {"passages": (128, 128), "query": (1, 16)}  # texts, tokens
+_N_TEXTS = 4096
 _PASSAGE_WORDS = 105  # of synthetic texts: about 126 tokens
 _LEAST_COSINE = 0.99  # of token vectors with those of torch
 Forward = Callable[[Ids, Ids], torch.Tensor]
@@ -44,10 +47,18 @@ def measure_encoders(place: torch.device, size: Size, work: Path) -> Iterator[Re
     """Yield a record for each runtime, shape and kind of text, torch first and TensorRT last."""
     peak = time_matrix_product(place, size)["tflop_s"]
     for runtime in _RUNTIMES:
-        for shape in _DRY_SHAPES if size.is_dry else _SHAPES:
+        for shape in (DRY_SHAPE,) if size.is_dry else _SHAPES:
             about: Record = {"what": "encoder", "shape": shape.name, "runtime": runtime}
             measure = partial(_measure, runtime, shape, work / shape.name, place, size, peak)
             yield from guarded(about, measure, (ImportError, BackendUnavailable))
+    yield from guarded({"what": "check vectors", "shape": "bundled", "runtime": "torch"}, _check_recorded)
+
+
+def _check_recorded() -> Iterator[Record]:
+    """Yield whether the bundled encoder has the vectors that were recorded when it was exported."""
+    record = check_bundle(default_bundle_path(), "torch")
+    sound = min(record.token_mean, record.pooled_mean) >= LEAST_MEAN_COSINES["fp16"]
+    yield {"cosine": record.pooled_min, "token_cosine": record.token_min, "sound": sound}
 
 
 def _measure(
@@ -57,12 +68,13 @@ def _measure(
     _write_once(folder, shape)
     forward = _RUNTIMES[runtime](folder, place)
     for kind, (n, length) in _LENGTHS.items():
+        n = size.count(n)  # noqa: PLW2901
         ids, mask = _make_batch(n, length)
         ms = median_ms(partial(forward, ids, mask), place, size.n_calls)
         rate = shape.count_operations(length) * n * length / ms / 1e9
         about: Record = {"kind": kind, "batch": n, "n_tokens": length, "ms": ms, "tokens_s": n * length / ms * 1e3}
         yield {**about, "tflop_s": rate, "peak_share": rate / float(str(peak))}
-    yield from guarded({"kind": "check"}, partial(_compare_with_torch, forward, folder, place))
+    yield from guarded({"what": "check vectors", "kind": "check"}, partial(_compare_with_torch, forward, folder, place))
     if runtime in _RUNNERS:
         yield from guarded({"kind": "texts"}, partial(_time_texts, runtime, folder, place, size))
 
@@ -126,7 +138,17 @@ def _open_tensorrt(folder: Path, place: torch.device) -> BatchRunner:
     return TensorRtRunner(load_bundle(_export_once(folder)), MODEL_NAME, plan)
 
 
-_RUNNERS = {"onnx": _open_onnx, "tensorrt": _open_tensorrt}
+def _open_torch_runner(kind: torch.dtype, folder: Path, place: torch.device) -> BatchRunner:
+    usual = torch.float32 if place.type == "cpu" else kind
+    return TorchRunner(load_bundle(_export_once(folder)), MODEL_NAME, place.type, usual)
+
+
+_RUNNERS: dict[str, Callable[[Path, torch.device], BatchRunner]] = {
+    "torch": partial(_open_torch_runner, torch.float16),
+    "torch bfloat16": partial(_open_torch_runner, torch.bfloat16),
+    "onnx": _open_onnx,
+    "tensorrt": _open_tensorrt,
+}
 _open_runners: dict[tuple[str, Path], BatchRunner] = {}
 
 
@@ -162,7 +184,7 @@ def _time_texts(runtime: str, folder: Path, place: torch.device, size: Size) -> 
     """Time encoding from texts, and the tokenizer's share of it on one thread."""
     runner = _open_runner(runtime, folder, place)
     encoder = BatchedEncoder(load_bundle(_export_once(folder)), lambda *_: runner)
-    texts = make_texts(size.n_documents, _PASSAGE_WORDS)
+    texts = make_texts(size.count(_N_TEXTS, 4), _PASSAGE_WORDS)
     prepared = [encoder.prepare(text) for text in texts]
     n_tokens = sum(each.n_tokens for each in prepared)
     n_calls = max(2, size.n_calls // 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +18,7 @@ from quarry.engine.backends.protocol import Candidates, ScoredCandidates, Search
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
-from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
-from quarry.engine.encoding.runtimes.selection import open_bundle
+from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.indexer.batches.document_batches import DocumentGroups, PreparedDocument
 from quarry.engine.representation.base import DocumentVectors, Representation
@@ -34,64 +32,53 @@ from quarry.formats.snapshot import OpenSegment
 __all__ = ["measure_flow"]
 
 _QUERY_WORDS, _DOCUMENT_WORDS = 8, 100
+_DIM = 384  # of the bundled encoder
+_N_SEARCHED, _N_DOCS, _N_TEXTS = 2000, 2_500_000, 4096
 _N_CHECKED = 64
 _ROUNDING = 1e-5  # of a centroid of length 1
 _SAME_CLUSTERS = 0.9  # share of documents: a token may be equally near to two centroids
-_LEAST_COSINE = 0.99  # with vectors of the CPU, also in half precision
 _REPRESENTATIONS: tuple[Representation, ...] = (Pieces(), KMeans(8))
 
 
-def _open_encoder(place: torch.device, bundle: Path | None) -> BatchedEncoder:
-    """Open the encoder of a bundle on the device, or a synthetic one without a bundle."""
-    if bundle is None:
-        return BatchedEncoder(load_bundle(default_bundle_path()), partial(SyntheticRunner, place=place))
-    opened = load_bundle(bundle)
-    found = open_bundle(opened) if place.type == "cuda" else None
-    return (
-        found
-        if isinstance(found, BatchedEncoder)
-        else BatchedEncoder(opened, partial(OnnxRunner, device=place.type))
-    )
+def measure_flow(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
+    """Yield checks and timings of a synthetic model, and of the bundled encoder in torch."""
+    del work
+    backends = {
+        kernels: open_backend(place, _make_segment(_N_SEARCHED), kernels=kernels)
+        for kernels in list_kernel_settings(place)
+    }
+    large = open_backend(place, _make_segment(size.count(_N_DOCS)), kernels=True)
+    bundle = load_bundle(default_bundle_path())
+    for name, make in {
+        "synthetic": partial(SyntheticRunner, place=place),
+        "bundled": partial(TorchRunner, device=place.type),
+    }.items():
+        encoder = BatchedEncoder(bundle, make)
+        about: Record = {"encoder": name, "dim": encoder.dim}
+        yield from guarded({**about, "what": "check queries stay"}, partial(_check_queries, size, encoder, backends))
+        for each in _REPRESENTATIONS:
+            named: Record = {**about, "representation": each.name}
+            yield from guarded({**named, "what": "check centroids"}, partial(_compare_centroids, size, encoder, each))
+        timed = partial(_time_queries, place, size, encoder, large)
+        yield from guarded({**about, "what": "texts to documents"}, timed)
+        for each in _REPRESENTATIONS:
+            named = {**about, "representation": each.name, "what": "documents to centroids"}
+            yield from guarded(named, partial(_time_documents, place, size, encoder, each))
 
 
-def measure_flow(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
-    """Yield checks and timings of a synthetic model and, if given, of a bundle."""
-    for source in (None, *([bundle] if bundle else [])):
-        yield from guarded({"what": "encoder opened"}, partial(_measure_encoder, place, size, source))
-
-
-def _measure_encoder(place: torch.device, size: Size, bundle: Path | None) -> Iterator[Record]:
-    encoder = _open_encoder(place, bundle)
-    about: Record = {"encoder": encoder.name if bundle else "synthetic", "dim": encoder.dim}
-    yield from guarded({**about, "what": "check queries stay"}, partial(_check_queries, place, size, encoder))
-    for each in _REPRESENTATIONS:
-        named: Record = {**about, "representation": each.name}
-        yield from guarded({**named, "what": "check centroids"}, partial(_compare_centroids, encoder, each))
-    if bundle is not None:
-        yield from guarded({**about, "what": "check runtime"}, partial(_compare_runtime, encoder, bundle))
-    yield from guarded({**about, "what": "texts to documents"}, partial(_time_queries, place, size, encoder))
-    for each in _REPRESENTATIONS:
-        named = {**about, "representation": each.name, "what": "documents to centroids"}
-        yield from guarded(named, partial(_time_documents, place, size, encoder, each))
-
-
-def _check_queries(place: torch.device, size: Size, encoder: BatchedEncoder) -> Iterator[Record]:
+def _check_queries(size: Size, encoder: BatchedEncoder, backends: Mapping[bool, GpuBackend]) -> Iterator[Record]:
     """Yield whether search with query vectors on the device and in main memory agree ("sound")."""
-    for kernels in list_kernel_settings(place):
-        backend = open_backend(place, _make_small_segment(encoder.dim, 2000), kernels=kernels)
+    for kernels, backend in backends.items():
         for batch in size.checked_batches:
             about: Record = {"kernels": kernels, "batch": batch}
             yield from guarded(about, partial(_compare_queries, encoder, backend, batch))
         yield {"what": "check bad query", "kernels": kernels, "sound": _is_refused(encoder, backend)}
 
 
-def _time_queries(place: torch.device, size: Size, encoder: BatchedEncoder) -> Iterator[Record]:
+def _time_queries(
+    place: torch.device, size: Size, encoder: BatchedEncoder, backend: GpuBackend
+) -> Iterator[Record]:
     """Yield times of both ways from texts to documents, tokenization included."""
-    backend = open_backend(
-        place,
-        _make_small_segment(encoder.dim, size.n_rows // size.per_document),
-        kernels=list_kernel_settings(place)[0],
-    )
     for batch in size.batches:
         texts = make_texts(batch, _QUERY_WORDS)
         for way, call in _query_ways(encoder, backend, texts).items():
@@ -110,7 +97,7 @@ def _time_documents(
     place: torch.device, size: Size, encoder: BatchedEncoder, representation: Representation
 ) -> Iterator[Record]:
     """Yield times of both ways from tokenized documents to centroids."""
-    n_documents = size.n_documents
+    n_documents = size.count(_N_TEXTS, 4)
     groups = DocumentGroups(encoder, representation)
     texts = make_texts(n_documents, _DOCUMENT_WORDS)
     prepared = [groups.prepare(text) for text in texts]
@@ -151,10 +138,12 @@ def _is_refused(encoder: BatchedEncoder, backend: GpuBackend) -> bool:
     return False
 
 
-def _compare_centroids(encoder: BatchedEncoder, representation: Representation) -> Iterator[Record]:
+def _compare_centroids(
+    size: Size, encoder: BatchedEncoder, representation: Representation
+) -> Iterator[Record]:
     """Yield the largest difference of centroids of the device and of numpy, for documents with equal spans."""
     groups = DocumentGroups(encoder, representation)
-    texts = [*make_texts(_N_CHECKED, _DOCUMENT_WORDS), "one", *make_texts(1, 40 * _DOCUMENT_WORDS)]
+    texts = [*make_texts(size.count(_N_CHECKED, 4), _DOCUMENT_WORDS), "one", *make_texts(1, 4 * _DOCUMENT_WORDS)]
     prepared = [groups.prepare(text) for text in texts]
     there, here = groups.run(prepared), _represent_in_memory(encoder, representation, texts, prepared)
     n_same, error = 0, 0.0
@@ -165,17 +154,6 @@ def _compare_centroids(encoder: BatchedEncoder, representation: Representation) 
     share = n_same / len(texts)
     enough = 1.0 if isinstance(representation, Pieces) else _SAME_CLUSTERS
     yield {"sound": error <= _ROUNDING and share >= enough, "error": error, "same_spans": share}
-
-
-def _compare_runtime(encoder: BatchedEncoder, bundle: Path) -> Iterator[Record]:
-    """Yield the smallest cosine of a query vector with that of the CPU."""
-    reference = OnnxEncoder(load_bundle(bundle))
-    texts = make_texts(20, _QUERY_WORDS)
-    found = to_host_vectors(encode_queries(encoder, texts, 1)).astype(np.float64)
-    expected = np.stack([reference.encode_query(text) for text in texts]).astype(np.float64)
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    cosine = float(((found * expected).sum(1) / norms).min())
-    yield {"sound": cosine >= _LEAST_COSINE, "cosine": cosine}
 
 
 def _represent_in_memory(
@@ -190,5 +168,5 @@ def _search(backend: GpuBackend, queries: Queries) -> list[Candidates]:
     return backend.candidates(queries, SearchParameters(10, 100, None, 1))
 
 
-def _make_small_segment(dim: int, n_docs: int) -> OpenSegment:
-    return make_segment(SyntheticTable(np.full(n_docs, 4), dim, "int8"))
+def _make_segment(n_docs: int) -> OpenSegment:
+    return make_segment(SyntheticTable(np.full(n_docs, 4), _DIM, "int8"))

@@ -74,3 +74,37 @@ def _compare(found: Any, expected: Any) -> Record:  # noqa: ANN401 - lists of hi
     pairs = zip((hit.score for one in found for hit in one), (hit.score for two in expected for hit in two), strict=True)
     error = max(abs(one - two) / max(1.0, abs(two)) for one, two in pairs)
     return {"sound": same and error <= _ERROR, "same_hits": same, "error": error}
+
+
+def measure_build(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
+    """Yield the rate of a whole build with the bundled encoder on the device, and the share of each package."""
+    from quarry.engine.encoding.opening import open_encoder
+
+    texts = make_texts(size.count(_N_BUILT, 30), _BUILT_WORDS)
+    encoder = open_encoder(runtime="torch")
+    encoder.encode_query("warm")  # the model is loaded at first use
+    counts: Counter[str] = Counter()
+    ended = threading.Event()
+    sampler = threading.Thread(target=_sample, args=(counts, ended, threading.get_ident()))
+    sampler.start()
+    started = time.perf_counter()
+    report = engine.build(texts, work / "build", encoder=encoder)
+    seconds = time.perf_counter() - started
+    ended.set()
+    sampler.join()
+    shares = {name: n / counts.total() for name, n in counts.most_common(10)}
+    rates = {"documents_s": len(texts) / seconds, "tokens_s": report.n_tokens / seconds}
+    yield {"what": "build", "n_documents": len(texts), "s": seconds, **rates, "shares": shares}
+    with Engine.open(work / "build", backend="gpu", device=str(place)) as index:
+        verified = index.verify().n_documents
+    yield {"what": "check build", "sound": verified == report.n_documents == len(texts)}
+
+
+def _sample(counts: Counter[str], ended: threading.Event, builder: int) -> None:
+    """Count in which module of quarry the building thread is, a hundred times a second or more."""
+    while not ended.wait(_SAMPLE_S):
+        frame = sys._current_frames().get(builder)
+        while frame and not str(frame.f_globals.get("__name__")).startswith("quarry."):
+            frame = frame.f_back
+        name = str(frame.f_globals["__name__"]) if frame else "other"
+        counts[".".join(name.split(".")[1:4])] += 1

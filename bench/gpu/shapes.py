@@ -13,9 +13,9 @@ import numpy.typing as npt
 from quarry.engine.bundled import default_bundle_path
 from quarry.formats.bundle.folder import TOKENIZER_NAME
 
-__all__ = ["EncoderShape", "write_checkpoint"]
+__all__ = ["DRY_SHAPE", "N_POSITIONS", "EncoderShape", "make_weights", "write_checkpoint"]
 
-_N_POSITIONS = 512
+N_POSITIONS = 512
 _WINDOW = 256
 _SPREAD = 0.05  # of weights
 _README = "---\nlicense: mit\n---\n"
@@ -45,6 +45,9 @@ class EncoderShape:
         return 2.0 * self.n_layers * products
 
 
+DRY_SHAPE = EncoderShape("tiny", 2, 64, 128, 2)
+
+
 def write_checkpoint(folder: Path, shape: EncoderShape) -> Path:
     """Write a sentence-transformers folder with the bundled encoder's tokenizer and return it.
 
@@ -71,7 +74,7 @@ def write_checkpoint(folder: Path, shape: EncoderShape) -> Path:
     }
     for name, content in files.items():
         (folder / name).write_text(content, "utf-8")
-    save_file(dict(_make_weights(shape, n_words)), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(dict(make_weights(shape, n_words)), folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
@@ -83,7 +86,7 @@ def _make_config(shape: EncoderShape, n_words: int) -> dict[str, object]:
         "hidden_size": shape.dim,
         "intermediate_size": shape.n_inner,
         "layer_norm_eps": 1e-12,
-        "max_position_embeddings": _N_POSITIONS,
+        "max_position_embeddings": N_POSITIONS,
         "num_attention_heads": shape.n_heads,
         "num_hidden_layers": shape.n_layers,
         "position_embedding_type": "absolute",
@@ -92,7 +95,7 @@ def _make_config(shape: EncoderShape, n_words: int) -> dict[str, object]:
     }
 
 
-def _make_weights(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+def make_weights(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
     """Yield tensors by their BertModel names: normally distributed, layer normalizations near the identity."""
     generator = np.random.default_rng(shape.dim)
     for name, size in _list_tensors(shape, n_words):
@@ -102,7 +105,7 @@ def _make_weights(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, npt.
 
 def _list_tensors(shape: EncoderShape, n_words: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     dim, inner = shape.dim, shape.n_inner
-    for kind, n_rows in (("word", n_words), ("position", _N_POSITIONS), ("token_type", 2)):
+    for kind, n_rows in (("word", n_words), ("position", N_POSITIONS), ("token_type", 2)):
         yield f"embeddings.{kind}_embeddings.weight", (n_rows, dim)
     yield from _weight_and_bias("embeddings.LayerNorm", (dim,))
     for number in range(shape.n_layers):

@@ -12,7 +12,7 @@ __all__ = ["compare_with_targets"]
 _MAX_READS = 2.0  # time of a query in reads of all centroids
 _MIN_SHARE = 0.5  # of the measured rate of matrix products, for a batch
 _SPEED_UPS = {"MiniLM": 2.0, "BERT-base": 1.3}  # of an encoder over torch in float16, eager
-_RUNTIMES = ("onnx", "tensorrt")
+_RUNTIMES = ("torch", "onnx", "tensorrt")
 
 
 def compare_with_targets(records: list[Record]) -> Iterator[Record]:

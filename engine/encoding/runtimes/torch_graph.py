@@ -117,7 +117,10 @@ class TorchGraph:
     def _move(self, name: str, values: Tensor) -> Tensor:
         """Return a constant on the device, where it is once for all outputs."""
         if name not in self._moved:
-            self._moved[name] = values.to(self._place, self._kind if values.is_floating_point() else values.dtype)
+            if values.is_floating_point():  # numbers that stand for infinity stay finite
+                limit = torch.finfo(self._kind).max
+                values = values.clamp(-limit, limit).to(self._kind)
+            self._moved[name] = values.to(self._place)
         return self._moved[name]
 
     def _make(self, node: _Node) -> _Call:
