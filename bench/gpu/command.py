@@ -119,7 +119,7 @@ def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, starte
     """Run one part in a new process, which is killed when its time is over."""
     part, about = PARTS[name], {"what": "part", "part": name}
     left = args.seconds - (time.perf_counter() - started)
-    limit = min(left, part.seconds * args.seconds / _SECONDS)
+    limit = left if args.dry_run else min(left, part.seconds * args.seconds / _SECONDS)
     print(f"part {name}: at most {limit:.0f} s, {left:.0f} s left", flush=True)
     if limit <= 0:
         _write({**about, "left_out": "out of time"}, out)

@@ -14,7 +14,8 @@ __all__ = ["KERNELS", "find_sound_kernels", "is_sound"]
 
 _log = logging.getLogger(__name__)
 _DIM, _N_DOCS, _N_QUERIES, _MANY_QUERIES = 96, 200, 5, 130
-_NLIST, _N_SUB = 6, 8
+_NLIST = 6
+_CODES = ((4, 8), (8, 8), (4, 6), (8, 3))  # bits and number of sub-quantizers: codes of words, and of bytes
 _SLOTS = 4  # documents with more rows take two rounds
 _Check = Callable[[ModuleType, torch.device, torch.Generator, int], bool]
 
@@ -109,22 +110,24 @@ def _made_rows(
 
 
 def _lists(kernels: ModuleType, place: torch.device, generator: torch.Generator, n_docs: int) -> bool:
-    return all(_list_codes(kernels, place, generator, nbits, n_docs) for nbits in (4, 8))
+    return all(_list_codes(kernels, place, generator, *codes, n_docs) for codes in _CODES)
 
 
-def _list_codes(kernels: ModuleType, place: torch.device, generator: torch.Generator, nbits: int, n_docs: int) -> bool:
-    n_bytes = _N_SUB * nbits // 8
+def _list_codes(
+    kernels: ModuleType, place: torch.device, generator: torch.Generator, nbits: int, n_sub: int, n_docs: int
+) -> bool:
+    n_bytes = n_sub * nbits // 8
     codes = torch.randint(0, 256, (n_docs, n_bytes), generator=generator, dtype=torch.uint8).to(place)
     owners = (torch.arange(n_docs, dtype=torch.int32) // 3).to(place)
     starts = torch.linspace(0, n_docs, _NLIST + 1).long().to(place)
-    tables = torch.randn(_N_QUERIES, _N_SUB, 1 << nbits, generator=generator).to(place)
+    tables = torch.randn(_N_QUERIES, n_sub, 1 << nbits, generator=generator).to(place)
     probed = torch.tensor([[0, 2, 5]] * _N_QUERIES, device=place)
     lists = torch.randn(_N_QUERIES, 3, generator=generator).to(place)
     found = torch.full((_N_QUERIES, n_docs), -torch.inf, device=place)
     expected = found.clone()
     longest = int(starts.diff().max())
     kernels.score_lists(codes, owners, starts, longest, tables, probed, lists, found)
-    numbers = codes if nbits == 8 else torch.stack([codes & 0x0F, codes >> 4], dim=2).view(n_docs, _N_SUB)
+    numbers = codes if nbits == 8 else torch.stack([codes & 0x0F, codes >> 4], dim=2).view(n_docs, n_sub)
     for place_of_list, number in enumerate((0, 2, 5)):
         part = slice(int(starts[number]), int(starts[number + 1]))
         cells = numbers[part].long().T[None].expand(_N_QUERIES, -1, -1)

@@ -41,11 +41,15 @@ class Tiling(NamedTuple):
     stages: int
 
 
-def choose_tiling(n_queries: int, *, softmax: bool) -> Tiling:
-    """Return the default tiling for a number of queries; it has not been tuned on a device yet."""
-    most = 64 if softmax else 128  # what the registers of a Hopper multiprocessor hold
+def choose_tiling(n_queries: int, slots: int, *, softmax: bool) -> Tiling:
+    """Return the default tiling for a number of queries; it has not been tuned on a device yet.
+
+    The registers of a Hopper multiprocessor hold scores of 128 queries, or 64 if there are running sums too, or as
+    many documents as centroids.
+    """
+    most = 64 if softmax or slots == 1 else 128
     queries = min(most, max(16, triton.next_power_of_2(n_queries)))
-    return Tiling(TILE_ROWS, queries, _WIDTH, warps=8 if queries >= 64 else 4, stages=3)
+    return Tiling(TILE_ROWS, queries, _WIDTH, warps=8 if queries >= (32 if softmax else 64) else 4, stages=3)
 
 
 def document_scores(
@@ -71,7 +75,7 @@ def document_scores(
         scales: (n_rows,) float32, or None for ones.
         starts: (n_docs + 1,) int64, offset of each document's rows.
         docs: (n,) int32, n >= 1: the documents.
-        slots: a power of 2 up to the rows of a tile; documents of more rows are slower.
+        slots: a power of 2 up to the rows of a tile; 1 only if no document has more rows, which are slower.
         allowed: (n_docs,) bool; the others get -inf. None: all.
         queries: (n_queries, dim) float16.
         betas: (n_queries,) float32, inverse temperatures, or None for the maximum.
@@ -80,7 +84,8 @@ def document_scores(
         tiling: None: `choose_tiling` these queries.
     """
     n_queries = len(queries)
-    tile = tiling or choose_tiling(n_queries, softmax=betas is not None)
+    softmax = betas is not None and slots > 1  # of one score, it is that score
+    tile = tiling or choose_tiling(n_queries, slots, softmax=softmax)
     n_tiles = triton.cdiv(len(docs), tile.rows // slots) * triton.cdiv(n_queries, tile.queries)
     _document_kernel[(n_tiles,)](
         values,
@@ -96,7 +101,7 @@ def document_scores(
         *queries.shape,
         SCALED=scales is not None,
         MASKED=allowed is not None,
-        SOFTMAX=betas is not None,
+        SOFTMAX=softmax,
         DOCS=tile.rows // slots,
         SLOTS=slots,
         QUERIES=tile.queries,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
+from quarry.engine.gpu.aggregation import reduce_segments
 from quarry.engine.gpu.transfer import send
 from quarry.formats.arrays import Int64Array
 
@@ -51,7 +52,7 @@ def mean_over_windows(vectors: torch.Tensor, n_tokens: Sequence[Sequence[int]], 
 def run_sums(values: torch.Tensor, sizes: Int64Array) -> torch.Tensor:
     """Return the sums of consecutive runs of rows, (len(sizes), dim), added in a fixed order."""
     offsets = send(_offsets(sizes), values.device)
-    return torch.segment_reduce(values, "sum", offsets=offsets, axis=0, unsafe=True)
+    return reduce_segments("sum", values, offsets)
 
 
 def tokens_in_order(

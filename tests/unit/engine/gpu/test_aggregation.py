@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="aggregation on a device needs torch")
 
+from quarry.engine.gpu import aggregation  # noqa: E402
 from quarry.engine.gpu.aggregation import aggregate_rows  # noqa: E402
 from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 
@@ -31,3 +32,20 @@ def test_scores_are_those_of_numpy(betas, share):
         if betas is None:
             assert each.tolist() == expected.tolist()
         np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("betas", [None, [0.5, 8.0]])
+def test_a_device_without_segments_has_the_same_scores(betas, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    offsets = torch.tensor([0, 1, 30, 32, 100])
+    scores = torch.randn((100, 2), generator=generator)
+    arguments = scores, offsets, None if betas is None else torch.tensor(betas), 0.2
+    expected = aggregate_rows(*arguments)
+
+    def fail(*_, **__):
+        raise RuntimeError("not implemented for 'meta'")
+
+    monkeypatch.setattr(torch, "segment_reduce", fail)
+    aggregation._has_segments.cache_clear()
+    torch.testing.assert_close(aggregate_rows(*arguments), expected, rtol=1e-6, atol=1e-6)
+    aggregation._has_segments.cache_clear()
