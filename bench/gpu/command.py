@@ -1,11 +1,11 @@
 """Checks and measures everything on a GPU with one command: ``python -m bench gpu --seconds 500``.
 
-The parts run in the order of `PARTS`, each in a process of its own with a time limit, so that a lost device or a part
-that hangs does not stop the others. Records are written at once; a failure is a record with its traceback. The last
-records compare figures with their targets. The exit status is 1 if a check failed **or was left out**, or a part
-failed. ``--dry-run`` runs the same code on the CPU at a thousandth of the size, with Triton's interpreter.
+The parts run in the order of `PARTS`, each in a process of its own with a time limit, so that a lost device or
+a part that hangs does not stop the others. Records are written at once; a failure is a record with its traceback.
+The last records compare figures with their targets. The exit status is 1 if a check failed **or was left out**, or
+a part failed. ``--dry-run`` runs the same code on the CPU at a thousandth of the size, with Triton's interpreter.
 
-A machine without a network gets what it lacks from a folder of wheels (``--wheels``, made by ``bench/gpu/carry.sh``),
+A machine without a network gets what it lacks from a folder of wheels (``--wheels``, see ``bench/gpu/carry.sh``),
 and the commit, which it cannot know, from ``--commit``.
 """
 
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check and measure, print a line for each record; return 1 if a check or part failed or is missing, else 0."""
+    """Check and measure, and print a line for each record; return 1 if anything failed or was left out, else 0."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -107,7 +107,7 @@ def _is_bad(record: Record) -> bool:
 def _set_path(site: Path, wheels: Path | None) -> None:
     """Install the wheels, and let the processes of the parts import them, quarry and bench."""
     if wheels is not None:
-        options = "--quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade".split()
+        options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--upgrade"]
         command = [sys.executable, "-m", "pip", "install", *options, "--target", str(site)]
         subprocess.run([*command, *map(str, sorted(wheels.glob("*.whl")))], check=True)
         sys.path.insert(0, str(site))
@@ -126,7 +126,7 @@ def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, starte
         return
     context = multiprocessing.get_context("forkserver")  # a process starts with torch imported, and without CUDA
     context.set_forkserver_preload(["torch"])
-    process = context.Process(target=_run_here, args=(name, args.dry_run, args.commit, out, work, limit))
+    process = context.Process(target=_run_here, args=(name, part, args, out, work, limit))
     before = time.perf_counter()
     process.start()
     process.join(limit + _GRACE_S)
@@ -139,10 +139,10 @@ def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, starte
     _write({**about, "s": time.perf_counter() - before, "limit_s": limit}, out)
 
 
-def _run_here(name: str, dry_run: bool, commit: str | None, out: Path, work: Path, limit: float) -> None:
+def _run_here(name: str, part: Part, args: argparse.Namespace, out: Path, work: Path, limit: float) -> None:
     """Run one part in this process."""
     deadline = time.perf_counter() + limit
-    if dry_run:
+    if args.dry_run:
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     import torch
 
@@ -150,11 +150,12 @@ def _run_here(name: str, dry_run: bool, commit: str | None, out: Path, work: Pat
     from bench.gpu.sizes import DRY, FULL
     from bench.gpu.versions import describe
 
-    if dry_run:
+    if args.dry_run:
         torch.set_num_threads(1)  # tests run beside it
-    place, size = torch.device("cpu" if dry_run else "cuda"), DRY if dry_run else FULL
-    about = {"part": name, **describe(place), **({"commit": commit} if commit else {}), "size": asdict(size)}
-    module, _, function = PARTS[name].function.partition(":")
+    place, size = torch.device("cpu" if args.dry_run else "cuda"), DRY if args.dry_run else FULL
+    about = {"part": name, **describe(place), "size": asdict(size)}
+    about["commit"] = args.commit or about["commit"]
+    module, _, function = part.function.partition(":")
     measure = partial(getattr(import_module(f"bench.gpu.{module}"), function), place, size, work)
     for record in guarded({}, measure):
         _write(record, out, about)

@@ -21,7 +21,7 @@ from bench.gpu.sizes import Size
 from bench.gpu.synthetic import make_texts
 from bench.harness.records import Record
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder, BatchRunner
+from quarry.engine.encoding.runtimes.batched_encoder import BatchRunner
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
@@ -37,8 +37,6 @@ __all__ = ["measure_encoders"]
 
 _SHAPES = (EncoderShape("MiniLM", 6, 384, 1536, 12), EncoderShape("BERT-base", 12, 768, 3072, 12))
 _LENGTHS = {"passages": (128, 128), "query": (1, 16)}  # texts, tokens
-_N_TEXTS = 4096
-_PASSAGE_WORDS = 105  # of synthetic texts: about 126 tokens
 _LEAST_COSINE = 0.99  # of token vectors with those of torch
 Forward = Callable[[Ids, Ids], torch.Tensor]
 
@@ -74,9 +72,9 @@ def _measure(
         rate = shape.count_operations(length) * n * length / ms / 1e9
         about: Record = {"kind": kind, "batch": n, "n_tokens": length, "ms": ms, "tokens_s": n * length / ms * 1e3}
         yield {**about, "tflop_s": rate, "peak_share": rate / float(str(peak))}
-    yield from guarded({"what": "check vectors", "kind": "check"}, partial(_compare_with_torch, forward, folder, place))
-    if runtime in _RUNNERS:
-        yield from guarded({"kind": "texts"}, partial(_time_texts, runtime, folder, place, size))
+    yield from guarded(
+        {"what": "check vectors", "kind": "check"}, partial(_compare_with_torch, forward, folder, place)
+    )
 
 
 def _write_once(folder: Path, shape: EncoderShape) -> None:
@@ -149,18 +147,10 @@ _RUNNERS: dict[str, Callable[[Path, torch.device], BatchRunner]] = {
     "onnx": _open_onnx,
     "tensorrt": _open_tensorrt,
 }
-_open_runners: dict[tuple[str, Path], BatchRunner] = {}
-
-
-def _open_runner(runtime: str, folder: Path, place: torch.device) -> BatchRunner:
-    """Open a runner once for all measurements: building an engine takes minutes."""
-    if (runtime, folder) not in _open_runners:
-        _open_runners[runtime, folder] = _RUNNERS[runtime](folder, place)
-    return _open_runners[runtime, folder]
 
 
 def _open_forward(runtime: str, folder: Path, place: torch.device) -> Forward:
-    return partial(_open_runner(runtime, folder, place).run, "token_vectors")
+    return partial(_RUNNERS[runtime](folder, place).run, "token_vectors")
 
 
 _RUNTIMES: dict[str, Callable[[Path, torch.device], Forward]] = {
@@ -178,24 +168,3 @@ def _compare_with_torch(forward: Forward, folder: Path, place: torch.device) -> 
         found, expected = (each(ids, mask).double().cpu() for each in (forward, reference))
         cosine = float(torch.nn.functional.cosine_similarity(found, expected, dim=2).min())
         yield {"batch": n, "n_tokens": length, "cosine": cosine, "sound": cosine >= _LEAST_COSINE}
-
-
-def _time_texts(runtime: str, folder: Path, place: torch.device, size: Size) -> Iterator[Record]:
-    """Time encoding from texts, and the tokenizer's share of it on one thread."""
-    runner = _open_runner(runtime, folder, place)
-    encoder = BatchedEncoder(load_bundle(_export_once(folder)), lambda *_: runner)
-    texts = make_texts(size.count(_N_TEXTS, 4), _PASSAGE_WORDS)
-    prepared = [encoder.prepare(text) for text in texts]
-    n_tokens = sum(each.n_tokens for each in prepared)
-    n_calls = max(2, size.n_calls // 4)
-    before = median_ms(lambda: [encoder.prepare(text) for text in texts], torch.device("cpu"), n_calls)
-    ms = median_ms(partial(encoder.run_on_device, prepared), place, n_calls)
-    yield {
-        "n_documents": len(texts),
-        "n_tokens": n_tokens,
-        "ms": ms,
-        "tokens_s": n_tokens / ms * 1e3,
-        "tokenizer_ms": before,
-        "tokenizer_tokens_s": n_tokens / before * 1e3,
-        "tokenizer_share": before / (before + ms),
-    }

@@ -11,7 +11,7 @@ import torch
 
 from bench.gpu.harness import guarded, list_kernel_settings, median_ms, open_backend
 from bench.gpu.sizes import Size
-from bench.gpu.synthetic import SyntheticRunner, SyntheticTable, make_segment, make_texts
+from bench.gpu.synthetic import SyntheticTable, make_segment, make_texts
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.protocol import Candidates, ScoredCandidates, SearchParameters
@@ -41,29 +41,21 @@ _REPRESENTATIONS: tuple[Representation, ...] = (Pieces(), KMeans(8))
 
 
 def measure_flow(place: torch.device, size: Size, work: Path) -> Iterator[Record]:
-    """Yield checks and timings of a synthetic model, and of the bundled encoder in torch."""
+    """Yield checks and timings of the bundled encoder in torch."""
     del work
     backends = {
         kernels: open_backend(place, _make_segment(_N_SEARCHED), kernels=kernels)
         for kernels in list_kernel_settings(place)
     }
     large = open_backend(place, _make_segment(size.count(_N_DOCS)), kernels=True)
-    bundle = load_bundle(default_bundle_path())
-    for name, make in {
-        "synthetic": partial(SyntheticRunner, place=place),
-        "bundled": partial(TorchRunner, device=place.type),
-    }.items():
-        encoder = BatchedEncoder(bundle, make)
-        about: Record = {"encoder": name, "dim": encoder.dim}
-        yield from guarded({**about, "what": "check queries stay"}, partial(_check_queries, size, encoder, backends))
-        for each in _REPRESENTATIONS:
-            named: Record = {**about, "representation": each.name}
-            yield from guarded({**named, "what": "check centroids"}, partial(_compare_centroids, size, encoder, each))
-        timed = partial(_time_queries, place, size, encoder, large)
-        yield from guarded({**about, "what": "texts to documents"}, timed)
-        for each in _REPRESENTATIONS:
-            named = {**about, "representation": each.name, "what": "documents to centroids"}
-            yield from guarded(named, partial(_time_documents, place, size, encoder, each))
+    encoder = BatchedEncoder(load_bundle(default_bundle_path()), partial(TorchRunner, device=place.type))
+    yield from guarded({"what": "check queries stay"}, partial(_check_queries, size, encoder, backends))
+    yield from guarded({"what": "texts to documents"}, partial(_time_queries, place, size, encoder, large))
+    for each in _REPRESENTATIONS:
+        about: Record = {"representation": each.name}
+        yield from guarded({**about, "what": "check centroids"}, partial(_compare_centroids, size, encoder, each))
+        timed = partial(_time_documents, place, size, encoder, each)
+        yield from guarded({**about, "what": "documents to centroids"}, timed)
 
 
 def _check_queries(size: Size, encoder: BatchedEncoder, backends: Mapping[bool, GpuBackend]) -> Iterator[Record]:
@@ -97,7 +89,7 @@ def _time_documents(
     place: torch.device, size: Size, encoder: BatchedEncoder, representation: Representation
 ) -> Iterator[Record]:
     """Yield times of both ways from tokenized documents to centroids."""
-    n_documents = size.count(_N_TEXTS, 4)
+    n_documents = size.count(_N_TEXTS, 2)
     groups = DocumentGroups(encoder, representation)
     texts = make_texts(n_documents, _DOCUMENT_WORDS)
     prepared = [groups.prepare(text) for text in texts]
@@ -108,7 +100,7 @@ def _time_documents(
         "main memory": partial(_represent_in_memory, encoder, representation, texts, prepared),
     }
     for way, call in ways.items():
-        ms = median_ms(call, place, max(2, size.n_calls // 4))
+        ms = median_ms(call, place, max(1, size.n_calls // 4))
         rates = {"documents_s": n_documents / ms * 1e3, "tokens_s": n_tokens / ms * 1e3}
         yield {**about, "way": way, "ms": ms, **rates}
 
@@ -138,12 +130,10 @@ def _is_refused(encoder: BatchedEncoder, backend: GpuBackend) -> bool:
     return False
 
 
-def _compare_centroids(
-    size: Size, encoder: BatchedEncoder, representation: Representation
-) -> Iterator[Record]:
+def _compare_centroids(size: Size, encoder: BatchedEncoder, representation: Representation) -> Iterator[Record]:
     """Yield the largest difference of centroids of the device and of numpy, for documents with equal spans."""
     groups = DocumentGroups(encoder, representation)
-    texts = [*make_texts(size.count(_N_CHECKED, 4), _DOCUMENT_WORDS), "one", *make_texts(1, 4 * _DOCUMENT_WORDS)]
+    texts = [*make_texts(size.count(_N_CHECKED, 2), _DOCUMENT_WORDS), "one", *make_texts(1, 3 * _DOCUMENT_WORDS)]
     prepared = [groups.prepare(text) for text in texts]
     there, here = groups.run(prepared), _represent_in_memory(encoder, representation, texts, prepared)
     n_same, error = 0, 0.0

@@ -70,8 +70,12 @@ def search_both(path: Path, queries: Floats, options: Mapping[str, Any]) -> Reco
 
 
 def _compare(found: Any, expected: Any) -> Record:  # noqa: ANN401 - lists of hits, for each query
-    same = all([hit.id for hit in one] == [hit.id for hit in two] for one, two in zip(found, expected, strict=True))
-    pairs = zip((hit.score for one in found for hit in one), (hit.score for two in expected for hit in two), strict=True)
+    same = all(
+        [hit.id for hit in one] == [hit.id for hit in two] for one, two in zip(found, expected, strict=True)
+    )
+    pairs = zip(
+        (hit.score for one in found for hit in one), (hit.score for two in expected for hit in two), strict=True
+    )
     error = max(abs(one - two) / max(1.0, abs(two)) for one, two in pairs)
     return {"sound": same and error <= _ERROR, "same_hits": same, "error": error}
 

@@ -32,8 +32,8 @@ _MOST_CHARACTERS = 300  # of an error in a record
 def median_ms(call: Callable[[], object], place: torch.device, n_calls: int) -> float:
     """Return the median time of a call in milliseconds, until the device has finished.
 
-    Three warm-up calls (or as many as are counted) are not counted. Slow calls are repeated less often: after three seconds, one warm-up call
-    and two counted calls suffice.
+    Three warm-up calls, or as many as are counted, are left out. Slow calls are repeated less often: after three
+    seconds, one warm-up call and two counted calls suffice.
     """
     times: list[float] = []
     n_warm_ups = min(_WARM_UPS, n_calls)

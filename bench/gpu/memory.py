@@ -1,4 +1,4 @@
-"""Checks what the GPU backend does with the device's memory: its limit, too little of it, and what closing frees."""
+"""Checks the GPU backend's use of memory: its limit, too little of it, and what closing frees."""
 
 from __future__ import annotations
 

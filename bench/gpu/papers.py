@@ -1,9 +1,10 @@
 """Measures two tables of the papers on a device, at their sizes.
 
-Table 4 of Tang et al. 2021: a query over 3.2 million documents of 8 centroids with 768 dimensions, in two steps (the
-maximum, then the softmax of the best), by the softmax of all, with one vector a document, and by late interaction with
-all token vectors. No device holds these: those of as many documents as fit are read again until all are counted.
-Table 7 of Lin et al. 2022: a query text through DistilBERT with [CLS], with agg*, and with agg* without the MLM head.
+Table 4 of Tang et al. 2021: a query over 3.2 million documents of 8 centroids with 768 dimensions, in two steps
+(the maximum, then the softmax of the best), by the softmax of all, with one vector a document, and by late
+interaction with all token vectors. No device holds these: those of as many documents as fit are read again until
+all are counted. Table 7 of Lin et al. 2022: a query text through DistilBERT with [CLS], with agg*, and with agg*
+without the MLM head.
 """
 
 from __future__ import annotations

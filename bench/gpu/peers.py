@@ -5,7 +5,6 @@ FAISS and cuVS need a GPU and have not been run yet.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,8 +23,6 @@ __all__ = ["measure_peers"]
 
 _N_BEST = 300
 _ADDED_ROWS = 1 << 18
-_PQ_BITS = 8  # the only size that FAISS has on a GPU
-_NPROBE_SHARE = 64  # share of probed lists, as in bench.gpu.sizes
 Floats = npt.NDArray[np.float32]
 Search = Callable[[torch.Tensor, int], object]
 
@@ -38,8 +35,8 @@ def measure_peers(rows: torch.Tensor, size: Size, queries: Mapping[int, Floats])
         size: of the run.
         queries: (batch, dim) float32 by their number.
     """
-    builders = {"torch": _build_torch, "faiss flat": _build_faiss, "faiss IVF-PQ": _build_faiss_lists}
-    for name, build in {**builders, "cuvs brute force": _build_cuvs, "cuvs IVF-PQ": _build_cuvs_lists}.items():
+    builders = {"torch": _build_torch, "faiss flat": _build_faiss, "cuvs brute force": _build_cuvs}
+    for name, build in builders.items():
         measure = partial(_time_search, build, rows, size, queries)
         yield from guarded({"what": f"peer {name}"}, measure, (ImportError, AttributeError))
 
@@ -77,42 +74,3 @@ def _build_cuvs(rows: torch.Tensor) -> Search:
 
     index = brute_force.build(rows, metric="inner_product")
     return lambda queries, n: brute_force.search(index, queries.half(), n)
-
-
-def _build_faiss_lists(rows: torch.Tensor) -> Search:
-    """`GpuIndexIVFPQ` with codes of dim / 8 bytes; scores are those of the codes."""
-    import faiss
-
-    settings = faiss.GpuIndexIVFPQConfig()
-    settings.device = rows.device.index or 0
-    nlist, dim = _nlist(rows), rows.shape[1]
-    resources = faiss.StandardGpuResources()
-    index = faiss.GpuIndexIVFPQ(
-        resources, dim, nlist, dim // 8, _PQ_BITS, faiss.METRIC_INNER_PRODUCT, settings
-    )
-    index.train(rows[:_ADDED_ROWS].float().cpu().numpy())
-    for part in rows.split(_ADDED_ROWS):
-        index.add(part.float().cpu().numpy())
-    index.nprobe = max(1, nlist // _NPROBE_SHARE)
-    return lambda queries, n: index.search(queries.cpu().numpy(), n)
-
-
-def _build_cuvs_lists(rows: torch.Tensor) -> Search:
-    """CuVS IVF-PQ with codes of the same size."""
-    from cuvs.neighbors import ivf_pq
-
-    nlist = _nlist(rows)
-    settings = ivf_pq.IndexParams(
-        n_lists=nlist,
-        metric="inner_product",
-        pq_dim=rows.shape[1] // 8,
-        pq_bits=_PQ_BITS,
-        kmeans_trainset_fraction=0.1,
-    )
-    index = ivf_pq.build(settings, rows)
-    probing = ivf_pq.SearchParams(n_probes=max(1, nlist // _NPROBE_SHARE))
-    return lambda queries, n: ivf_pq.search(probing, index, queries.half(), n)
-
-
-def _nlist(rows: torch.Tensor) -> int:
-    return max(16, math.isqrt(len(rows)))

@@ -1,7 +1,7 @@
-"""Measures the GPU backend over 10 million centroids: stage 1, stage 2 and both, by batch size, beside other libraries.
+"""Measures the GPU backend over 10 million centroids, by stage and batch size, beside other libraries.
 
-Centroids are copied to the device once for each way to store them, and codes once: kernels and plain torch, one stage
-and both, codes of 4 and of 8 bits, and other libraries are measured on the same memory.
+Centroids are copied to the device once for each way to store them, and codes once: kernels and plain torch, one
+stage and both, codes of 4 and of 8 bits, and other libraries are measured on the same memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Synthetic segments and a synthetic model, in memory and of any size."""
+"""Synthetic segments and texts, in memory and of any size."""
 
 from __future__ import annotations
 
@@ -8,43 +8,25 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from quarry.engine.encoding.tokenizer import Ids
-from quarry.engine.gpu.stream import SideStream
-from quarry.engine.gpu.transfer import send
-from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
-__all__ = ["SyntheticRunner", "SyntheticTable", "make_quantizer", "make_segment", "make_texts"]
+__all__ = ["SyntheticTable", "make_quantizer", "make_segment", "make_texts"]
 
 _BLOCK_ROWS = 1 << 18
-_N_TOKENS, _N_PLACES = 1 << 12, 1 << 9
 _NORM_ROUNDING = 1e-5  # of norms in float32
 _WORDS = [
-    "index",
-    "search",
-    "vector",
-    "document",
-    "query",
-    "token",
-    "centroid",
-    "cluster",
-    "device",
-    "memory",
-    "kernel",
-    "stream",
-    "batch",
-    "score",
+    *("index", "search", "vector", "document", "query", "token", "centroid"),
+    *("cluster", "device", "memory", "kernel", "stream", "batch", "score"),
 ]
 
 
 class SyntheticTable:
     """Random centroids with L2 norms near 1, with the interface of a `CentroidTable`.
 
-    One random block is repeated, rotated by one dimension each time, so that rows differ. Blocks are made once in a
-    process, and their rows are read in place.
+    One random block is repeated, rotated by one dimension each time, so that rows differ. Blocks are made once in
+    a process, and their rows are read in place.
 
     Args:
         lengths: (n_docs,) int64, number of centroids of each document.
@@ -145,34 +127,3 @@ def make_texts(n: int, n_words: int) -> list[str]:
         " ".join(word + "." * end for word, end in zip(*each, strict=True))
         for each in zip(words, ends, strict=True)
     ]
-
-
-class SyntheticRunner:
-    """A `BatchRunner` that looks vectors up in a table, to measure everything except the model.
-
-    Args:
-        bundle: gives the dimension of the vectors.
-        name: of the graph; not used.
-        place: the device.
-    """
-
-    max_batch = 1024
-
-    def __init__(self, bundle: EncoderBundle, name: str, place: torch.device) -> None:
-        del name
-        self.place = place
-        self._stream = SideStream(place)
-        generator = torch.Generator().manual_seed(0)
-        self._tokens = torch.randn((_N_TOKENS, bundle.settings.dim), generator=generator).to(place)
-        self._places = torch.randn((_N_PLACES, bundle.settings.dim), generator=generator).to(place)
-
-    def run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
-        """See `quarry.engine.encoding.runtimes.batched_encoder.BatchRunner.run`."""
-        return self._stream.run(lambda: self._run(output, ids, mask))
-
-    def _run(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
-        vectors = self._tokens[send(ids % _N_TOKENS, self.place)] + self._places[: ids.shape[1]]
-        if output == "token_vectors":
-            return vectors
-        sums = (vectors * send(mask, self.place)[:, :, None]).sum(1)
-        return torch.nn.functional.normalize(sums, dim=1)

@@ -47,18 +47,17 @@ def _compare_share(records: list[Record]) -> Record:
 
 
 def _compare_peers(records: list[Record]) -> Iterator[Record]:
-    """Yield the queries per second of a scan and of inverted lists, relative to each other library."""
+    """Yield the queries per second of a scan, relative to each other library."""
     for peer in (each for each in records if str(each.get("what")).startswith("peer ")):
         name = f"queries per second over those of {str(peer['what'])[5:]}"
         if "queries_s" not in peer:
             yield _missing_figure(name, str(peer["what"]))
             continue
         batch = cast("int", peer["batch"])
-        ways = {"all centroids": _fastest(records, batch), "lists": _fastest(records, batch, "lists", None)}
-        for way, ours in ways.items():
-            if ours:
-                ratio = _number(ours, "queries_s") / _number(peer, "queries_s")
-                yield {"what": "figure", "name": name, "batch": batch, "way": way, "value": ratio}
+        ours = _fastest(records, batch)
+        if ours:
+            ratio = _number(ours, "queries_s") / _number(peer, "queries_s")
+            yield {"what": "figure", "name": name, "batch": batch, "value": ratio}
 
 
 def _compare_encoder(records: list[Record], shape: str, runtime: str, target: float) -> Record:
@@ -71,11 +70,9 @@ def _compare_encoder(records: list[Record], shape: str, runtime: str, target: fl
     return _figure(name, _number(rows[0], "tokens_s") / _number(rows[1], "tokens_s"), target)
 
 
-def _fastest(
-    records: list[Record], batch: int, what: str = "both stages", stored: str | None = "float16"
-) -> Record | None:
-    """Return the fastest record with or without kernels, with any aggregation."""
-    same = {"what": what, "batch": batch} | ({} if stored is None else {"stored": stored})
+def _fastest(records: list[Record], batch: int) -> Record | None:
+    """Return the fastest record of float16, with or without kernels, with any aggregation."""
+    same = {"what": "both stages", "batch": batch, "stored": "float16"}
     found = [each for each in records if same.items() <= each.items() and "ms" in each]
     return min(found, key=lambda each: _number(each, "ms"), default=None)
 

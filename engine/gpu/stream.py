@@ -63,9 +63,9 @@ class SideStream:
     def capture(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         """Return a CUDA graph that does work, which is queued on torch's current stream.
 
-        The work is done once before, since the first run for a shape may allocate memory of libraries. Other threads
-        may use the device during a capture, but each capture waits for the whole device first. The graphs of a stream
-        share memory: a result is overwritten by any of them.
+        The work is done once before, since the first run for a shape may allocate memory of libraries. Other
+        threads may use the device during a capture, but each capture waits for the whole device first. The graphs
+        of a stream share memory: a result is overwritten by any of them.
         """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         work()

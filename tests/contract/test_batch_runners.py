@@ -1,4 +1,4 @@
-"""The contract of batch runners: ONNX Runtime, torch, TensorRT (a substitute library), and a table of vectors.
+"""The contract of batch runners: ONNX Runtime, torch and TensorRT (a substitute library).
 
 All run on torch's CPU device; graphs are compared with ONNX Runtime in numpy.
 """
@@ -59,13 +59,7 @@ def open_torch(bundle: EncoderBundle) -> Any:
     return TorchRunner(bundle, MODEL_NAME, "cpu")
 
 
-def open_table(bundle: EncoderBundle) -> Any:
-    from bench.gpu.synthetic import SyntheticRunner
-
-    return SyntheticRunner(bundle, MODEL_NAME, torch.device("cpu"))
-
-
-RUNNERS = {"onnx": open_onnx, "tensorrt": open_tensorrt, "torch": open_torch, "table": open_table}
+RUNNERS = {"onnx": open_onnx, "tensorrt": open_tensorrt, "torch": open_torch}
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +149,6 @@ def test_input_is_not_modified(case: tuple[Any, EncoderBundle, float]) -> None:
     np.testing.assert_array_equal((ids, mask), before)
 
 
-@pytest.mark.parametrize(
-    "case", [(name, each) for name in ("onnx", "tensorrt", "torch") for each in ROUNDING], indirect=True
-)
 def test_vectors_are_those_of_the_graph(case: tuple[Any, EncoderBundle, float]) -> None:
     runner, bundle, rounding = case
     session = import_onnxruntime().InferenceSession(bundle.model_path, providers=["CPUExecutionProvider"])

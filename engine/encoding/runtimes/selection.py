@@ -33,14 +33,14 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
     """Return an encoder that runs a bundle; with the same settings it is the same encoder.
 
     For a graph in fp16 or fp32, "auto" chooses the TensorRT engine that was built for this graph, GPU and library
-    version (`quarry plan`), else ONNX Runtime on a CUDA device, else torch on a CUDA device (if onnx is installed),
-    else ONNX Runtime on the CPU; quantized graphs run on the CPU. If the chosen runtime cannot be started, the graph
-    runs on the CPU and a warning is logged. The first three have not been run on a GPU yet.
+    version (`quarry plan`), else ONNX Runtime on a CUDA device, else torch on one if onnx is installed, else ONNX
+    Runtime on the CPU; quantized graphs run on the CPU. If the chosen runtime cannot be started, the graph runs on
+    the CPU and a warning is logged. The first three have not been run on a GPU yet.
 
     Args:
         bundle: the bundle.
-        runtime: one of `RUNTIMES`. "torch" runs graphs of every precision, without quantized activations, on a CUDA
-            device, or on the CPU if there is none.
+        runtime: one of `RUNTIMES`. "torch" runs graphs of every precision, without quantized activations, on a
+            CUDA device, or on the CPU if there is none.
         lean: whether to run on the CPU with the weights in the mapped files of the bundle, see
             `quarry.engine.encoding.runtimes.onnx_session.open_session`.
 

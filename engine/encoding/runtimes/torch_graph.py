@@ -1,9 +1,9 @@
 """Runs the ONNX graph of an encoder as calls of torch, for the operators of BERT-like networks and of heads.
 
-When a graph is read, constants are folded and what torch has one call for is replaced: products with biases,
-attention, and products of quantized weights, which become products of dequantized weights. So activations are never
-quantized, and a text's vectors do not depend on the others of its batch. Reductions return float32, as norms of
-vectors can overflow in half precision. Nothing is read back from the device, so that a run can be captured.
+When a graph is read, what torch has one call for is replaced: products with biases, attention, and products of
+quantized numbers, which become products with dequantized weights. So activations are never quantized, and a text's
+vectors do not depend on the others of its batch. Reductions return float32, as norms of vectors can overflow in
+half precision. Nothing is read back from the device, so that a run can be captured.
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ class TorchGraph:
         Raises:
             CorruptFile: the graph cannot be run with these inputs.
         """
-        values: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+        values: dict[str, Any] = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "token_type_ids": torch.zeros_like(ids),
+        }
         try:
             for call, inputs, outputs, ended in self._plans[output]:
                 found = call(*(values[each] if isinstance(each, str) else each for each in inputs))
@@ -140,7 +144,9 @@ def _read(path: Path) -> tuple[list[_Node], dict[str, Tensor], list[str]]:
     constants = {each.name: _to_torch(onnx.numpy_helper.to_array(each)) for each in graph.initializer}
     unknown = {node.op_type for node in graph.node} - {*_OPERATORS, *_FUSED}
     if unknown:
-        raise BackendUnavailable("the torch runtime lacks operators of the graph", path=path, actual=sorted(unknown))
+        raise BackendUnavailable(
+            "the torch runtime lacks operators of the graph", path=path, actual=sorted(unknown)
+        )
     nodes = [
         _Node(
             node.op_type,
@@ -257,7 +263,9 @@ def _reshape(_: _Attributes, values: Tensor, shape: Tensor) -> Tensor:
 
 
 def _gather(_: _Attributes, values: Tensor, places: Tensor) -> Tensor:
-    return values[places] if values.ndim != 2 else values.index_select(0, places.reshape(-1)).view(*places.shape, -1)
+    return (
+        values[places] if values.ndim != 2 else values.index_select(0, places.reshape(-1)).view(*places.shape, -1)
+    )
 
 
 def _reduce(how: _Call, attributes: _Attributes, values: Tensor, axes: Tensor) -> Tensor:

@@ -27,9 +27,8 @@ _Key = tuple[str, int, int]  # output, number of texts, length
 class TorchRunner:
     """A `quarry.engine.encoding.runtimes.batched_encoder.BatchRunner` for graphs of BERT-like networks.
 
-    Works on the first CUDA device, or on the CPU if there is none. Graphs of every precision are computed with float
-    weights and activations. On a CUDA device shapes are captured as CUDA graphs: one of a single text at its first
-    use, one of a batch at its second.
+    Graphs of every precision are computed with float weights and activations. On a CUDA device shapes are captured
+    as CUDA graphs: that of a single text at its first use, that of a batch at its second.
 
     Args:
         bundle: the bundle.
@@ -54,7 +53,9 @@ class TorchRunner:
         path, usual = bundle.path / name, torch.float32 if device == "cpu" else torch.float16
         self._graph = TorchGraph(path, self.place, kind or usual)
         if not {"pooled"} <= set(self._graph.outputs) <= {"pooled", "token_vectors"}:
-            raise CorruptFile("the graph has other outputs than an encoder's", path=path, actual=self._graph.outputs)
+            raise CorruptFile(
+                "the graph has other outputs than an encoder's", path=path, actual=self._graph.outputs
+            )
         ids = np.arange(1, min(self._window, _LENGTH_STEP) + 1)[np.newaxis]
         if kind is None and not bool(self.run("pooled", ids, np.ones_like(ids)).isfinite().all()):
             _log.warning("encoder %s is computed in bfloat16: its numbers exceed float16", bundle.settings.name)

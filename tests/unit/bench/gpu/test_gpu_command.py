@@ -1,9 +1,9 @@
-"""The measurement of the GPU backend, on torch's CPU device."""
+"""The dry run of the measurement on a GPU, on torch's CPU device."""
 
 from __future__ import annotations
 
 import argparse
-import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,34 +15,45 @@ from bench.harness.records import Record, read_records
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 from bench.gpu import command as gpu  # noqa: E402
+from bench.gpu.command import PARTS  # noqa: E402
 from bench.gpu.targets import compare_with_targets  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
+@pytest.mark.skipif(find_spec("triton") is None, reason="the kernels need triton")
 def test_everything_runs_and_every_check_holds(tmp_path: Path) -> None:
-    assert main(["gpu", "--device", "cpu", "--quick", "--out", str(tmp_path / "gpu.jsonl")]) == 0
+    assert main(["gpu", "--dry-run", "--commit", "abc", "--out", str(tmp_path / "gpu.jsonl")]) == 0
     records = read_records(tmp_path / "gpu.jsonl")
+    assert [record["part"] for record in records if record["what"] == "part"] == list(PARTS)
     kinds = {record["what"] for record in records}
-    assert {"check scan", "check lists", "copy", "matrix product", "upload", "open", "stage 1", "lists"} <= kinds
-    assert {"check queries stay", "check bad query", "check centroids", "figure"} <= kinds
-    runtimes = {record["runtime"]: record for record in records if record["what"] == "encoder"}
-    assert {"eager", "sdpa", "onnx", "tensorrt"} <= runtimes.keys()
-    ways = {(record["what"], record["way"]) for record in records if "part" in record and "way" in record}
-    assert ways == {
-        (what, way)
-        for what in ("texts to documents", "documents to centroids")
-        for way in ("device", "main memory")
+    assert {
+        "copy",
+        "matrix product",
+        "upload",
+        "open",
+        "stage 1",
+        "lists",
+        "build",
+        "peer torch",
+        "figure",
+    } <= kinds
+    assert {"eager", "sdpa", "torch", "onnx"} <= {record.get("runtime") for record in records}
+    assert {record["way"] for record in records if record["what"] == "texts to documents"} == {
+        "device",
+        "main memory",
     }
-    assert all(record["sound"] for record in records if str(record["what"]).startswith("check"))
+    assert len([record for record in records if record["what"] == "table 4"]) == 4
+    assert len([record for record in records if record["what"] == "table 7"]) == 3
     assert all(record["ms"] > 0 for record in records if "ms" in record)
-    assert not [record for record in records if "failed" in record]
-    measured = [record for record in records if record["what"] != "figure"]
-    assert all({"machine", "commit", "device", "torch", "part"} <= record.keys() for record in measured)
+    measured = [record for record in records if record["what"] not in ("figure", "part")]
+    assert all({"machine", "device", "torch", "part"} <= record.keys() for record in measured)
+    assert {record["commit"] for record in measured} == {"abc"}
 
 
-def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.gpu.checks import run_checks
+def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from bench.gpu.checks import check_backends
+    from bench.gpu.sizes import DRY
     from quarry.engine.backends.gpu import rows
 
     right = rows.DeviceRows.document_scores
@@ -51,7 +62,7 @@ def test_a_wrong_answer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(self, queries, docs, beta) + np.float32(1e-4)
 
     monkeypatch.setattr(rows.DeviceRows, "document_scores", wrong)
-    record = next(run_checks(torch.device("cpu"), (1, 7)))
+    record = next(check_backends(torch.device("cpu"), DRY, tmp_path))
     assert record["sound"] is False
     assert record["error"] == pytest.approx(1e-4, rel=0.01)
 
@@ -70,51 +81,47 @@ def test_made_rows_are_the_same_however_they_are_read(kind: str) -> None:
         assert np.array_equal(part_scales, scales[low:high])
 
 
-def arguments(*words: str) -> argparse.Namespace:
+def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
     gpu.add_arguments(parser)
-    return parser.parse_args([*words, "--device", "cpu", "--quick"])
+    return gpu.run(parser.parse_args(["--dry-run", *words]))
 
 
 def test_failures_do_not_stop_the_others_and_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
-    def lost(*_: object) -> None:
-        raise RuntimeError("an illegal memory access was encountered")
-
-    monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", lost)
     out = tmp_path / "gpu.jsonl"
-    assert gpu.run(arguments("--parts", "sizes,ceilings", "--out", str(out))) == 1
+    monkeypatch.setitem(gpu.PARTS, "engine", gpu.Part("engine:no_such_function", 10, ("check metric",)))
+    assert run("--parts", "engine,ceilings", "--out", str(out)) == 1
     records = read_records(out)
-    failed = [record for record in records if "failed" in record]
-    assert all("illegal memory access" in str(record["traceback"]) for record in failed)
-    assert {(record["stored"], record["batch"]) for record in failed} == {
-        (stored, batch) for stored in ("float16", "int8") for batch in (1, 16)
-    }
-    assert {"open", "lists", "copy", "matrix product"} <= {
-        record["what"] for record in records if "what" in record
-    }
-    assert "illegal memory access" in capsys.readouterr().err
+    assert [record["failed"] for record in records if "failed" in record] == ["ended with 1"]
+    left_out = [(record["part"], record["what"]) for record in records if "left_out" in record]
+    assert left_out == [("engine", "check metric")]
+    assert {"copy", "upload", "matrix product"} <= {record["what"] for record in records}
+    assert "no_such_function" in capfd.readouterr().err
 
 
-def test_a_part_has_a_process_and_a_time_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, ends = tmp_path / "gpu.jsonl", time.perf_counter() + 100
-    gpu._run_in_process("ceilings", arguments(), out, ends)
-    assert [record["what"] for record in read_records(out)] == ["copy", "upload", "matrix product"]
-    out.unlink()
-    monkeypatch.setattr(gpu, "_MAX_S", {"ceilings": 0.1})
-    monkeypatch.setattr(gpu, "_GRACE_S", 0)
-    gpu._run_in_process("ceilings", arguments(), out, ends)
-    gpu._run_in_process("ceilings", arguments(), out, time.perf_counter())
-    assert [record["left_out"] for record in read_records(out)] == ["ended after 0 s", "out of time"]
-
-
-def test_a_process_that_dies_is_a_record(tmp_path: Path) -> None:
+def test_a_part_has_a_time_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "gpu.jsonl"
-    wrong_arguments = arguments()
-    wrong_arguments.device = "nonsense"
-    gpu._run_in_process("ceilings", wrong_arguments, out, time.perf_counter() + 100)
-    assert [record["failed"] for record in read_records(out)] == ["ended with 1"]
+    monkeypatch.setattr(gpu, "_GRACE_S", 0)
+    assert run("--parts", "ceilings,ceilings", "--seconds", "0.1", "--out", str(out)) == 1
+    left_out = [record["left_out"] for record in read_records(out) if "left_out" in record]
+    assert left_out == ["ended after 0 s", "out of time"]
+
+
+def test_what_fails_or_is_missing_or_left_out_is_bad() -> None:
+    good: list[Record] = [
+        {"what": "check scan", "sound": True},
+        {"what": "copy", "ms": 1.0},
+        {"what": "figure", "met": False},
+    ]
+    bad: list[Record] = [
+        {"what": "check scan", "sound": False},
+        {"what": "check import", "missing": "no such module"},
+        {"what": "copy", "failed": "lost"},
+        {"what": "part", "left_out": "out of time"},
+    ]
+    assert [gpu._is_bad(record) for record in (*good, *bad)] == [False] * 3 + [True] * 4
 
 
 def test_figures_are_compared_with_their_targets() -> None:
@@ -126,7 +133,7 @@ def test_figures_are_compared_with_their_targets() -> None:
         {**both, "batch": 1, "ms": 9.0, "gb_s": 800.0, "tflop_s": 1.0, "queries_s": 100.0, "kernels": False},
         {**both, "batch": 256, "ms": 9.0, "gb_s": 800.0, "tflop_s": 200.0, "queries_s": 30_000.0},
         {"what": "peer torch", "batch": 256, "ms": 18.0, "queries_s": 15_000.0},
-        {"what": "peer cuvs IVF-PQ", "missing": "no such module"},
+        {"what": "peer cuvs brute force", "missing": "no such module"},
         *(
             {
                 "what": "encoder",
@@ -136,14 +143,14 @@ def test_figures_are_compared_with_their_targets() -> None:
                 "ms": 1.0,
                 "tokens_s": rate,
             }
-            for name, rate in (("eager", 1e6), ("onnx", 3e6))
+            for name, rate in (("eager", 1e6), ("torch", 3e6))
         ),
     ]
     found = {str(record["name"]): record for record in compare_with_targets(records)}
-    reads, share, torch_rate, cuvs, onnx, *missing = found.values()
+    reads, share, torch_rate, cuvs, torch_runtime, *missing = found.values()
     assert (reads["value"], reads["met"]) == (pytest.approx(1.6), True)
     assert (share["value"], share["met"]) == (pytest.approx(0.25), False)
-    assert (torch_rate["value"], torch_rate["way"]) == (pytest.approx(2.0), "all centroids")
+    assert torch_rate["value"] == pytest.approx(2.0)
     assert "missing" in cuvs
-    assert (onnx["value"], onnx["met"]) == (pytest.approx(3.0), True)
+    assert (torch_runtime["value"], torch_runtime["met"]) == (pytest.approx(3.0), True)
     assert all("missing" in record for record in missing)
