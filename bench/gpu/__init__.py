@@ -1,8 +1,9 @@
 """Checks and timings on a GPU, each part in a separate process.
 
-Start with `command`; `checks` compares kernels and search with oracles, `ceilings` measures the limits of the
-device, `sizes`, `encoders`, `end_to_end` and `peers` measure, `shapes` and `synthetic` create models and segments,
-and `targets` compares the results with targets. `harness` has shared helpers.
+Start with `command`, which runs the parts. `versions` checks imports, `checks` kernels and search, `engine` whole
+indexes, and `memory` what is used of the device; `ceilings` measures its limits, `sizes`, `peers`, `encoders`,
+`end_to_end` and `papers` everything else. `shapes` and `synthetic` create models and segments, and `targets`
+compares the results with targets. `harness` has shared helpers.
 
 May import: `bench.harness`, `quarry`, torch.
 """

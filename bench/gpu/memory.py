@@ -101,6 +101,6 @@ def _allocated(place: torch.device) -> int:
     if place.type == "cuda":
         torch.cuda.synchronize(place)
         torch._C._cuda_clearCublasWorkspaces()
-        return torch.cuda.memory_allocated(place)
+        return int(torch.cuda.memory_allocated(place))
     tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
     return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}.values())

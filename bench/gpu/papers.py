@@ -163,7 +163,7 @@ def _write_graph(path: Path, shape: EncoderShape, n_words: int, name: str) -> No
     weights["cls.predictions.bias"] = np.zeros(n_words, np.float32)
     sizes = NetworkShape(shape.n_layers, shape.n_heads, dim, N_POSITIONS, 1e-12, token_types=False)
     mlm = name == "agg with MLM"
-    terms, cls = (Projection(*layer(n), "none") for n in (1, _N_CLS))
+    terms, cls = (Projection(*layer(n), "identity") for n in (1, _N_CLS))
     parts = None if name == "CLS" else Aggregation(_N_DIMS, terms, cls, n_words, mlm)
     head = Head("cls" if parts is None else "aggretriever", parts is None, aggregation=parts)
     onnx.save(build_encoder_model(build_backbone(Network(path, sizes, weights), mlm), head), path)

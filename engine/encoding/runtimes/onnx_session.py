@@ -92,7 +92,7 @@ def open_cuda_session(path: Path, stream: int) -> InferenceSession:
         BackendUnavailable: ONNX Runtime was built without CUDA, or CUDA's libraries or a device are missing.
         CorruptFile: the file is not a graph that can be run.
     """
-    hint = "pip install onnxruntime-gpu instead of onnxruntime, and a CUDA device"
+    hint = "a CUDA device; pip uninstall onnxruntime, then pip install onnxruntime-gpu"
     if "CUDAExecutionProvider" not in import_onnxruntime().get_available_providers():
         raise BackendUnavailable("this ONNX Runtime has no CUDA", expected=hint)
     options = _options()

@@ -106,7 +106,7 @@ def _cuda_runner() -> MakeRunner:
     if not _has_cuda():
         raise BackendUnavailable(
             "ONNX Runtime cannot use CUDA here",
-            expected="a CUDA device; onnxruntime uninstalled, then pip install '.[gpu]' in a checkout of Quarry",
+            expected="a CUDA device; pip uninstall onnxruntime, then pip install onnxruntime-gpu",
         )
     from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 
