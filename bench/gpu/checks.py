@@ -5,13 +5,16 @@ On a device, cases run in processes at once, each of which compiles the kernels 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
+from logging.handlers import BufferingHandler
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -52,7 +55,21 @@ def check_kernels(place: torch.device, size: Size, work: Path) -> Iterator[Recor
 def _check_kernel(place: torch.device, name: str) -> Iterator[Record]:
     kernels = import_module("quarry.engine.gpu.kernels")
     n_docs = {} if place.type == "cuda" else {"n_docs": _INTERPRETED_DOCS}
-    yield {"what": f"check kernel {name}", "sound": kernel_check.is_sound(name, kernels, place, **n_docs)}
+    handler = BufferingHandler(capacity=100)
+    logging.getLogger(kernel_check.__name__).addHandler(handler)
+    sound = kernel_check.is_sound(name, kernels, place, **n_docs)
+    yield {"what": f"check kernel {name}", "sound": sound, "log": [each.getMessage() for each in handler.buffer]}
+    if place.type == "cuda":
+        absent = (AttributeError, TypeError, ValueError)  # where Triton keeps them is not documented
+        yield from guarded({"what": "registers", "name": name}, partial(_count_registers, kernels), absent)
+
+
+def _count_registers(kernels: ModuleType) -> Iterator[Record]:
+    """Yield the registers and spilled registers of each variant that was compiled in this process."""
+    for kernel in (import_module(kernels.document_scores.__module__)._document_kernel, kernels._pair_kernel):
+        for variants, *_ in kernel.device_caches.values():
+            for each in variants.values():
+                yield {"kernel": each.name, "registers": each.n_regs, "spilled": each.n_spills}
 
 
 def check_backends(place: torch.device, size: Size, work: Path) -> Iterator[Record]:

@@ -94,19 +94,16 @@ class TorchGraph:
 
     def _plan(
         self, output: str, nodes: list[_Node], constants: Mapping[str, Tensor]
-    ) -> list[tuple[_Call, list[Any], list[str], list[str]]]:
+    ) -> list[tuple[_Call, list[Any], list[str], set[str]]]:
         """Return the calls for an output: function, names or constants, names of results, names not used later."""
-        needed, chosen, ended = {output}, [], set[str]()
+        needed, known, chosen = {output}, {"", output, *constants}, []
         for node in reversed(nodes):
-            if needed.isdisjoint(node.outputs):
-                continue
-            last = [name for name in {*node.inputs, *node.outputs} - {"", output} if name not in ended]
-            needed.update(node.inputs)
-            names = [name for name in last if name not in constants]
-            ended.update(last)
-            chosen.append((node, names))
+            if not needed.isdisjoint(node.outputs):
+                needed.update(node.inputs)
+                chosen.append((node, {*node.inputs, *node.outputs} - known))
+                known |= chosen[-1][1]
         on_host, plan = set[str](), []
-        for node, names in reversed(chosen):
+        for node, last in reversed(chosen):
             given = [name for name in node.inputs if name and name not in constants]
             is_host = node.op == "Shape" or (on_host.issuperset(given) and node.op in _HOST_OPERATORS)
             on_host.update(node.outputs if is_host else ())
@@ -115,7 +112,7 @@ class TorchGraph:
                 if name in constants:
                     stays = is_host or place in _HOST_INPUTS.get(node.op, ())
                     inputs[place] = constants[name] if stays else self._move(name, constants[name])
-            plan.append((self._make(node), inputs, node.outputs, [each for each in names if each not in on_host]))
+            plan.append((self._make(node), inputs, node.outputs, last - on_host))
         return plan
 
     def _move(self, name: str, values: Tensor) -> Tensor:
@@ -144,9 +141,7 @@ def _read(path: Path) -> tuple[list[_Node], dict[str, Tensor], list[str]]:
     constants = {each.name: _to_torch(onnx.numpy_helper.to_array(each)) for each in graph.initializer}
     unknown = {node.op_type for node in graph.node} - {*_OPERATORS, *_FUSED}
     if unknown:
-        raise BackendUnavailable(
-            "the torch runtime lacks operators of the graph", path=path, actual=sorted(unknown)
-        )
+        raise BackendUnavailable("the torch runtime lacks operators of the graph", path=path, actual=unknown)
     nodes = [
         _Node(
             node.op_type,
