@@ -155,13 +155,16 @@ def _run_here(name: str, part: Part, args: argparse.Namespace, out: Path, work: 
     place, size = torch.device("cpu" if args.dry_run else "cuda"), DRY if args.dry_run else FULL
     about = {"part": name, **describe(place), "size": asdict(size)}
     about["commit"] = args.commit or about["commit"]
-    module, _, function = part.function.partition(":")
-    measure = partial(getattr(import_module(f"bench.gpu.{module}"), function), place, size, work)
-    for record in guarded({}, measure):
+    for record in guarded({"what": "part"}, partial(_measure, part, place, size, work), absent=()):
         _write(record, out, about)
         if time.perf_counter() > deadline:
             _write({"what": "part", "left_out": "out of time"}, out, about)
             return
+
+
+def _measure(part: Part, *arguments: object) -> Iterator[Record]:
+    module, _, function = part.function.partition(":")
+    yield from getattr(import_module(f"bench.gpu.{module}"), function)(*arguments)
 
 
 def _find_left_out(names: list[str], records: list[Record]) -> Iterator[Record]:
