@@ -52,7 +52,7 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
             (returned unchanged); an embedding model of another library that states its name and the length of its
             vectors, of which a `FunctionEncoder` is made; or None for the bundled default.
         runtime: runtime of a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", "torch", or "auto" for the fastest
-            available one that suits the bundle's precision. "torch" runs every precision, also int8, whose weights
+            available one that suits the bundle's precision. "torch" also runs int8, whose weights
             it converts. The GPU runtimes have not been run on a GPU yet.
         lean: whether to save memory: on the CPU, for int8 or fp32, the weights are used in the mapped files of the
             bundle, which processes share. Otherwise weights of matrix products are copied to another layout, with

@@ -39,7 +39,7 @@ def open_bundle(bundle: EncoderBundle, runtime: str = "auto", lean: bool = False
 
     Args:
         bundle: the bundle.
-        runtime: one of `RUNTIMES`. "torch" runs graphs of every precision, without quantized activations, on a
+        runtime: one of `RUNTIMES`. "torch" also runs int8, without quantized activations, on a
             CUDA device, or on the CPU if there is none.
         lean: whether to run on the CPU with the weights in the mapped files of the bundle, see
             `quarry.engine.encoding.runtimes.onnx_session.open_session`.

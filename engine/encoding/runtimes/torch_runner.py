@@ -27,8 +27,8 @@ _Key = tuple[str, int, int]  # output, number of texts, length
 class TorchRunner:
     """A `quarry.engine.encoding.runtimes.batched_encoder.BatchRunner` for graphs of BERT-like networks.
 
-    Graphs of every precision are computed with float weights and activations. On a CUDA device shapes are captured
-    as CUDA graphs: that of a single text at its first use, that of a batch at its second.
+    Graphs in fp32, fp16 and int8 are computed with float weights and activations. On a CUDA device shapes are
+    captured as CUDA graphs: that of a single text at its first use, that of a batch at its second.
 
     Args:
         bundle: the bundle.
