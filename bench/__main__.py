@@ -39,6 +39,9 @@ COMMANDS = {
     "collection": Command("data.collections", "print the folder of a collection, or copy it"),
     "prepare": Command("data.prepare", "encode a collection once for tradeoff and peers"),
     "figures": Command("system.figures", "the main figures, compared with their targets", ("ir_measures",)),
+    "panel": Command(
+        "panel.command", "many collections in one table, and the rule for ranking", ("ir_measures", "bm25s")
+    ),
     "tradeoff": Command(
         "sweep.tradeoff", "quality, speed, memory and size by setting, with plots", ("ir_measures", "matplotlib")
     ),

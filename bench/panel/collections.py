@@ -1,8 +1,7 @@
-"""The collections of the panel, each with its part: what may be chosen by it, and whether it counts in the mean."""
+"""The collections of the panel, each with its part: what may be chosen by it, and if it counts in the mean."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +17,8 @@ __all__ = ["PANEL", "Member", "Part"]
 
 Part = Literal["choosing", "finished versions", "comparing"]
 _QUICK_QUERIES, _QUICK_DOCUMENTS = 200, 600
-_QUERIES, _PAIRS = 1000, 3000
-_ARTICLES = 1000
+_QUERIES, _PAIRS = 1000, 1500
+_ARTICLES = 600
 _LIMIT_DOCUMENTS = 50_000
 _QUERY_WORDS, _LEAST_WORDS = 60, 60
 _LANGUAGES = {
@@ -85,7 +84,7 @@ def _pairs(file: str) -> Collection:
 
 
 def _long_queries() -> Collection:
-    """Papers whose query is the title with the first words of the abstract, and whose document is the rest of it."""
+    """Papers: a query is a title with the first words of the abstract, its document the rest of the abstract."""
     folder = data_folder("scale")
     titles = {entry["_id"]: entry["text"] for entry in iterate_beir_entries(folder, "queries")}
     owners = read_collection(folder, "test").qrels
@@ -124,9 +123,7 @@ PANEL: dict[str, Member] = {
     "questions": Member(partial(_pairs, "qed_nq"), "choosing"),
     "long": Member(_long_queries, "choosing"),
     "limit": Member(_limit, "comparing"),
-    "squad": Member(
-        lambda: read_collection(data_folder("squad"), "dev").subset(None, 1500), "finished versions"
-    ),
+    "squad": Member(lambda: read_collection(data_folder("squad"), "dev").subset(None, 1500), "finished versions"),
     **{
         name: Member(lambda name=name: read_collection(data_folder(name), "test"), "finished versions")  # type: ignore[misc]
         for name in ("cranfield", "med", "npl")

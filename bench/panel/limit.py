@@ -1,8 +1,8 @@
 """LIMIT (O. Weller et al., On the theoretical limitations of embedding-based retrieval, 2025), made anew.
 
 A document says what a person likes, a query asks who likes one thing, and two documents answer it. The pairs that
-answer are those of 46 documents: all combinations, as many as there are queries. No vectors of few dimensions can rank
-all of them first; the words of the texts do.
+answer are those of 46 documents: all combinations, as many as there are queries. No vectors of few dimensions can
+rank all of them first; the words of the texts do.
 
 The recipe is the published one: a thing of its own for each query, given to the two documents that answer it; all
 documents filled up to the same number with things that no query asks for. The things are plural nouns of a corpus
@@ -78,7 +78,7 @@ def make_limit(things: list[str], n_documents: int, n_queries: int) -> Collectio
             likes[document].append(thing)
     documents = {}
     for number, liked in enumerate(likes):
-        liked += generator.sample(others, max(0, _PER_DOCUMENT - len(liked)))
+        liked.extend(generator.sample(others, max(0, _PER_DOCUMENT - len(liked))))
         generator.shuffle(liked)
         name = " ".join("".join(generator.choices(_SYLLABLES, k=3)).capitalize() for _ in range(2))
         documents[f"d{number}"] = f"{name} likes {', '.join(liked[:-1])} and {liked[-1]}."

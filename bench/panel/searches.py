@@ -151,7 +151,9 @@ def measure(name: str, indexes: CachedIndexes, options: Mapping[str, Any]) -> Me
             times.append(time.process_time() - started)
             ranked[query] = {key: -float(rank) for rank, key in enumerate(found)}
     values = {each.query_id: each.value for each in ir_measures.iter_calc([nDCG @ 10], collection.qrels, ranked)}
-    return Measured({query: values.get(query, 0.0) for query in collection.queries}, 1e3 * statistics.median(times))
+    return Measured(
+        {query: values.get(query, 0.0) for query in collection.queries}, 1e3 * statistics.median(times)
+    )
 
 
 @contextmanager
