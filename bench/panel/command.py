@@ -6,8 +6,8 @@ run that was stopped continues where it was; ``--quick`` takes 200 queries of ea
 
 ``--set`` changes how the engine ranks: an option of `Engine.search` (``--set dense_weight=.6``) or, by its dotted
 name, a constant of Quarry (``--set engine.search.fusion._RANK_OFFSET=30``). Such a run gets a name by ``--label``,
-and ``--against`` compares it with the run of another label: a paired bootstrap for each collection, and whether the
-change stays by the rule of `bench.panel.statistics`. Results of a label are kept, so changed code needs a new one.
+and ``--against`` compares it with the run of another label: a paired bootstrap for each collection, and whether
+the change stays by the rule of `bench.panel.statistics`. Results are kept, so changed code needs another label.
 """
 
 from __future__ import annotations
