@@ -17,7 +17,8 @@ __all__ = ["PANEL", "Member", "Part"]
 
 Part = Literal["choosing", "finished versions", "comparing"]
 _QUICK_QUERIES, _QUICK_DOCUMENTS = 200, 600
-_QUERIES, _PAIRS = 1000, 1500
+_QUERIES, _PAIRS = 500, 1500
+_LIMIT_QUERIES = 1000
 _ARTICLES = 600
 _LIMIT_DOCUMENTS = 50_000
 _QUERY_WORDS, _LEAST_WORDS = 60, 60
@@ -101,36 +102,42 @@ def _long_queries() -> Collection:
             queries[name] = f"{title_of[name]} {' '.join(words[:_QUERY_WORDS])}"
             qrels[name] = {name: 1}
         documents[name] = " ".join(rest)
-    return _shrink(Collection("long", "test", documents, queries, qrels), _PAIRS, _QUERIES)
+    return _shrink(Collection("long", "test", documents, queries, qrels), _PAIRS, 2 * _QUERIES).subset(
+        None, _QUERIES
+    )
 
 
 def _limit(n_documents: int = _LIMIT_DOCUMENTS) -> Collection:
     corpus = (entry["text"] for entry in iterate_beir_entries(data_folder("squad"), "corpus"))
-    return make_limit(plural_nouns(corpus, N_THINGS), n_documents, _QUERIES)
+    return make_limit(plural_nouns(corpus, N_THINGS), n_documents, _LIMIT_QUERIES)
 
 
 def _held_out() -> Collection:
     return held_out_articles("squad", 40, _QUERIES)
 
 
+def _xquad(code: str) -> Collection:
+    return read_collection(data_folder("xquad") / code, "test").subset(None, _QUERIES)
+
+
 PANEL: dict[str, Member] = {
     "held-out": Member(_held_out, "choosing"),
     "joined": Member(lambda: join_documents(_held_out(), 8), "choosing"),
-    "wikipedia": Member(lambda: articles_by_title("scale", "wiki-", _ARTICLES), "choosing"),
+    "wikipedia": Member(lambda: articles_by_title("scale", "wiki-", _ARTICLES).subset(None, _QUERIES), "choosing"),
     "ohsumed": Member(partial(_pairs, "ohsumed"), "choosing"),
     "scitldr": Member(partial(_pairs, "scitldr"), "choosing"),
     "textbooks": Member(partial(_pairs, "openstax"), "choosing"),
     "questions": Member(partial(_pairs, "qed_nq"), "choosing"),
     "long": Member(_long_queries, "choosing"),
     "limit": Member(_limit, "comparing"),
-    "squad": Member(lambda: read_collection(data_folder("squad"), "dev").subset(None, 1500), "finished versions"),
+    "squad": Member(lambda: read_collection(data_folder("squad"), "dev").subset(None, 1000), "finished versions"),
     **{
         name: Member(lambda name=name: read_collection(data_folder(name), "test"), "finished versions")  # type: ignore[misc]
         for name in ("cranfield", "med", "npl")
     },
     **{
         f"xquad-{code}": Member(
-            partial(lambda code: read_collection(data_folder("xquad") / code, "test"), code),
+            partial(_xquad, code),
             "comparing",
             language,
             in_mean=False,
