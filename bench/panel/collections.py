@@ -19,6 +19,7 @@ Part = Literal["choosing", "finished versions", "comparing"]
 _QUICK_QUERIES, _QUICK_DOCUMENTS = 200, 600
 _QUERIES, _PAIRS = 500, 1500
 _LIMIT_QUERIES = 1000
+_SQUAD_DOCUMENTS = 4067  # all that are judged and 2,000 others
 _ARTICLES = 600
 _LIMIT_DOCUMENTS = 50_000
 _QUERY_WORDS, _LEAST_WORDS = 60, 60
@@ -130,7 +131,9 @@ PANEL: dict[str, Member] = {
     "questions": Member(partial(_pairs, "qed_nq"), "choosing"),
     "long": Member(_long_queries, "choosing"),
     "limit": Member(_limit, "comparing"),
-    "squad": Member(lambda: read_collection(data_folder("squad"), "dev").subset(None, 1000), "finished versions"),
+    "squad": Member(
+        lambda: read_collection(data_folder("squad"), "dev").subset(_SQUAD_DOCUMENTS, 1000), "finished versions"
+    ),
     **{
         name: Member(lambda name=name: read_collection(data_folder(name), "test"), "finished versions")  # type: ignore[misc]
         for name in ("cranfield", "med", "npl")
