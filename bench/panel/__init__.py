@@ -3,5 +3,5 @@
 Start reading at `command`. `collections` reads or makes the collections, `limit` one of them; `searches` measures
 them with cached indexes; `statistics` has intervals and the rule.
 
-May import: `bench.data`, `bench.harness`, `bench.training.collections`, `quarry`.
+May import: `bench.data`, `bench.harness`, `quarry`.
 """

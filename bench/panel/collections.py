@@ -8,8 +8,8 @@ from functools import partial
 from typing import Literal
 
 from bench.data.collections import Collection, data_folder, read_collection
+from bench.data.evaluation_collections import articles_by_title, held_out_articles, join_documents
 from bench.panel.limit import N_THINGS, make_limit, plural_nouns
-from bench.training.collections import articles_by_title, held_out_articles, join_documents
 from quarry.training.data.beir import iterate_beir_entries
 from quarry.training.data.json_lines import json_lines
 
