@@ -52,7 +52,6 @@ COMMANDS = {
         "training.relevance", "whether relevance tells queries that a collection answers from others"
     ),
     "trained_encoders": Command("training.encoders", "trained encoders and the bundled one", ("ir_measures",)),
-    "wording": Command("training.wording", "what the wording of texts adds to hybrid search", ("ir_measures",)),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
     "shards": Command(
