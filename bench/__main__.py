@@ -39,6 +39,9 @@ COMMANDS = {
     "collection": Command("data.collections", "print the folder of a collection, or copy it"),
     "prepare": Command("data.prepare", "encode a collection once for tradeoff and peers"),
     "figures": Command("system.figures", "the main figures, compared with their targets", ("ir_measures",)),
+    "panel": Command(
+        "panel.command", "many collections in one table, and the rule for ranking", ("ir_measures", "bm25s")
+    ),
     "tradeoff": Command(
         "sweep.tradeoff", "quality, speed, memory and size by setting, with plots", ("ir_measures", "matplotlib")
     ),
@@ -49,7 +52,6 @@ COMMANDS = {
         "training.relevance", "whether relevance tells queries that a collection answers from others"
     ),
     "trained_encoders": Command("training.encoders", "trained encoders and the bundled one", ("ir_measures",)),
-    "wording": Command("training.wording", "what the wording of texts adds to hybrid search", ("ir_measures",)),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),
     "shards": Command(

@@ -169,8 +169,8 @@ class SearchOptions:
         nprobe: number of inverted lists that stage 1 reads; None: a measured default.
         explain: whether hits hold the passages and the terms that matched.
         mode: "hybrid" (fused dense and lexical scores), "dense" (vectors), or "lexical" (BM25).
-        fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores, and of those of the
-            wording) or "rrf" (reciprocal rank fusion).
+        fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
+            rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1; None: the weight that was chosen for the
             index (see `quarry.engine.evaluation.tuning`), otherwise 0.5.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.

@@ -1,5 +1,4 @@
 """Measurements of what is fitted to data.
 
-`encoders` compares trained encoders, `relevance` calibrates the relevance of hits, `wording` compares weights of
-the proximity and form of the query's words.
+`encoders` compares trained encoders, `relevance` calibrates the relevance of hits.
 """

@@ -223,8 +223,9 @@ class _Words:
         self._stop_words, self._contracted = _stop_words(language, rules)
 
     def stem(self, word: str) -> str:
-        """Return the term of a case-folded word of letters, whole."""
-        return self._stem(self._plain(word)) if self._stems_plain else self._plain(self._stem(word))
+        """Return the term of a case-folded word of letters, whole; the word if its stem is empty."""
+        plain = self._plain(word)
+        return (self._stem(plain) if self._stems_plain else self._plain(self._stem(word))) or plain
 
     def terms(self, word: str) -> Terms:
         """Return the terms of a raw word."""

@@ -1,5 +1,5 @@
 """Lexical search: BM25 over the postings of all segments.
 
 Start with `searcher`; `bm25` holds the statistics of the collection, `query` the analyzed query,
-`segment_scorer` scores the documents of one segment, and `wording` texts by how closely they follow the query.
+and `segment_scorer` scores the documents of one segment.
 """

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 
-import numpy as np
-
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.bm25 import Bm25, Collection
@@ -15,9 +13,8 @@ from quarry.engine.lexical.prefixes import PrefixFinder
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.lexical.query_syntax import ParsedQuery, parse_query, parse_words
 from quarry.engine.lexical.query_words import QueryWords
-from quarry.engine.lexical.wording import Wording
 from quarry.engine.options import SearchOptions
-from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.arrays import Int64Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import Snapshot
@@ -25,7 +22,6 @@ from quarry.formats.snapshot import Snapshot
 __all__ = ["LexicalSearcher"]
 
 _DEFAULT = SearchOptions(operators=True)
-_MAX_LENGTH, _MAX_CHARACTERS = 512, 8192
 
 
 class LexicalSearcher:
@@ -89,33 +85,6 @@ class LexicalSearcher:
         free = {*parsed.free, *query.mistyped}
         quoted = frozenset(parsed.quoted) - free
         return QueryWords(query.idf, settings.language, settings.analysis_rules, quoted, parsed.phrases)
-
-    def wording(self, text: str, query: Bm25Query) -> Wording:
-        """Return what scores documents by how closely they follow the wording of a text.
-
-        What a mistyped term most likely stands for takes its place.
-
-        Args:
-            text: of the query.
-            query: what `query` returned for it.
-        """
-        likeliest = {mistyped: several[0].name for mistyped, several in query.expansions.items()}
-        terms = [likeliest.get(term, term) for term in self.terms(text)]
-        corrected = correct_text(text, query.expansions, self._analyzer) if likeliest else text
-        return Wording(corrected, terms, query.idf, self.terms)
-
-    def read_wording(self, wording: Wording, segment: int, docs: Int64Array) -> Float32Array:
-        """Return the scores of (n,) documents of a segment by their wording: (n,) float32.
-
-        It is NaN in documents of more than 512 terms or 8,192 characters, whose texts take longer to analyze.
-        """
-        reader = self._segments[segment].reader
-        scores = np.full(len(docs), np.nan, np.float32)
-        short = np.flatnonzero(reader.postings.lengths[docs] <= _MAX_LENGTH)
-        for place, text in zip(short, _iterate_texts(reader, docs[short]), strict=True):
-            if len(text) <= _MAX_CHARACTERS:
-                scores[place] = wording.score(text)
-        return scores
 
     @property
     def collection(self) -> Collection:

@@ -21,11 +21,9 @@ from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["N_READ", "Answer", "Pool", "Retriever", "pool_size"]
+__all__ = ["Answer", "Pool", "Retriever", "pool_size"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
-N_READ = 15
-"""Number of candidates of each side whose texts are read to compare their wording with the query's."""
 
 
 class Answer(NamedTuple):
@@ -54,7 +52,6 @@ class Pool(NamedTuple):
         docs: (n,) int64, ordinals in the segments.
         dense: (n,) float32, exact dense scores.
         lexical: (n,) float32, exact BM25 scores.
-        wording: (n,) float32, how closely the `N_READ` best of each side follow the query's; NaN in others.
         by_vector: (n,) bool, whether it is among the best by dense score.
         by_terms: (n,) bool, whether it is among the best by BM25.
     """
@@ -63,7 +60,6 @@ class Pool(NamedTuple):
     docs: Int64Array
     dense: Float32Array
     lexical: Float32Array
-    wording: Float32Array
     by_vector: BoolArray
     by_terms: BoolArray
 
@@ -110,7 +106,7 @@ class Retriever:
         """Yield the answer of each query, given as a text and as its vector."""
         pools = self.find_pools(texts, vectors, options, allowed)
         for text, (vector, terms, pool) in zip(texts, pools, strict=True):
-            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight, pool.wording)
+            fused = fuse(pool.dense, pool.lexical, options.fusion, options.fusion_weight)
             order = best_places(fused, options.n_retrieved, self._order.reader_of(pool.segments, pool.docs))
             order = order[options.n_skipped :]
             ranking = Ranking(
@@ -144,10 +140,7 @@ class Retriever:
             terms = self._lexical.query(text, options)
             by_terms = terms.top(n, allowed, keep_ties=True)
             sides = self._order.cut(by_vector, n), self._order.cut(by_terms, n)
-            pool = self._pool(vector, terms, *sides)
-            if options.fusion == "linear" and options.fusion_weight < 1 and options.like is None:
-                self._read_wording(pool, text, terms, sides)
-            yield vector, terms, pool
+            yield vector, terms, self._pool(vector, terms, *sides)
 
     def rank_dense(self, vectors: Queries, options: SearchOptions, allowed: AllowedDocs) -> list[Ranking]:
         """Return the best `options.n_retrieved` documents by dense score for each of (n, dim) query vectors."""
@@ -168,21 +161,6 @@ class Retriever:
         ]
         return Pool(*(np.concatenate(column) for column in zip(_NO_CANDIDATES, *parts, strict=True)))
 
-    def _read_wording(self, pool: Pool, text: str, terms: Bm25Query, sides: tuple[Ranking, Ranking]) -> None:
-        """Read the texts of the best candidates of both sides, and set the scores of their wording in the pool."""
-        wording = self._lexical.wording(text, terms)
-        if not wording.is_defined:
-            return
-        best = [self._order.cut(ranking, N_READ) for ranking in sides]
-        for segment in np.union1d(*(each.segments for each in best)).tolist():
-            docs = np.union1d(*(each.docs[each.segments == segment] for each in best))
-            first = np.searchsorted(pool.segments, segment)
-            places = first + np.searchsorted(pool.docs[pool.segments == segment], docs)
-            pool.wording[places] = 0
-            has_terms = pool.lexical[places] > 0
-            found = self._lexical.read_wording(wording, segment, docs[has_terms])
-            pool.wording[places[has_terms]] = found
-
     def _score_candidates(
         self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
     ) -> Pool:
@@ -199,14 +177,12 @@ class Retriever:
         if not is_known.all():
             dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
         segments = np.full(len(docs), segment, np.int64)
-        unknown = np.full(len(docs), np.nan, np.float32)
-        return Pool(segments, docs, dense, terms.score_documents(segment, docs), unknown, is_known, has_terms)
+        return Pool(segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms)
 
 
 _NO_CANDIDATES = Pool(
     np.empty(0, np.int64),
     np.empty(0, np.int64),
-    np.empty(0, np.float32),
     np.empty(0, np.float32),
     np.empty(0, np.float32),
     np.empty(0, bool),

@@ -21,8 +21,6 @@ class ShardCandidates:
         docs: (n,) int64, ordinals there.
         dense: (n,) float32, exact dense scores; None in lexical mode.
         lexical: (n,) float32, exact BM25 scores; None in dense mode.
-        wording: (n,) float32, how closely the texts of the best of the shard by either score follow the query's
-            wording, NaN in others; None unless in hybrid mode.
         by_vector: (n,) bool, which are among the best of the shard by dense score.
         by_terms: (n,) bool, which are among the best of the shard by BM25.
         n_allowed: documents of the shard that may be found.
@@ -34,7 +32,6 @@ class ShardCandidates:
     docs: Int64Array
     dense: Float32Array | None
     lexical: Float32Array | None
-    wording: Float32Array | None
     by_vector: BoolArray
     by_terms: BoolArray
     n_allowed: int
@@ -52,7 +49,6 @@ class ShardCandidates:
             docs=self.docs[places],
             dense=None if self.dense is None else self.dense[places],
             lexical=None if self.lexical is None else self.lexical[places],
-            wording=None if self.wording is None else self.wording[places],
             by_vector=self.by_vector[places],
             by_terms=self.by_terms[places],
             n_allowed=self.n_allowed,

@@ -11,7 +11,7 @@ from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.fusion import fuse
 from quarry.engine.search.id_order import best_places, cut_places
-from quarry.engine.search.retriever import N_READ, pool_size
+from quarry.engine.search.retriever import pool_size
 from quarry.engine.shards.candidates import ShardCandidates
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
@@ -60,8 +60,7 @@ def merge_candidates(found: Mapping[int, ShardCandidates], options: SearchOption
         joined, shards = joined.take(pool), shards[pool]
         assert joined.dense is not None
         assert joined.lexical is not None
-        wording = _wording(joined)
-        scores = fuse(joined.dense, joined.lexical, options.fusion, options.fusion_weight, wording)
+        scores = fuse(joined.dense, joined.lexical, options.fusion, options.fusion_weight)
         exactness = Exactness.EXACT if len(pool) == joined.n_allowed else Exactness.APPROXIMATE
     else:
         chosen = joined.dense if options.mode == "dense" else joined.lexical
@@ -83,15 +82,6 @@ def _pool(joined: ShardCandidates, n: int) -> Int64Array:
     return np.union1d(by_vector, by_terms)
 
 
-def _wording(joined: ShardCandidates) -> Float32Array:
-    """Return the scores of wording of the candidates whose texts one index would read; NaN in the others."""
-    assert joined.wording is not None
-    found = np.full(len(joined.ids), np.nan, np.float32)
-    read = _pool(joined, N_READ)
-    found[read] = joined.wording[read]
-    return found
-
-
 def _best_of(joined: ShardCandidates, scores: Float32Array, side: BoolArray, n: int) -> Int64Array:
     places = np.flatnonzero(side)
     return places[cut_places(scores[places], n, lambda cut: joined.read_ids(places[cut]))]
@@ -101,14 +91,12 @@ def _join(found: Mapping[int, ShardCandidates]) -> ShardCandidates:
     parts = list(found.values())
     dense = [each.dense for each in parts if each.dense is not None]
     lexical = [each.lexical for each in parts if each.lexical is not None]
-    wording = [each.wording for each in parts if each.wording is not None]
     return ShardCandidates(
         ids=[doc_id for each in parts for doc_id in each.ids],
         segments=np.concatenate([each.segments for each in parts]),
         docs=np.concatenate([each.docs for each in parts]),
         dense=np.concatenate(dense) if dense else None,
         lexical=np.concatenate(lexical) if lexical else None,
-        wording=np.concatenate(wording) if wording else None,
         by_vector=np.concatenate([each.by_vector for each in parts]),
         by_terms=np.concatenate([each.by_terms for each in parts]),
         n_allowed=sum(each.n_allowed for each in parts),

@@ -253,3 +253,10 @@ def test_letters_and_digits_are_not_split():
         assert PLAIN.terms(word) == list(
             dict.fromkeys(analysis._remove_accents(analysis._fold(each)) for each in (whole, *parts) if each)
         )
+
+
+@pytest.mark.parametrize(("language", "word"), [("greek", "όταν"), ("greek", "ίδιο"), ("arabic", "ـــ")])
+def test_a_word_whose_stem_is_empty_is_its_term(language, word):
+    """The stemmers leave nothing of some words, and no empty term can be stored."""
+    (term,) = Analyzer(language).terms(word)
+    assert term == Analyzer("none").terms(word)[0]

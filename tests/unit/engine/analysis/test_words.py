@@ -10,7 +10,6 @@ import pytest
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.positions import locate_words
 from quarry.engine.analysis.words import VOICED_MARKS, find_cuts, normalize_text, split_words
-from quarry.engine.lexical.wording import exact_words
 
 MARKS = "\u0301\u0323\u0308\u0345\u20dd\u0903\uff9e"  # of several combining classes, and two that are never moved
 OTHERS = ["e", "a ", "\ufb03", "\u2014", "\u20ac\u2026", "\u1112\u1161", "\uff8a\uff9e"]
@@ -52,7 +51,6 @@ def test_a_long_text_of_marks_is_analyzed():
     assert len(split_words(text)) == 1
     (term,) = Analyzer("english").terms(text)
     assert term.startswith("\u0430\u0323")  # the letter with the mark that sorts first
-    assert len(exact_words(text)) == 1
     assert len(list(locate_words(text))) == 1
 
 

@@ -8,9 +8,6 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.lexical.bm25 import inverse_document_frequency
-from quarry.engine.lexical.wording import Wording
 from quarry.engine.search.fusion import fuse
 from quarry.formats.errors import EncoderMismatch, InvalidQuery, InvalidSetting
 
@@ -66,75 +63,9 @@ def test_hits_are_ranked_by_the_fused_scores(index, fusion):
     assert len(hits) == len(DOCS)
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    assert scores == pytest.approx(fused_slowly(query, DOCS, hits, fusion, 0.4), rel=1e-6)
-
-
-def fused_slowly(query, docs, hits, fusion, weight):
-    """Compute the fused scores of hits, which are all documents, from their texts and both of their scores."""
-    analyzer = Analyzer()
-    texts = {doc["id"]: doc.get("title", "") + "\n" + doc["text"] for doc in docs}
-    analyzed = {name: analyzer.terms(text) for name, text in texts.items()}
-    terms = analyzer.terms(query)
-    counts = {term: sum(term in each for each in analyzed.values()) for term in terms}
-    idf = {term: inverse_document_frequency(len(docs), n) for term, n in counts.items() if n}
-    wording = Wording(query, terms, idf, analyzer.terms)
-    dense = np.array([hit.dense_score for hit in hits], np.float32)
-    lexical = np.array([hit.lexical_score for hit in hits], np.float32)
-    read = set()
-    for scores in (dense, lexical):
-        best = sorted((-score, hit.id) for score, hit in zip(scores, hits, strict=True) if score)[:15]
-        read.update(name for _, name in best)
-    known = [
-        wording.score(texts[hit.id])
-        if hit.id in read and wording.is_defined and len(analyzed[hit.id]) <= 512
-        else np.nan
-        for hit in hits
-    ]
-    return fuse(dense, lexical, fusion, weight, np.array(known, np.float32)).tolist()
-
-
-def random_documents(n_docs, seed, longest):
-    rng = np.random.default_rng(seed)
-    words = [f"w{number}" for number in range(60)]
-    chances = 1 / np.arange(1, 61)
-    lengths = rng.integers(1, longest, n_docs)
-    return [
-        {"id": f"{number:03}", "text": " ".join(rng.choice(words, length, p=chances / chances.sum()))}
-        for number, length in enumerate(lengths)
-    ]
-
-
-@pytest.mark.parametrize("longest", [12, 60, 1500])
-def test_wording_of_the_best_candidates(tmp_path, encoder, longest):
-    """Of random documents, in one segment and in four, some of which are too long to be read."""
-    docs = random_documents(200, longest, longest)
-    engine.build(docs, tmp_path / "one", encoder=encoder)
-    engine.build(docs[:50], tmp_path / "many", encoder=encoder)
-    with Engine.open(tmp_path / "many", encoder=encoder, writable=True) as many:
-        for first in (50, 100, 150):
-            many.add(docs[first : first + 50])
-            many.commit()
-        with Engine.open(tmp_path / "one", encoder=encoder) as one:
-            for query in ("w3 w2 w9", "w30 w41", "w5", "w50 w50", "w1 w0 w7 w12 w55 unknown w3", "w8 w9 w8 w9"):
-                hits = one.search(query, k=200)
-                assert len(hits) == 200
-                scores = [hit.score for hit in hits]
-                assert scores == pytest.approx(fused_slowly(query, docs, hits, "linear", 0.5), abs=1e-6)
-                assert [(hit.id, hit.score) for hit in many.search(query, k=200)] == [
-                    (hit.id, hit.score) for hit in hits
-                ]
-                assert [hit.id for hit in one.search(query, k=5)] == [hit.id for hit in hits[:5]]
-
-
-def test_terms_that_follow_one_another_rank_higher(tmp_path, encoder):
-    docs = [
-        {"id": "apart", "text": "The river, after rain, flooded a town whose bank was closed. " * 2},
-        {"id": "close", "text": "After rain the town was closed. The river bank flooded a lot, whose. " * 2},
-        {"id": "other", "text": "Nothing of this."},
-    ]
-    engine.build(docs, tmp_path / "idx", encoder=encoder)
-    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
-        assert ids(index.search("river bank", k=2, dense_weight=0.1)) == ["close", "apart"]
+    dense, lexical = ([getattr(hit, name) for hit in hits] for name in ("dense_score", "lexical_score"))
+    fused = fuse(np.array(dense, np.float32), np.array(lexical, np.float32), fusion, 0.4)
+    assert scores == pytest.approx(fused, rel=1e-6)
 
 
 def test_a_document_that_only_one_side_finds_is_scored_by_the_other(tmp_path, encoder):
@@ -295,34 +226,3 @@ def test_an_answer_is_exact_where_every_document_was_scored(tmp_path, encoder):
         assert index.search("word30 common", k=5, filter={"n": {"$gte": 700}}).exactness == "exact"
         assert index.search("word30 common", k=5, filter={"n": {"$gte": 400}}).exactness == "approximate"
         assert index.search("word30 common", k=5, filter={"n": {"$lt": 0}}).exactness == "exact"
-
-
-def test_texts_of_many_characters_are_not_read(tmp_path, encoder, monkeypatch):
-    """Few terms may have many characters: stop words, punctuation, long words."""
-    fillers = ["the of and " * 1000, "- . , ; " * 2000, "ACGT" * 4000]
-    docs = [{"id": f"long {number}", "text": f"moon tide {text}"} for number, text in enumerate(fillers)]
-    docs.append({"id": "short", "text": "moon " + "word " * 40 + "tide"})
-    engine.build(docs, tmp_path / "idx", encoder=encoder)
-    read = []
-    terms = Analyzer.terms
-    monkeypatch.setattr(Analyzer, "terms", lambda self, text: read.append(len(text)) or terms(self, text))
-    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
-        assert len(index.search("moon tide")) == 4
-        assert max(read) == len(docs[3]["text"])
-        read.clear()
-        assert len(index.search("moon tide", dense_weight=1)) == 4
-        assert max(read) == len("moon tide")
-
-
-def test_the_wording_of_a_mistyped_query_is_that_of_the_corrected_one(tmp_path, encoder):
-    docs = [
-        {"id": "same", "text": "bishop moves diagonally"},
-        {"id": "other form", "text": "bishops move diagonally"},
-        {"id": "other words", "text": "rooks and pawns advance"},
-    ]
-    engine.build(docs, tmp_path / "idx", encoder=encoder)
-    with Engine.open(tmp_path / "idx", encoder=encoder) as index:
-        found = {hit.id: hit for hit in index.search("bishpo moves diagonally", k=3, dense_weight=0)}
-    assert found["same"].score == pytest.approx(1, abs=1e-6)
-    assert found["other form"].score < found["same"].score
-    assert found["other form"].lexical_score == found["same"].lexical_score

@@ -1,0 +1,151 @@
+"""The collections of the panel, each with its part: what may be chosen by it, and if it counts in the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from bench.data.collections import Collection, data_folder, read_collection
+from bench.data.evaluation_collections import articles_by_title, held_out_articles, join_documents
+from bench.panel.limit import N_THINGS, make_limit, plural_nouns
+from quarry.training.data.beir import iterate_beir_entries
+from quarry.training.data.json_lines import json_lines
+
+__all__ = ["PANEL", "Member", "Part"]
+
+Part = Literal["choosing", "finished versions", "comparing"]
+_QUICK_QUERIES, _QUICK_DOCUMENTS = 200, 600
+_QUERIES, _PAIRS = 500, 1500
+_LIMIT_QUERIES = 1000
+_SQUAD_DOCUMENTS = 4067  # all that are judged and 2,000 others
+_ARTICLES = 600
+_LIMIT_DOCUMENTS = 10_000  # a fifth of the published number, which takes half an hour to encode
+_QUERY_WORDS, _LEAST_WORDS = 60, 60
+_LANGUAGES = {
+    "ar": "arabic",
+    "de": "german",
+    "el": "greek",
+    "en": "english",
+    "es": "spanish",
+    "hi": "hindi",
+    "ro": "romanian",
+    "ru": "russian",
+    "th": "none",
+    "tr": "turkish",
+    "vi": "none",
+    "zh": "none",
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One collection of the panel.
+
+    Attributes:
+        read: returns it at full size.
+        part: "choosing" if settings may be chosen by it, "finished versions" if it may only decide among finished
+            ones, "comparing" if it is no evidence of quality by itself.
+        language: of its texts, as the analyzer names it.
+        in_mean: whether it counts in the mean of the panel.
+    """
+
+    read: Callable[[], Collection]
+    part: Part
+    language: str = "english"
+    in_mean: bool = True
+
+    def collection(self, name: str, *, is_quick: bool) -> Collection:
+        """Return the collection under a name, or a small part of it."""
+        found = replace(self.read(), name=name)
+        return _shrink(found, _QUICK_DOCUMENTS, _QUICK_QUERIES) if is_quick else found
+
+
+def _shrink(collection: Collection, n_documents: int, n_queries: int) -> Collection:
+    """Return some queries, the documents judged for them, and others, so that there are as many if possible."""
+    few = collection.subset(None, n_queries)
+    judged = {document for scores in few.qrels.values() for document in scores}
+    others = [document for document in few.documents if document not in judged]
+    step = max(1, len(others) // max(1, n_documents - len(judged)))
+    kept = judged.union(others[::step][: max(0, n_documents - len(judged))])
+    return replace(few, documents={key: text for key, text in few.documents.items() if key in kept})
+
+
+def _pairs(file: str) -> Collection:
+    """The first pairs of a file, a passage that answers several queries once."""
+    ids: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    qrels: dict[str, dict[str, int]] = {}
+    lines = json_lines(data_folder("pairs") / f"{file}.jsonl.gz")
+    for number, (_, pair) in zip(range(_PAIRS), lines, strict=False):
+        queries[f"q{number}"] = str(pair["q"])
+        qrels[f"q{number}"] = {ids.setdefault(str(pair["d"]), f"d{number}"): 1}
+    documents = {key: text for text, key in ids.items()}
+    return Collection(file, "pairs", documents, queries, qrels).subset(None, _QUERIES)
+
+
+def _long_queries() -> Collection:
+    """Papers: a query is a title with the first words of the abstract, its document the rest of the abstract."""
+    folder = data_folder("scale")
+    titles = {entry["_id"]: entry["text"] for entry in iterate_beir_entries(folder, "queries")}
+    owners = read_collection(folder, "test").qrels
+    title_of = {next(iter(judged)): titles[query] for query, judged in owners.items()}
+    documents: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    qrels: dict[str, dict[str, int]] = {}
+    for entry in iterate_beir_entries(folder, "corpus"):
+        words = entry["text"].split()
+        name, rest = entry["_id"], words[_QUERY_WORDS:]
+        if not name.startswith("arxiv-") or len(rest) < _LEAST_WORDS:
+            continue
+        if name in title_of:
+            queries[name] = f"{title_of[name]} {' '.join(words[:_QUERY_WORDS])}"
+            qrels[name] = {name: 1}
+        documents[name] = " ".join(rest)
+    return _shrink(Collection("long", "test", documents, queries, qrels), _PAIRS, 2 * _QUERIES).subset(
+        None, _QUERIES
+    )
+
+
+def _limit(n_documents: int = _LIMIT_DOCUMENTS) -> Collection:
+    corpus = (entry["text"] for entry in iterate_beir_entries(data_folder("squad"), "corpus"))
+    return make_limit(plural_nouns(corpus, N_THINGS), n_documents, _LIMIT_QUERIES)
+
+
+def _held_out() -> Collection:
+    return held_out_articles("squad", 40, _QUERIES)
+
+
+def _xquad(code: str) -> Collection:
+    return read_collection(data_folder("xquad") / code, "test").subset(None, _QUERIES)
+
+
+PANEL: dict[str, Member] = {
+    "held-out": Member(_held_out, "choosing"),
+    "joined": Member(lambda: join_documents(_held_out(), 8), "choosing"),
+    "wikipedia": Member(lambda: articles_by_title("scale", "wiki-", _ARTICLES).subset(None, _QUERIES), "choosing"),
+    "ohsumed": Member(partial(_pairs, "ohsumed"), "choosing"),
+    "scitldr": Member(partial(_pairs, "scitldr"), "choosing"),
+    "textbooks": Member(partial(_pairs, "openstax"), "choosing"),
+    "questions": Member(partial(_pairs, "qed_nq"), "choosing"),
+    "long": Member(_long_queries, "choosing"),
+    "limit": Member(_limit, "comparing"),
+    "squad": Member(
+        lambda: read_collection(data_folder("squad"), "dev").subset(_SQUAD_DOCUMENTS, 1000), "finished versions"
+    ),
+    **{
+        name: Member(lambda name=name: read_collection(data_folder(name), "test"), "finished versions")  # type: ignore[misc]
+        for name in ("cranfield", "med", "npl")
+    },
+    **{
+        f"xquad-{code}": Member(
+            partial(_xquad, code),
+            "comparing",
+            language,
+            in_mean=False,
+        )
+        for code, language in _LANGUAGES.items()
+    },
+}
+"""All collections by name, in the order of the table."""

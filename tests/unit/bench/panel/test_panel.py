@@ -1,0 +1,77 @@
+"""The panel: one table of many collections, and the rule by which features of ranking stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.indexes.word_encoder import WordEncoder
+
+from bench.__main__ import COMMANDS, main
+from bench.data.collections import Collection, CollectionNotFound
+from bench.harness.records import read_records
+from bench.panel import command
+from bench.panel.collections import Member
+from bench.panel.limit import make_limit
+from bench.panel.searches import SEARCHES
+from bench.panel.statistics import judge
+
+
+@pytest.fixture
+def panel(coded_collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Give the panel a small collection and a missing one; return the arguments of the command."""
+    for module in COMMANDS["panel"].needs:
+        pytest.importorskip(module, reason=f"the measurement needs {module}")
+
+    def missing() -> Collection:
+        raise CollectionNotFound("no folder")
+
+    members = {"small": Member(lambda: coded_collection, "choosing"), "missing": Member(missing, "comparing")}
+    monkeypatch.setattr(command, "PANEL", members)
+    monkeypatch.setattr(command, "open_encoder", lambda _: WordEncoder(dim=48))
+    return ["panel", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "results.jsonl")]
+
+
+def test_every_search_is_measured_once(
+    panel: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(panel) == main([*panel, "small"]) == 0
+    records = read_records(tmp_path / "results.jsonl")
+    assert [each["search"] for each in records] == list(SEARCHES)
+    assert {each["mean"] for each in records if each["search"] in ("dense", "hybrid")} == {1}
+    printed = capsys.readouterr().out
+    assert "missing: skipped, its data is missing: no folder" in printed
+    assert main([*panel, "missing"]) == main([*panel, "unknown"]) == 1
+
+
+def test_a_changed_constant_is_judged_by_the_rule(panel: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*panel, "small", "--searches", "hybrid"]
+    assert main(few) == 0
+    changes = ["dense_weight=.5", "engine.search.fusion._RANK_OFFSET=30"]
+    assert main([*few, "--set", *changes, "--label", "changed", "--against", "default"]) == 0
+    assert "the rule: fails" in capsys.readouterr().out  # nothing rises
+
+
+def test_the_rule() -> None:
+    before = {name: np.full(50, 0.5) for name in ("one", "two", "apart")}
+    better = judge(before, {**before, "one": np.full(50, 0.51)}, ["one", "two"])
+    assert better.stays
+    assert better.mean.mean == pytest.approx(0.005)
+    assert not judge(before, {**before, "one": np.full(50, 0.505)}, ["one", "two"]).stays
+    falls = judge(before, {**before, "one": np.full(50, 0.6), "apart": np.full(50, 0.499)}, ["one", "two"])
+    assert (falls.falls, falls.stays) == (["apart"], False)
+
+
+def test_limit_has_every_pair_of_few_documents() -> None:
+    things = [f"{letter}{number}s" for number in range(10) for letter in "abcdefg"]
+    collection = make_limit(things, 30, 10)
+    pairs = {tuple(judged) for judged in collection.qrels.values()}
+    assert len(pairs) == 10
+    assert len({document for pair in pairs for document in pair}) == 5
+    for query, text in collection.queries.items():
+        thing = text.removeprefix("Who likes ").removesuffix("?")
+        found = {name for name, document in collection.documents.items() if thing in document}
+        assert found == set(collection.qrels[query])
+    with pytest.raises(ValueError, match="10 queries need more than 56 things"):
+        make_limit(things[:50], 30, 10)
