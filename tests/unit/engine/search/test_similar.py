@@ -84,7 +84,7 @@ def test_codes_alone(tmp_path, mode):
 
 def test_what_is_not_valid(index):
     for wrong in ("nothing", ""):
-        with pytest.raises(InvalidQuery, match="no document has the id"):
+        with pytest.raises(InvalidQuery, match="not in the index"):
             index.search(like=wrong)
     with pytest.raises(InvalidQuery, match="either queries or like"):
         index.search("text", like="sea 0")
