@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.manifest import Manifest, SegmentRecord, use_newest
+from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord, use_newest
 from quarry.formats.segment import SegmentReader
 from quarry.formats.tombstones import read_tombstones
+from quarry.formats.vectors.distances import DistanceReduction
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.vectors.quantizer import Quantizer, read_quantizer
 
@@ -30,12 +32,15 @@ class OpenSegment:
         reader: its file.
         deleted: (n_docs,) bool, or None if nothing is deleted.
         quantizer: of its codes, or None.
+        distance_dim: length of the vectors, with which rows begin, if Euclidean distances are compared; None if
+            inner products are.
     """
 
     record: SegmentRecord
     reader: SegmentReader
     deleted: BoolArray | None
     quantizer: Quantizer | None
+    distance_dim: int | None = None
 
     @property
     def live(self) -> BoolArray:
@@ -114,7 +119,7 @@ class Snapshot:
             if quantizer.code_bytes != settings.code_bytes:
                 message = "the codes of a quantizer do not have the size that the manifest says"
                 raise CorruptFile(message, path=path, expected=settings.code_bytes, actual=quantizer.code_bytes)
-            found[record.name] = quantizer
+            found[record.name] = _with_distances(quantizer, settings, path)
         return found
 
     def _open_segment(self, record: SegmentRecord, quantizer: Quantizer | None) -> OpenSegment:
@@ -134,7 +139,9 @@ class Snapshot:
         except BaseException:
             reader.release(self)
             raise
-        return OpenSegment(record, reader, deleted, quantizer)
+        metric = self.manifest.settings.metric
+        distance_dim = metric.dim if metric is not None and metric.name == "l2" else None
+        return OpenSegment(record, reader, deleted, quantizer, distance_dim)
 
     def __len__(self) -> int:
         return self.manifest.n_documents
@@ -152,6 +159,16 @@ class Snapshot:
         for segment in self.segments:
             segment.reader.release(self)
         self.segments = ()
+
+
+def _with_distances(quantizer: Quantizer, settings: IndexSettings, path: Path) -> Quantizer:
+    """Return a quantizer with its reduction of distances; for those without, the settings state it."""
+    metric = settings.metric if settings.metric is not None and settings.metric.name == "l2" else None
+    if metric is not None and quantizer.distances is None:
+        return replace(quantizer, distances=DistanceReduction(metric.dim, metric.norm or 1.0))
+    if quantizer.distances is not None and (metric is None or quantizer.distances.dim != metric.dim):
+        raise CorruptFile("a quantizer for vectors of another length or metric", path=path)
+    return quantizer
 
 
 def _check_segment(

@@ -81,7 +81,7 @@ class FaissBackend:
             every = UnscoredCandidates(np.flatnonzero(self._allowed(parameters)), Exactness.EXACT)
             return [every] * len(queries)
         probe = self._policy.first_probe(parameters.k, parameters.n, parameters.nprobe, n_allowed / self._n_live)
-        rotated = self._quantizer.rotate(queries)
+        rotated = self._quantizer.rotate(self._quantizer.extend_queries(queries))
         batch = max(1, _BATCH_RESULTS // probe.n_rows)
         found: list[Found] = []
         for low in range(0, len(rotated), batch):

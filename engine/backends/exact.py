@@ -7,7 +7,7 @@ import numpy as np
 from quarry.engine.backends.protocol import BoundedCandidates, Resources, SearchParameters
 from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.stored_vectors import StoredVectors, mean_share
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Float64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 
@@ -16,6 +16,7 @@ __all__ = ["ExactBackend"]
 _BATCH_ROWS = 16384
 _BATCH_SCORES = 1 << 23  # scores in memory at a time, over all queries
 _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
+_FLOAT64_ROUNDING = 1e-14  # of float64 sums, relative to the squared norms
 
 
 class ExactBackend:
@@ -28,6 +29,7 @@ class ExactBackend:
         self.resident_bytes = self.device_bytes = 0
         self._vectors = StoredVectors(segment)
         self._table = segment.reader.centroids
+        self._distance_dim = segment.distance_dim
         self._mean_share = mean_share(segment)
         self._deleted = segment.deleted
 
@@ -50,6 +52,9 @@ class ExactBackend:
         excluded = self._deleted if parameters.allowed is None else ~parameters.allowed
         if excluded is not None:
             best[:, excluded] = -np.inf
+        if self._distance_dim is not None:  # each score has an error by its own
+            best *= np.float32(1 - _FLOAT_ROUNDING)
+            return [BoundedCandidates.of_best(bounds, parameters.n) for bounds in best]
         rounding = _FLOAT_ROUNDING * self._vectors.largest_norm * np.linalg.norm(queries, axis=1)
         pairs = zip(best, rounding.tolist(), strict=True)
         return [BoundedCandidates.of_best(scores, parameters.n, slack, 2 * slack) for scores, slack in pairs]
@@ -60,5 +65,17 @@ class ExactBackend:
         for low in range(0, self._table.n_rows, _BATCH_ROWS):
             stop_if_cancelled()
             rows = np.arange(low, min(low + _BATCH_ROWS, self._table.n_rows))
-            scores[:, rows] = queries @ self._vectors.vectors(rows).T
+            vectors = self._vectors.vectors(rows)
+            if self._distance_dim is None:
+                scores[:, rows] = queries @ vectors.T
+            else:
+                scores[:, rows] = _half_squares(queries[:, : self._distance_dim], vectors)
         return scores
+
+
+def _half_squares(queries: Float32Array, vectors: Float32Array) -> Float64Array:
+    """Return upper bounds of minus half of the squared distances of (n, dim) queries and (m, ...) rows: (n, m)."""
+    q, x = queries.astype(np.float64), vectors[:, : queries.shape[1]].astype(np.float64)
+    squares = np.einsum("ij,ij->i", q, q)[:, None] + np.einsum("ij,ij->i", x, x)
+    bounds: Float64Array = np.clip(q @ x.T - (0.5 - _FLOAT64_ROUNDING) * squares, np.finfo(np.float32).min, 0)
+    return bounds

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, index_of
+from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, graph_vector_bytes, index_of
 from quarry.engine.backends.protocol import Resources, RowCandidates, SearchParameters, UnscoredCandidates
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
@@ -50,13 +50,14 @@ class HnswBackend:
         self._deleted = segment.deleted
         self._sizes = np.diff(segment.reader.centroids.offsets)
         self._owners = np.repeat(np.arange(self._n_docs, dtype=np.uint32), self._sizes)
+        self._distance_dim = segment.distance_dim
         self._index = index_of(segment, _read_or_build_graph(segment, resources.threads))
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """See `BackendType`: float16 vectors, the graph, the document of each centroid, sizes of documents."""
+        """See `BackendType`: vectors, the graph, the document of each centroid, sizes of documents."""
         neighbors = 4 * GRAPH_M * (2 + 1 / (GRAPH_M - 1))
-        row_bytes = 2 * segment.reader.centroids.dim + neighbors + _ROW_BYTES
+        row_bytes = graph_vector_bytes(segment) + neighbors + _ROW_BYTES
         return int(segment.reader.n_rows * row_bytes) + 8 * segment.record.n_docs
 
     def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Found]:
@@ -102,7 +103,8 @@ class HnswBackend:
 
         set_faiss_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersHNSW(efSearch=ef)
-        _, rows = self._index.search(np.ascontiguousarray(queries), ef, params=parameters)
+        compared = np.ascontiguousarray(queries[:, : self._distance_dim])
+        _, rows = self._index.search(compared, ef, params=parameters)
         found: Int64Array = rows
         return found
 

@@ -18,7 +18,7 @@ from quarry.formats.arrays import Float32Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import HnswGraph
 
-__all__ = ["GRAPH_M", "build_graph", "index_of"]
+__all__ = ["GRAPH_M", "build_graph", "graph_vector_bytes", "index_of"]
 
 GRAPH_M = 16
 _EF_CONSTRUCTION = 100  # candidates for the neighbors of a new row
@@ -42,7 +42,7 @@ def build_graph(segment: OpenSegment, threads: int) -> HnswGraph:
 
 
 def index_of(segment: OpenSegment, graph: HnswGraph) -> Any:  # noqa: ANN401
-    """Return a FAISS index of a segment's centroids in float16, with a validated graph."""
+    """Return a FAISS index of a segment's centroids, with a validated graph."""
     import faiss
 
     index = _empty_index(segment, graph.m)
@@ -63,6 +63,8 @@ def index_of(segment: OpenSegment, graph: HnswGraph) -> Any:  # noqa: ANN401
 def _empty_index(segment: OpenSegment, m: int) -> Any:  # noqa: ANN401
     import faiss
 
+    if segment.distance_dim is not None:  # float16 could not hold norms of all magnitudes together
+        return faiss.IndexHNSWFlat(segment.distance_dim, m, faiss.METRIC_L2)
     kind = faiss.ScalarQuantizer.QT_fp16
     return faiss.IndexHNSWSQ(segment.reader.centroids.dim, kind, m, faiss.METRIC_INNER_PRODUCT)
 
@@ -83,9 +85,11 @@ def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
     """Write all vectors in place; `add` would take up to twice their memory."""
     import faiss
 
-    n_rows, dim = segment.reader.n_rows, segment.reader.centroids.dim
-    storage.codes.resize(n_rows * dim * 2)
-    codes = faiss.rev_swig_ptr(storage.codes.data(), n_rows * dim * 2).view(np.float16).reshape(n_rows, dim)
+    n_rows = segment.reader.n_rows
+    dim, dtype = segment.distance_dim or segment.reader.centroids.dim, _stored_type(segment)
+    n_bytes = n_rows * dim * dtype.itemsize
+    storage.codes.resize(n_bytes)
+    codes = faiss.rev_swig_ptr(storage.codes.data(), n_bytes).view(dtype).reshape(n_rows, dim)
     low = 0
     for batch in _scaled_batches(segment):
         codes[low : low + len(batch)] = batch
@@ -94,9 +98,19 @@ def _fill(storage: Any, segment: OpenSegment) -> None:  # noqa: ANN401
 
 
 def _scaled_batches(segment: OpenSegment) -> Iterator[Float32Array]:
-    """Yield all stored vectors, divided by the largest norm so that float16 can hold them."""
+    """Yield all stored vectors; as float16 they are divided by the largest norm, so that it can hold them."""
     table, vectors = segment.reader.centroids, StoredVectors(segment)
-    scale = np.float32(1 / vectors.largest_norm if vectors.largest_norm else 1)
+    is_scaled = segment.distance_dim is None and vectors.largest_norm > 0
+    scale = np.float32(1 / vectors.largest_norm if is_scaled else 1)
     for low in range(0, table.n_rows, _BATCH_ROWS):
         rows = np.arange(low, min(low + _BATCH_ROWS, table.n_rows))
-        yield np.ascontiguousarray(vectors.vectors(rows) * scale)
+        yield np.ascontiguousarray(vectors.vectors(rows)[:, : segment.distance_dim] * scale)
+
+
+def _stored_type(segment: OpenSegment) -> np.dtype[np.floating[Any]]:
+    return np.dtype(np.float16 if segment.distance_dim is None else np.float32)
+
+
+def graph_vector_bytes(segment: OpenSegment) -> int:
+    """Return the memory of one vector in the index of `index_of`."""
+    return (segment.distance_dim or segment.reader.centroids.dim) * _stored_type(segment).itemsize

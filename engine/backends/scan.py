@@ -7,6 +7,7 @@ the other documents lets the searcher prove that its answer is exact.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -35,14 +36,16 @@ class ScanBackend:
     """Reads all stored centroids; requires "int8" or "float16" centroids."""
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
-        self.resident_bytes = self.device_bytes = 0
+        self.device_bytes = 0
+        self.resident_bytes = self.needed_bytes(segment)
         self._table = segment.reader.centroids
+        self._distance_dim = segment.distance_dim
         self._deleted = segment.deleted
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
-        """Return 0: everything is read from the mapped file."""
-        return 0
+        """Return the size of the norms of all rows for Euclidean distances, otherwise 0: the file is mapped."""
+        return 0 if segment.distance_dim is None else 4 * segment.reader.n_rows
 
     def candidates(
         self, queries: Float32Array, parameters: SearchParameters
@@ -58,12 +61,42 @@ class ScanBackend:
         return [self._scan(query, parameters.n, excluded) for query in queries]
 
     def _scan(self, query: Float32Array, n: int, excluded: BoolArray | None) -> BoundedCandidates:
+        if self._distance_dim is not None:
+            query = np.where(np.arange(len(query)) < self._distance_dim, query, np.float32(0))
         is_int8 = self._table.kind == "int8"
         scores, rounding = self._int8_scores(query) if is_int8 else self._float16_scores(query)
+        slack = rounding * self._table.largest_norm
+        if self._distance_dim is not None:
+            scores, slack = self._distance_bounds(query, scores, rounding), 0.0
         best = np.maximum.reduceat(scores, self._table.offsets[:-1])
         if excluded is not None:
             best[excluded] = -np.inf
-        return BoundedCandidates.of_best(best, n, slack=rounding * self._table.largest_norm)
+        return BoundedCandidates.of_best(best, n, slack=slack)
+
+    def _distance_bounds(self, query: Float32Array, products: Float32Array, rounding: float) -> Float32Array:
+        """Return upper bounds of minus half of the squared distances of all rows: (n_rows,) float32.
+
+        Norms may differ by orders of magnitude, so each row has a bound by its own.
+
+        Args:
+            query: (dim,) float32, with zeros for the numbers that are not compared.
+            products: (n_rows,) float32 approximate inner products with it.
+            rounding: their maximum error for a row of length 1.
+        """
+        norms = self._norms.astype(np.float64)
+        squares = norms**2 + float(np.linalg.norm(query.astype(np.float64))) ** 2
+        bounds = np.minimum(products + rounding * norms - (0.5 - _FLOAT_ROUNDING) * squares, 0)
+        return np.maximum(bounds, np.finfo(np.float32).min).astype(np.float32)
+
+    @cached_property
+    def _norms(self) -> Float32Array:
+        """(n_rows,) float32 norms of the vectors whose distances are compared."""
+        norms = np.empty(self._table.n_rows, np.float32)
+        for low, high in self._batches():
+            values, scales = self._table.stored_slice(low, high)
+            vectors = values[:, : self._distance_dim].astype(np.float32)
+            norms[low:high] = np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * scales
+        return norms
 
     def _int8_scores(self, query: Float32Array) -> tuple[Float32Array, float]:
         """Return (n_rows,) float32 approximate scores, and their maximum error for a centroid of length 1."""

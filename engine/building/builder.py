@@ -13,7 +13,7 @@ from typing import Unpack
 
 from quarry.engine.arguments import checked_flag, checked_integer
 from quarry.engine.building.plan import BuildPlan
-from quarry.engine.building.workers.attempt import BuildAttempt, check_metric
+from quarry.engine.building.workers.attempt import BuildAttempt
 from quarry.engine.building.workers.batches import divide
 from quarry.engine.building.workers.job import WrittenBatch
 from quarry.engine.building.workers.staging import collect_staging
@@ -163,8 +163,6 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         index_settings, opened, quantizer = reused.settings, reused.encoder, reused.quantizer
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
-    if n_workers is not None:
-        check_metric(index_settings)
     columns = Columns.of(id, text, title, vectors)
     is_skipping = checked_flag(skip_invalid, "skip_invalid")
     stream = read_documents(docs, is_skipping, columns)

@@ -63,7 +63,7 @@ class BuildPlan:
         options, dim = self.options, self.encoder.dim
         record: MetricRecord | None = None
         if options.metric == "l2":
-            record = MetricRecord(name="l2", dim=dim, norm=0.0)
+            record = MetricRecord(name="l2", dim=dim)
             dim = stored_dim(dim, options.code_bytes)
         elif options.metric not in (None, "cosine" if self.encoder.normalize else "ip"):
             record = MetricRecord(name=str(options.metric), dim=dim)

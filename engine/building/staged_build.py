@@ -12,7 +12,7 @@ from typing import Self, Unpack
 from quarry.engine.arguments import checked_flag
 from quarry.engine.building.builder import BuildReport, checked_shards, measure_index, open_new_writer
 from quarry.engine.building.plan import BuildPlan
-from quarry.engine.building.workers.attempt import BuildAttempt, check_metric
+from quarry.engine.building.workers.attempt import BuildAttempt
 from quarry.engine.building.workers.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
@@ -74,7 +74,6 @@ class StagedBuild:
     ) -> None:
         plan = BuildPlan.of(encoder, representation, settings)
         self._settings, self._opened = plan.settings(), plan.encoder
-        check_metric(self._settings)
         self._resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
         self._encoder = encoder
         self._n_shards = checked_shards(shards)

@@ -130,7 +130,7 @@ class IndexView(BaseView):
                 assert texts is not None
                 answers = self._retriever.search_hybrid(texts, queries, options, allowed)
         found = self._build(answers, options)
-        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
+        set_metric_scores(self.metric, found, is_dense=options.mode == "dense")
         return found
 
     def _queries(self, texts: list[str] | None, vectors: Vectors | None, options: SearchOptions) -> Queries:
@@ -156,7 +156,7 @@ class IndexView(BaseView):
                 return self._build(self._retriever.search_lexical(texts, options, allowed), options)[0]
             answers = self._retriever.search_hybrid(texts, queries, options, allowed)
         found = self._build(answers, options)
-        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
+        set_metric_scores(self.metric, found, is_dense=options.mode == "dense")
         return found[0]
 
     def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:

@@ -149,14 +149,6 @@ class IndexWriter(BatchWriter):
         """Return a snapshot of the current generation that shares the files this writer has open."""
         return self._committer.snapshot()
 
-    def fix_reference_norm(self, norm: float) -> None:
-        """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
-        with self._mutex:
-            record = self._settings.metric
-            if norm == 0 or record is None or record.norm != 0:
-                return
-            self._fix_settings(replace(self._settings, metric=replace(record, norm=norm)))
-
     def _fix_settings(self, settings: IndexSettings) -> None:
         self._settings = settings
         self._committer.fix_settings(settings)

@@ -173,7 +173,8 @@ class _BestOfCollection:
         estimated = _ROWS_FACTOR * (quantizer.candidate_rows or _MAX_ROWS)
         self._documents, self._documents_by_codes = (_TopScores(len(queries), max(_TARGETS) + 1) for _ in range(2))
         self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), _MAX_ROWS))
-        self._queries, self._rotated = queries, quantizer.rotate(queries)
+        self._queries = quantizer.extend_queries(queries)
+        self._rotated = quantizer.rotate(self._queries)
         self.list_ranks = list_ranks(self._rotated, quantizer.coarse)
         self._list_sizes = np.zeros(quantizer.nlist, np.int64)
         self._quantizer, self._coder = quantizer, VectorCoder(quantizer, threads)
@@ -184,6 +185,7 @@ class _BestOfCollection:
 
     def add(self, vectors: Float32Array, docs: Int64Array) -> None:
         """Add the next (n, dim) float32 rows, n >= 1, and the (n,) int64 documents that own them."""
+        vectors = self._quantizer.extend_rows(vectors)
         self._lengths.append(float(np.median(np.linalg.norm(vectors, axis=1))))
         lists, codes = self._coder.code(vectors)
         self._list_sizes += np.bincount(lists, minlength=len(self._list_sizes))

@@ -99,6 +99,7 @@ class VectorCoder:
 
     def _code(self, vectors: Float32Array, threads: int) -> _Coded:
         set_faiss_threads(threads)
+        vectors = self._quantizer.extend_rows(vectors)
         rotated = np.ascontiguousarray(self._quantizer.rotate(vectors), np.float32)
         lists = self._assigner.assign(rotated, threads)
         rest = rotated - self._quantizer.coarse[lists] if self._quantizer.by_residual else rotated

@@ -17,7 +17,6 @@ from quarry.engine.quantization.held_out import TakeQueries
 from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
-from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
@@ -25,6 +24,7 @@ from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import StoredBatch
+from quarry.formats.vectors.distances import DistanceReduction
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
@@ -196,10 +196,22 @@ def train_on(
     sample = _draw_sample(batches, n_rows, nlist, settings)
     codes_only = settings.centroids == "none"
     nbits = 8 if codes_only and n_rows >= thresholds.long_code_rows else 4
+    distances = _distances_of(sample, settings)
+    if distances is not None:
+        sample = StoredBatch(distances.rows(sample[:]), None)
     trained = train_quantizer(
-        sample, nlist, settings.code_bytes, settings.seed, threads, codes_only=codes_only, nbits=nbits
+        sample,
+        nlist,
+        settings.code_bytes,
+        settings.seed,
+        threads,
+        codes_only=codes_only and distances is None,  # codes of directions alone would lose lengths of later rows
+        nbits=nbits,
     )
-    return measured(trained, sample, n_rows, threads, _queries_of(sample, settings))
+    if distances is None:
+        return measured(trained, sample, n_rows, threads)
+    trained = replace(trained, distances=distances)
+    return measured(trained, sample, n_rows, threads, lambda places: distances.queries(sample[places]))
 
 
 def train_lists(
@@ -234,11 +246,10 @@ def train_lists(
     return measured(replace(codes, coarse=coarse, search_settings=()), sample, n_rows, threads)
 
 
-def _queries_of(sample: Rows, settings: IndexSettings) -> TakeQueries | None:
-    if settings.metric is None:
+def _distances_of(sample: StoredBatch, settings: IndexSettings) -> DistanceReduction | None:
+    if settings.metric is None or settings.metric.name != "l2":
         return None
-    metric = Metric.of_settings(settings)
-    return lambda places: metric.queries_of_rows(sample[places])
+    return DistanceReduction.of(sample[:], settings.metric.dim)
 
 
 def _draw_sample(batches: Iterable[Rows], n_rows: int, nlist: int, settings: IndexSettings) -> StoredBatch:

@@ -16,6 +16,7 @@ from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
     "BASE",
+    "LARGEST_HALF_SQUARE",
     "Int8Query",
     "Scorer",
     "StoredVectors",
@@ -29,6 +30,10 @@ Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
 
 
+LARGEST_HALF_SQUARE = float(np.finfo(np.float32).max) / 4
+"""Larger halves of squared distances are taken as this one, so that all scores are finite."""
+
+_BATCH_ROWS = 4096  # whose differences from a query are in memory at once
 _SHARE_OF_ERROR = 0.4  # five collections in codes of 8 and 24 bytes: bench/README.md, trained encoders
 
 
@@ -55,6 +60,7 @@ class StoredVectors:
         self._table = segment.reader.centroids
         self._lists = segment.reader.lists
         self._quantizer = segment.quantizer
+        self._distance_dim = segment.distance_dim
 
     @property
     def largest_norm(self) -> float:
@@ -63,19 +69,30 @@ class StoredVectors:
         return max(self._table.largest_norm, 1.0) if is_scaled else self._table.largest_norm
 
     def scores(self, query: Float32Array, rows: Int64Array) -> Float32Array:
-        """Return inner products of a (dim,) float32 query and the stored centroids `rows`: (n,) float32.
+        """Return the scores of the stored centroids `rows` for a (dim,) float32 query: (n,) float32.
 
-        These are final scores: the query in full precision against the vectors as stored.
+        These are final scores: the query in full precision against the vectors as stored. They are inner products,
+        or for Euclidean distances minus half of the squared distance.
         """
         return self.scorer(query)(rows)
 
     def scorer(self, query: Float32Array) -> Scorer:
         """Return a function that computes `scores` for one query, which is prepared once."""
+        if self._distance_dim is not None:
+            return partial(self._distance_scores, query[: self._distance_dim])
         if self._table.kind == "none":
             return self._code_scorer(query)
         if self._table.kind == "float16":
             return partial(self._float16_scores, query)
         return partial(self._int8_scores, Int8Query(query))
+
+    def _distance_scores(self, query: Float32Array, rows: Int64Array) -> Float32Array:
+        wide, scores = query.astype(np.float64), np.empty(len(rows), np.float32)
+        for low in range(0, len(rows), _BATCH_ROWS):
+            differences = self.vectors(rows[low : low + _BATCH_ROWS])[:, : len(query)] - wide
+            squares = np.einsum("ij,ij->i", differences, differences)
+            scores[low : low + _BATCH_ROWS] = -np.minimum(squares / 2, LARGEST_HALF_SQUARE)
+        return scores
 
     def _int8_scores(self, query: Int8Query, rows: Int64Array) -> Float32Array:
         values, scales = self._table.stored(rows)
@@ -94,7 +111,11 @@ class StoredVectors:
         assert self._lists is not None
         quantizer, codes = self._required_quantizer(), self._lists.codes()[self._places[rows]]
         vectors = decode_vectors(quantizer, self._list_numbers(rows), codes)
-        return vectors if quantizer.rotation is None else vectors @ quantizer.rotation
+        if quantizer.rotation is None:
+            return vectors
+        # in float64, so that the rounded numbers do not depend on how many rows are decoded together
+        turned: Float32Array = (vectors.astype(np.float64) @ quantizer.rotation).astype(np.float32)
+        return turned
 
     def _code_scorer(self, query: Float32Array) -> Scorer:
         """Prepare scores of codes by asymmetric distance computation: a table lookup for each sub-quantizer."""

@@ -208,10 +208,9 @@ def _check_settings(snapshots: Sequence[Snapshot]) -> None:
     """Check that all shards were built with the same settings and encoder."""
     first = snapshots[0].manifest
     expected = (_without_norm(first.settings), first.encoder)
-    norms = {each.manifest.settings.metric.norm for each in snapshots if each.manifest.settings.metric} - {0.0}
     for snapshot in snapshots[1:]:
         found = (_without_norm(snapshot.manifest.settings), snapshot.manifest.encoder)
-        if found != expected or len(norms) > 1:
+        if found != expected:
             raise CorruptFile(
                 "a shard has other settings or another encoder than the first one",
                 path=snapshot.directory.path,
@@ -221,7 +220,7 @@ def _check_settings(snapshots: Sequence[Snapshot]) -> None:
 
 
 def _without_norm(settings: IndexSettings) -> IndexSettings:
-    """Return settings without the reference norm of the metric, which shards without documents do not know."""
+    """Return settings without the norm of the metric, which old shards that had no documents do not know."""
     return settings if settings.metric is None else replace(settings, metric=replace(settings.metric, norm=0.0))
 
 

@@ -74,8 +74,7 @@ class ShardedView(BaseView):
         self.failures = failures
         self.shard_set = shard_set
         self.shards = tuple(shards)
-        metrics = [Metric.of(shard.snapshot.manifest) for shard in shards]
-        self.metric = max(metrics, key=lambda metric: metric.norm)  # 0 in shards without documents, for "l2"
+        self.metric = Metric.of(shards[0].snapshot.manifest)
         self._threads = threads
         self._names = [shard.name for shard in shards]
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)
@@ -180,7 +179,7 @@ class ShardedView(BaseView):
             asked = vectors
             answers = gathering.run(lambda number: self.shards[number].find_dense(asked, options))
             found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
-            set_metric_scores(self.metric, vectors, found, is_dense=True)
+            set_metric_scores(self.metric, found, is_dense=True)
             return found
         collection = self._collection(texts, gathering, options)
         if options.mode == "lexical":
@@ -193,7 +192,7 @@ class ShardedView(BaseView):
         queries = vectors
         answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
         found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
-        set_metric_scores(self.metric, queries, found, is_dense=False)
+        set_metric_scores(self.metric, found, is_dense=False)
         return found
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:

@@ -28,6 +28,7 @@ from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, F
 
 __all__ = [
     "CANDIDATE_ROWS_FEATURE",
+    "DISTANCES_FEATURE",
     "FILE_ID",
     "FOOTER",
     "FOOTER_BYTES",
@@ -52,6 +53,7 @@ VERSION = (1, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
 METRIC_FEATURE = 1  # a manifest with the field `settings.metric`; readers must support it
 UNIT_LENGTH_FEATURE = 1  # a quantizer with the field `unit_length`; readers must support it
+DISTANCES_FEATURE = 2  # a quantizer with the field `distances`; readers must support it
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
 SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; readers may ignore it
 SEARCH_DEFAULTS_FEATURE = 4  # a manifest with the field `search_defaults`; readers may ignore it
@@ -149,7 +151,10 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
 
 def _known_features(kind: int) -> int:
     """Return the bits that a reader must support and this version does, for a kind of file."""
-    features: dict[int, int] = {FileKind.MANIFEST: METRIC_FEATURE, FileKind.QUANTIZER: UNIT_LENGTH_FEATURE}
+    features: dict[int, int] = {
+        FileKind.MANIFEST: METRIC_FEATURE,
+        FileKind.QUANTIZER: UNIT_LENGTH_FEATURE | DISTANCES_FEATURE,
+    }
     return features.get(kind, 0)
 
 

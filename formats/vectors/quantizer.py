@@ -19,6 +19,7 @@ from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import (
     CANDIDATE_ROWS_FEATURE,
+    DISTANCES_FEATURE,
     SEARCH_SETTINGS_FEATURE,
     UNIT_LENGTH_FEATURE,
     FileKind,
@@ -29,6 +30,7 @@ from quarry.formats.container.sections import digest
 from quarry.formats.container.spool import make_temporary_name
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
+from quarry.formats.vectors.distances import DistanceReduction
 from quarry.formats.vectors.quantization_error import QuantizationError
 from quarry.formats.vectors.search_setting import SearchSetting, read_settings
 
@@ -45,6 +47,7 @@ __all__ = [
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24
 MAX_CANDIDATE_ROWS = 1 << 32
+MIN_NORM, MAX_NORM = 1e-40, 1e30  # of `DistanceReduction`
 METRIC = "inner_product"
 UNIT_LENGTH_MARK = b"unit_length"  # in the text of the identity
 
@@ -60,6 +63,7 @@ class Quantizer:
         rotation: (dim, input_dim) float32 applied to every vector first, or None.
         by_residual: whether a code encodes the vector minus its coarse centroid.
         unit_length: whether a decoded vector is scaled to length 1, the length of the vectors that are encoded.
+        distances: makes rows and queries for Euclidean distances; None: inner products are compared.
         probe_recall: (nlist,) float32, ascending, from 0 to 1: element i is the share of the nearest rows that are
             in the i + 1 lists with the largest inner products; None: not measured.
         fit: quantization error of the training rows; not part of the identity. None: not recorded.
@@ -79,6 +83,7 @@ class Quantizer:
     candidate_rows: int | None = None
     search_settings: tuple[SearchSetting, ...] = ()
     unit_length: bool = False
+    distances: DistanceReduction | None = None
 
     @property
     def nlist(self) -> int:
@@ -107,6 +112,14 @@ class Quantizer:
         parts |= {id(part): part for part in (self.rotation, self.probe_recall) if part is not None}
         return sum(part.nbytes for part in parts.values())
 
+    def extend_rows(self, rows: Float32Array) -> Float32Array:
+        """Return (n, input_dim) float32 stored rows as lists and codes have them, before the rotation."""
+        return rows if self.distances is None else self.distances.rows(rows)
+
+    def extend_queries(self, queries: Float32Array) -> Float32Array:
+        """Return (n, input_dim) float32 queries as lists and codes are searched, before the rotation."""
+        return queries if self.distances is None else self.distances.queries(queries)
+
     def rotate(self, vectors: Float32Array) -> Float32Array:
         """Return (n, input_dim) float32 vectors rotated, (n, dim) float32; unchanged without a rotation."""
         return vectors if self.rotation is None else vectors @ self.rotation.T
@@ -117,6 +130,7 @@ class Quantizer:
         parts += [part for part in (self.rotation, self.probe_recall) if part is not None]
         shapes = repr(([part.shape for part in parts], self.by_residual, METRIC)).encode()
         shapes += UNIT_LENGTH_MARK if self.unit_length else b""
+        shapes += b"" if self.distances is None else repr((self.distances.dim, self.distances.norm)).encode()
         data = b"".join(np.ascontiguousarray(part, np.float32).tobytes() for part in parts)
         return digest(shapes + data).hex()
 
@@ -149,6 +163,7 @@ def _write_temporary(directory: Directory, quantizer: Quantizer, file_id: bytes)
     """Write it under a temporary name, so that no incomplete file has the final name."""
     known, features = _optional_fields(quantizer)
     required = UNIT_LENGTH_FEATURE if quantizer.unit_length else 0
+    required |= DISTANCES_FEATURE if quantizer.distances else 0
     writer = ContainerWriter(directory, make_temporary_name(), FileKind.QUANTIZER, file_id, features, required)
     writer.add("coarse", quantizer.coarse)
     writer.add("encode_codebook", quantizer.encode_codebook)
@@ -177,6 +192,8 @@ def _write_temporary(directory: Directory, quantizer: Quantizer, file_id: bytes)
 def _optional_fields(quantizer: Quantizer) -> tuple[dict[str, object], int]:
     """Return the fields that not all files have, and the feature bits of those that readers may ignore."""
     known: dict[str, object] = {"unit_length": True} if quantizer.unit_length else {}
+    if quantizer.distances is not None:
+        known["distances"] = asdict(quantizer.distances)
     features = 0
     if quantizer.candidate_rows is not None:
         known["candidate_rows"] = quantizer.candidate_rows
@@ -238,6 +255,12 @@ def _read_fields(container: ContainerReader) -> Quantizer:
     unit_length = bool(container.required_features & UNIT_LENGTH_FEATURE)
     if unit_length and not fields.boolean("unit_length"):
         raise CorruptFile("unit_length contradicts the features of the file", path=container.path)
+    distances = None
+    if container.required_features & DISTANCES_FEATURE:
+        child = fields.child("distances")
+        distances = DistanceReduction(
+            child.integer("dim", 1, input_dim - 1), child.number("norm", MIN_NORM, MAX_NORM)
+        )
     if nbits not in (4, 8) or dim % n_sub or n_sub * nbits % 8:
         raise CorruptFile(
             "invalid code layout", path=container.path, actual=f"M {n_sub}, nbits {nbits}, dim {dim}"
@@ -252,7 +275,17 @@ def _read_fields(container: ContainerReader) -> Quantizer:
     recall = _read_recall(container, nlist) if container.has("probe_recall") else None
     container.refuse_unknown()
     return Quantizer(
-        coarse, encode, score, rotation, by_residual, recall, fit, candidate_rows, search_settings, unit_length
+        coarse=coarse,
+        encode_codebook=encode,
+        score_codebook=score,
+        rotation=rotation,
+        by_residual=by_residual,
+        probe_recall=recall,
+        fit=fit,
+        candidate_rows=candidate_rows,
+        search_settings=search_settings,
+        unit_length=unit_length,
+        distances=distances,
     )
 
 

@@ -2,7 +2,7 @@
 
 If the centroids of a segment fit into the memory budget, all of them are scanned, and final scores are computed on
 the device. Otherwise its inverted lists are searched; final scores are computed on the device if the segment has
-codes only, and on the CPU if it has centroids.
+codes only, and on the CPU if it has centroids, or if Euclidean distances are compared.
 
 The same code runs on torch's CPU device, for tests. It has not been run on a CUDA device yet; its kernels compile.
 """
@@ -113,7 +113,7 @@ class GpuBackend:
         from quarry.engine.backends.gpu.rows import DeviceRows
         from quarry.engine.backends.gpu.scan import DeviceScan
 
-        self._final = rows = DeviceRows(segment.reader.centroids, self._device)
+        self._final = rows = DeviceRows(segment.reader.centroids, self._device, segment.distance_dim)
         self._scan = DeviceScan(rows, self._device)
 
     def _upload_lists(self, segment: OpenSegment) -> None:
@@ -121,7 +121,7 @@ class GpuBackend:
         from quarry.engine.backends.gpu.lists import DeviceLists
 
         self._lists = DeviceLists(segment, self._device)
-        if segment.reader.centroids.kind == "none":
+        if segment.reader.centroids.kind == "none" and segment.distance_dim is None:
             self._final = CodedRows(segment, self._lists, self._device)
 
     def accepts(self, queries: DeviceVectors) -> bool:
@@ -249,6 +249,8 @@ def _rows_bytes(segment: OpenSegment) -> int:
     if table.kind == "none":
         return 0
     row_bytes = table.dim + 4 if table.kind == "int8" else 2 * table.dim
+    if segment.distance_dim is not None:
+        row_bytes += 4  # squared norms
     return table.n_rows * row_bytes + 8 * (n_docs + 1) + 5 * n_docs
 
 
@@ -261,6 +263,8 @@ def _lists_bytes(segment: OpenSegment) -> int:
     tables = quantizer.coarse.nbytes + quantizer.score_codebook.nbytes
     tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
     n_bytes = n_rows * (lists.code_bytes + 4) + tables + 8 * (quantizer.nlist + 1) + n_docs
-    if segment.reader.centroids.kind == "none":  # the place of each code, and the offset of each document
+    if (
+        segment.reader.centroids.kind == "none" and segment.distance_dim is None
+    ):  # the place of each code, and the offset of each document
         n_bytes += 4 * n_rows + 8 * (n_docs + 1) + length_terms_bytes(quantizer)
     return n_bytes

@@ -45,6 +45,7 @@ class DeviceQuantizer:
         self.coarse = torch.tensor(quantizer.coarse, device=place)
         self._codebook = torch.tensor(quantizer.score_codebook, device=place)
         self._rotation = None if quantizer.rotation is None else torch.tensor(quantizer.rotation, device=place)
+        self._distances = quantizer.distances
         self.by_residual = quantizer.by_residual
         terms = code_length_terms(quantizer) if quantizer.unit_length else None
         self.length_terms = None if terms is None else torch.tensor(terms, device=place)
@@ -55,7 +56,11 @@ class DeviceQuantizer:
         )
 
     def rotate(self, queries: torch.Tensor) -> torch.Tensor:
-        """Return (n, dim) queries rotated to (n, rotated dim), with the same dtype."""
+        """Return (n, dim) queries as they are compared with codes: (n, rotated dim), with the same dtype."""
+        if self._distances is not None:
+            queries = queries.clone()
+            queries[:, self._distances.dim :] = 0
+            queries[:, self._distances.dim] = self._distances.norm
         return queries if self._rotation is None else queries @ self._rotation.to(queries.dtype).T
 
     def sub_scores(self, rotated: torch.Tensor) -> torch.Tensor:

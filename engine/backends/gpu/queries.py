@@ -31,7 +31,7 @@ class ScanQueries:
 
     Attributes:
         units: (n, dim) float16 or float32; the zero vector stays zero.
-        norms: (n,) float64: factor from the score of a unit query to the score of the query.
+        norms: (n,) float64, not 0: factor from the score of a unit query to the score of the query.
         betas: (n,) float32: inverse temperatures for the scores of unit queries; None: the maximum.
         slack: (n,) float64: maximum error of the score of a unit query and a centroid of length 1.
     """
@@ -56,7 +56,8 @@ class ScanQueries:
         """
         whole = queries.double()
         norms = torch.linalg.vector_norm(whole, dim=1)
-        whole = whole / norms.masked_fill(norms == 0, 1)[:, None]
+        norms = norms.masked_fill(norms == 0, 1)
+        whole = whole / norms[:, None]
         rounded = whole.to(kind)
         slack = torch.linalg.vector_norm(whole - rounded.double(), dim=1)
         slack = slack + (queries.shape[1] * _FLOAT_EPSILON + _FLOAT_ROUNDING)

@@ -13,6 +13,7 @@ from quarry.engine.backends.gpu.queries import ExactQueries
 from quarry.engine.gpu.aggregation import aggregate_rows
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.transfer import upload
+from quarry.engine.scoring.stored_vectors import LARGEST_HALF_SQUARE
 from quarry.formats.arrays import Int64Array
 from quarry.formats.vectors.centroids import CentroidTable
 
@@ -131,10 +132,13 @@ class DeviceRows:
         values: (n_rows, dim) int8 or float16.
         scales: (n_rows,) float32, or None for float16.
         largest_norm: upper bound of the norms of the centroids.
+        distance_dim: see `quarry.formats.snapshot.OpenSegment`.
+        half_squares: (n_rows,) float32, half of the squared norms of the vectors, if distances are compared.
     """
 
-    def __init__(self, table: CentroidTable, device: Device) -> None:
+    def __init__(self, table: CentroidTable, device: Device, distance_dim: int | None = None) -> None:
         place = device.place
+        self.distance_dim = distance_dim
         self.documents = DocumentRows(table.offsets, place)
         self.largest_norm = table.largest_norm
         self.values = upload(lambda low, high: table.stored_slice(low, high)[0], table.n_rows, place)
@@ -143,12 +147,16 @@ class DeviceRows:
             self.scales = upload(lambda low, high: table.stored_slice(low, high)[1], table.n_rows, place)
         self._pair_scores = device.kernel("pair_scores")
         self._batch_rows = max(1, device.work_bytes // (_COPIES * 8 * table.dim))
+        self.half_squares = None if distance_dim is None else self._half_squares()
 
     def document_scores(self, queries: torch.Tensor, docs: torch.Tensor, beta: float | None) -> torch.Tensor:
         """Return exact aggregated scores of some documents for each query, see `DocumentScores`.
 
         Products are summed in float64, so that the rounded score does not depend on order or batch.
         """
+        if self.distance_dim is not None:
+            compared = partial(self._distance_scores, queries[:, : self.distance_dim].double())
+            return self.documents.scores(docs, beta, self._batch_rows, compared)
         exact = ExactQueries.of(queries, for_int8=self.scales is not None)
         if self._pair_scores is None:
             return self.documents.scores(docs, beta, self._batch_rows, partial(self._row_scores, exact))
@@ -156,6 +164,25 @@ class DeviceRows:
             self.values, self.scales, self.documents.starts, docs, exact.values, exact.scales, beta
         )
         return scores
+
+    def _half_squares(self) -> torch.Tensor:
+        parts = torch.arange(len(self.values), device=self.values.device).split(self._batch_rows)
+        return torch.cat([self._vectors(rows).square().sum(1).float() / 2 for rows in parts])
+
+    def _vectors(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the vectors of (n,) rows whose distances are compared: (n, distance_dim) float64."""
+        vectors = self.values[rows, : self.distance_dim].float()  # rounded as on the CPU
+        if self.scales is not None:
+            vectors *= self.scales[rows, None]
+        return vectors.double()
+
+    def _distance_scores(self, queries: torch.Tensor, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Return minus half of the squared distances, as `StoredVectors.scores` does."""
+        scores = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+        for low in range(0, len(rows), self._batch_rows):
+            part = slice(low, low + self._batch_rows)
+            scores[part] = -(self._vectors(rows[part]) - queries[numbers[part]]).square().sum(1) / 2
+        return scores.clamp_(min=-LARGEST_HALF_SQUARE).float()
 
     def _row_scores(self, exact: ExactQueries, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Return (n,) float32 scores of rows, each for the query of that number."""

@@ -18,6 +18,7 @@ __all__ = ["DeviceScan", "best_documents"]
 
 _BATCH_QUERIES = 256
 _GROUP = 64  # documents in a group of `best_documents`
+_FLOAT_ROUNDING = 1e-6  # of the squared norms in distances, and of distances that are final scores
 _PLACE_BYTES = 24  # work memory for a document of the best groups
 
 
@@ -28,7 +29,8 @@ class DeviceScan:
         self._rows = rows
         self._work_bytes = device.work_bytes
         self._scores: BlockScores
-        if device.kernels is None or device.kernel("document_scores") is None:
+        is_inner_product = rows.distance_dim is None
+        if device.kernels is None or device.kernel("document_scores") is None or not is_inner_product:
             self._scores = TorchScores(rows, device.work_bytes)
         else:
             self._scores = KernelScores(rows, device.work_bytes, device.kernels)
@@ -54,10 +56,17 @@ class DeviceScan:
     def _find(
         self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._rows.distance_dim is not None:
+            queries = queries.clone()
+            queries[:, self._rows.distance_dim :] = 0
         unit_queries = ScanQueries.of(queries, beta, self._scores.kind, self._scores.wide_sums)
         scores, docs = self._best(unit_queries, n + 1, allowed)
-        bounds = scores[:, n].double() + unit_queries.slack * self._rows.largest_norm * self._error_factor(beta)
-        return docs[:, :n], bounds * unit_queries.norms
+        longest, norms = self._rows.largest_norm, unit_queries.norms
+        bounds = (scores[:, n].double() + unit_queries.slack * longest * self._error_factor(beta)) * norms
+        if self._rows.distance_dim is not None:
+            squares = norms.square()
+            bounds = (bounds - squares / 2 + _FLOAT_ROUNDING * (squares + longest**2)).clamp_(max=0)
+        return docs[:, :n], bounds
 
     def _error_factor(self, beta: float | None) -> float:
         """Return the error of a document's score, relative to the largest error of its centroids' scores.

@@ -16,6 +16,9 @@ from quarry.engine.gpu.aggregation import aggregate_rows
 __all__ = ["BlockScores", "KernelScores", "TorchScores"]
 
 _MAX_FLOAT16_NORM = 6e4  # products with longer centroids can exceed float16
+_LEAST_NORM = (
+    1e-20  # of a query, by which squared norms can be divided; below, scores are larger than they should be
+)
 _DOCUMENT_BYTES = 8  # work memory for a document and a query
 _ROW_BYTES = 24  # work memory for a centroid and a query
 
@@ -71,6 +74,8 @@ class TorchScores:
         scores = (self._rows.values[rows].to(self.kind) @ queries.units.T).float()
         if self._rows.scales is not None:
             scores *= self._rows.scales[rows, None]
+        if self._rows.half_squares is not None:
+            scores -= self._rows.half_squares[rows, None] / queries.norms.clamp(min=_LEAST_NORM).float()
         block = aggregate_rows(scores, self._rows.documents.starts[low : high + 1] - rows.start, queries.betas)
         return block if allowed is None else block.masked_fill_(~allowed[low:high, None], -torch.inf)
 

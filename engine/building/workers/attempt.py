@@ -12,23 +12,9 @@ from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds
-from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings
 
-__all__ = ["BuildAttempt", "check_metric"]
-
-
-def check_metric(settings: IndexSettings) -> None:
-    """Raise unless the vectors of an index can be computed by processes that do not know each other's documents.
-
-    Raises:
-        InvalidSetting: the metric is "l2", whose scale depends on the first documents.
-    """
-    if settings.metric is not None and settings.metric.norm == 0:
-        raise InvalidSetting(
-            "an index with the metric l2 cannot be built by several processes",
-            expected="a build in one process, with workers=None",
-        )
+__all__ = ["BuildAttempt"]
 
 
 @dataclass(eq=False)

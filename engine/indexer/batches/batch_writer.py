@@ -14,13 +14,7 @@ from quarry.engine.indexer.batches.column_batches import ColumnBatches
 from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, OnInvalid
 from quarry.engine.indexer.batches.document_feed import DocumentFeed
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.batches.reference_norm import (
-    choose_stored_type,
-    column_norm,
-    column_sample,
-    read_given_sample,
-    read_reference_norm,
-)
+from quarry.engine.indexer.batches.stored_type import choose_stored_type, column_sample, read_given_sample
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.errors import IndexClosed
@@ -54,9 +48,6 @@ class BatchWriter(ABC):
             self.add_batch(batch, how.encoder)
             n_taken += len(batch)
 
-        if self.metric.norm == 0:
-            norm, documents = read_reference_norm(documents, how)
-            self.fix_reference_norm(norm)
         if self.chooses_type and isinstance(how.encoder, NoEncoder):
             vectors, documents = read_given_sample(documents, self.metric.dim)
             self.fix_stored_type(choose_stored_type(self.metric, vectors))
@@ -67,7 +58,6 @@ class BatchWriter(ABC):
     def add_columns(self, columns: DocumentColumns) -> int:
         """Collect documents with vectors, given as columns, and return their number; see `add`."""
         self.check_open()
-        self.fix_reference_norm(column_norm(columns))
         if self.chooses_type:
             sample = column_sample(columns, self.metric.dim)
             self.fix_stored_type(choose_stored_type(self.metric, sample))
@@ -84,10 +74,6 @@ class BatchWriter(ABC):
     @abstractmethod
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of the index."""
-
-    @abstractmethod
-    def fix_reference_norm(self, norm: float) -> None:
-        """Fix the reference norm of the metric "l2"; does nothing if it is fixed already, or 0 is given."""
 
     @property
     @abstractmethod

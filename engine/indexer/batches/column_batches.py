@@ -14,7 +14,6 @@ from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, result_of
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.documents.spans import pack_spans
-from quarry.formats.errors import InvalidDocument
 
 __all__ = ["ColumnBatches"]
 
@@ -68,10 +67,6 @@ class ColumnBatches:
         given = columns.vectors[low:high]
         n_each = given.shape[1] if given.ndim == 3 else 1
         rows = self._metric.rows(np.ascontiguousarray(given, np.float32).reshape(n_docs * n_each, -1))
-        if self._metric.name == "l2" and not (np.abs(rows) <= _MAX_VALUE).all():
-            row = low + int(np.argmin((np.abs(rows) <= _MAX_VALUE).all(axis=1))) // n_each
-            problem = f"column 'vectors', row {row}: is too long to be stored for the metric l2"
-            raise InvalidDocument(problem, expected=self._metric.longest(_MAX_VALUE))
         texts = columns.texts[low:high] if columns.texts else [""] * n_docs
         titles = columns.titles[low:high] if columns.titles else [""] * n_docs
         whole = [full_text(*pair) for pair in zip(titles, texts, strict=True)] if columns.titles else texts

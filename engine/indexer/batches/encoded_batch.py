@@ -12,7 +12,6 @@ from quarry.engine.indexer.batches.document_encoder import EncodedDocument
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.documents.spans import pack_spans
-from quarry.formats.errors import InvalidDocument
 from quarry.formats.vectors.centroids import RoundedRows
 
 __all__ = ["EncodedBatch"]
@@ -49,15 +48,8 @@ class EncodedBatch:
 
     @classmethod
     def of(cls, encoded: Sequence[EncodedDocument], metric: Metric) -> EncodedBatch:
-        """Return documents of an encoder, at least one, as one batch.
-
-        Raises:
-            InvalidDocument: the metric makes numbers of a vector that are too large to be stored.
-        """
+        """Return documents of an encoder, at least one, as one batch."""
         rows = metric.rows(np.concatenate([each.vectors.values for each in encoded]))
-        if metric.name == "l2" and not (np.abs(rows) <= np.finfo(np.float16).max).all():
-            expected = metric.longest(float(np.finfo(np.float16).max))
-            raise InvalidDocument("a vector is too long to be stored for the metric l2", expected=expected)
         return cls.of_documents(
             [each.document for each in encoded],
             rows,

@@ -56,10 +56,6 @@ class GivenDocumentEncoder:
             actual = None if vectors is None else vectors.shape
             return _error(document, "has the wrong shape", f"(n, {dim})", actual)
         rows = self._metric.rows(vectors)
-        if not _are_bounded(rows) and self._metric.name == "l2":
-            problem = "is too long to be stored for the metric l2"
-            longest = float(np.linalg.norm(vectors.astype(np.float64), axis=1).max())
-            return _error(document, problem, self._metric.longest(MAX_VALUE), longest)
         if not _are_bounded(rows):
             expected = f"numbers up to {MAX_VALUE} as stored"
             return _error(document, "has numbers that are too large", expected, float(np.abs(rows).max()))

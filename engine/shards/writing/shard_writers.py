@@ -37,7 +37,6 @@ class ShardWriters(BatchWriter):
         super().__init__(threads)
         self._names = names
         self.writers = writers
-        self.fix_reference_norm(max(writer.metric.norm for writer in writers))
 
     @property
     def n_tokens(self) -> int:
@@ -58,11 +57,6 @@ class ShardWriters(BatchWriter):
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of the index."""
         return self.writers[0].document_encoder
-
-    def fix_reference_norm(self, norm: float) -> None:
-        """Fix the reference norm of the metric "l2" in every shard."""
-        for writer in self.writers:
-            writer.fix_reference_norm(norm)
 
     @property
     def chooses_type(self) -> bool:

@@ -48,9 +48,3 @@ def test_nothing_is_deleted_without_the_lock(tmp_path):
     lock.release()
     collect_staging(tmp_path / "idx", lock)
     assert staging.exists()
-
-
-def test_a_build_whose_vectors_depend_on_other_documents(tmp_path):
-    with pytest.raises(InvalidSetting, match="l2 cannot be built by several processes"):
-        StagedBuild(tmp_path / "idx", encoder=ENCODER, metric="l2")
-    assert not list(tmp_path.iterdir())

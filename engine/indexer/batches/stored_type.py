@@ -1,8 +1,7 @@
-"""What the first documents determine: the reference norm for "l2", and whether int8 is precise enough."""
+"""What the first documents determine: whether int8 is precise enough for the differences of their vectors."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
@@ -12,37 +11,16 @@ import numpy as np
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.tables.document_columns import DocumentColumns
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
-from quarry.engine.scoring.metric import Metric, typical_norm
+from quarry.engine.scoring.metric import Metric
 from quarry.formats.arrays import Float32Array
-from quarry.formats.errors import InvalidDocument
 from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
 
-__all__ = ["choose_stored_type", "column_norm", "column_sample", "read_given_sample", "read_reference_norm"]
+__all__ = ["choose_stored_type", "column_sample", "read_given_sample"]
 
 _log = logging.getLogger(__name__)
 
-_SAMPLED = 256  # documents with vectors whose norms are averaged,
-_ENCODED = 16  # or documents that are encoded for that
+_SAMPLED = 256  # vectors that are measured
 _MAX_ERROR = 0.05  # of scores by rounding, as a share of their spread; int8 has about .01 for usual vectors
-
-
-def read_reference_norm(documents: Iterable[Document], how: DocumentEncoder) -> tuple[float, Iterator[Document]]:
-    """Return the typical norm of the vectors of the first documents, 0 if there are none, and all documents.
-
-    Args:
-        documents: whose first ones are read.
-        how: encodes documents without vectors.
-    """
-    following = iter(documents)
-    first, failure = _read_first(following)
-    vectors = [document.vectors for document in first if document.vectors is not None]
-    if not vectors:
-        for document in first[:_ENCODED]:
-            with contextlib.suppress(InvalidDocument):  # raised when the document is added
-                vectors.append(how.encode(document).vectors.values)
-    norm = typical_norm(vectors) if vectors else 1.0
-    return norm if first else 0.0, itertools.chain(first, following if failure is None else _raise(failure))
 
 
 def read_given_sample(documents: Iterable[Document], dim: int) -> tuple[Float32Array, Iterator[Document]]:
@@ -94,14 +72,6 @@ def column_sample(columns: DocumentColumns, dim: int) -> Float32Array:
     if vectors is None or vectors.shape[-1] != dim:
         return np.empty((0, dim), np.float32)
     return np.asarray(vectors[:_SAMPLED], np.float32).reshape(-1, dim)[:_SAMPLED]
-
-
-def column_norm(columns: DocumentColumns) -> float:
-    """Return the typical norm of the first vectors of columns; 0 if there are none."""
-    vectors = columns.vectors
-    if vectors is None or not len(vectors):
-        return 0.0
-    return typical_norm([np.asarray(vectors[:_SAMPLED], np.float32).reshape(-1, vectors.shape[-1])])
 
 
 def _read_first(documents: Iterator[Document]) -> tuple[list[Document], Exception | None]:
