@@ -15,10 +15,14 @@ from typing import NamedTuple
 from quarry.engine.backends.registry import BACKENDS
 from quarry.engine.gpu.cuda import has_cuda
 from quarry.engine.options import OpenOptions
+from quarry.engine.quantization.candidates import default_candidates
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import graph_name
+
+_USUAL_HITS = 10
+_ROWS_SCANNED = 8  # in the time in which one is scored exactly, by its distance
 
 __all__ = ["Choice", "choose_backends"]
 
@@ -97,12 +101,12 @@ def _choose_suited(segment: OpenSegment, options: OpenOptions) -> Choice:
 def _by_preference(segment: OpenSegment, written: frozenset[str], options: OpenOptions) -> list[tuple[str, str]]:
     """Return names and reasons, the best first; the last one needs no memory."""
     found = []
-    if segment.reader.lists is not None or _is_for_graph(segment, options):
+    if (segment.reader.lists is not None and not _is_faster_to_scan(segment)) or _is_for_graph(segment, options):
         if has_cuda():
             found.append(("gpu", "there is a CUDA device"))
         if graph_name(segment.record.file.file_id) in written:
             found.append(("hnsw", "a graph was written"))
-    if segment.reader.lists is not None:
+    if segment.reader.lists is not None and not _is_faster_to_scan(segment):
         found.append(("cpu_faiss", "the segment has inverted lists"))
     return [*found, (_without_index(segment), "all centroids are read: there are few, or no index fits")]
 
@@ -123,6 +127,13 @@ def _choice(name: str, segment: OpenSegment, reason: str) -> Choice:
 
 def _without_index(segment: OpenSegment) -> str:
     return "exact" if segment.reader.centroids.kind == "none" else "scan"
+
+
+def _is_faster_to_scan(segment: OpenSegment) -> bool:
+    """Return whether codes do not tell vectors apart by their distances, as if norms differ widely."""
+    if segment.distance_dim is None or segment.reader.centroids.kind == "none":
+        return False
+    return default_candidates(segment, _USUAL_HITS) * _ROWS_SCANNED >= segment.record.n_docs
 
 
 def _is_for_graph(segment: OpenSegment, options: OpenOptions) -> bool:

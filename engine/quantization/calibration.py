@@ -27,7 +27,7 @@ from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.held_out import ROUNDING, has_enough_queries
 from quarry.engine.quantization.nprobe import list_ranks
 from quarry.engine.scoring.code_lengths import lengths_of
-from quarry.engine.scoring.stored_vectors import decode_codes
+from quarry.engine.scoring.stored_vectors import decode_codes, rotate_back
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.vectors.search_setting import SearchSetting
@@ -194,6 +194,8 @@ class _BestOfCollection:
         self.by_codes.add(by_codes, docs, lists)
         if self._quantizer.unit_length:
             by_codes /= lengths_of(decoded)
+        elif self._codes_only and self._quantizer.distances is not None:
+            by_codes = self._queries @ self._quantizer.extend_rows(rotate_back(self._quantizer, decoded)).T
         self._add_documents(np.stack([self._queries @ vectors.T, by_codes]), docs)
 
     def _add_documents(self, scores: Float32Array, docs: Int64Array) -> None:

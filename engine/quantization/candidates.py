@@ -40,6 +40,7 @@ _THINNING = 1 / 6  # exponent of candidates by the share of the documents that p
 _LEAST_OF_CODES = 60  # if only codes are stored, which stage 1 does not order by their final scores
 _LEAST = 30  # fewer save less time than the rest of a search takes
 _BATCH_ROWS = 2048
+_TABLE_NBITS, _TABLE_STEPS = 4, 255  # of sub-quantizers that FAISS scans, and of its tables of scores
 _ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
 
 
@@ -95,8 +96,7 @@ def measure_candidate_rows(
         lists: (n,) int64, the list of each.
         codes: (n, code_bytes) uint8, the code of each.
         take_queries: returns rows of the sample as queries; None: rows and queries are alike.
-        decoded: (n, dim) float32 decoded and rotated vectors, whose best rows are to be found; None: those of the
-            sample.
+        decoded: (n, dim) float32 decoded vectors, whose best rows are to be found; None: those of the sample.
 
     Returns:
         The number of rows; None if too few queries count, as in a sample of equal vectors.
@@ -106,8 +106,10 @@ def measure_candidate_rows(
     def take_rotated(places: Int64Array) -> Float32Array:
         return quantizer.rotate(take_queries(places))
 
-    compared = (sample, take_queries) if decoded is None else (decoded, take_rotated)
-    places, nearest, _, is_separated = find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST)
+    compared = sample if decoded is None else decoded
+    places, nearest, _, is_separated = find_nearest_rows(
+        compared, take_queries, _N_HELD_OUT, _N_NEAREST, quantizer.distances
+    )
     if not has_enough_queries(is_separated):
         return None
     queries = take_rotated(places[is_separated])
@@ -123,8 +125,8 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     encoder, it is the number calibrated with rows of the training sample for ten hits, times a power of k: if
     ten hits took 54 and 162 candidates, one took 6 and 25, 30 took 132 and 375, and 100 took 372 and 839 (squad,
     abstracts). Fewer than ten hits use the number for ten. With a filter fewer candidates are needed: ten hits
-    took 54 candidates of all of squad, and 34 of a tenth of it. If decoded vectors are scaled to length 1 after
-    stage 1, as many documents are rescored as rows were calibrated.
+    took 54 candidates of all of squad, and 34 of a tenth of it. If the final scores of codes are not
+    those of stage 1, as many documents are rescored as rows were calibrated.
 
     Args:
         segment: the segment.
@@ -136,11 +138,19 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
         return uncalibrated_candidates(k)
     share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
     thinner: float = share**_THINNING
-    if segment.quantizer is not None and segment.quantizer.unit_length:
+    if _ranks_again(segment):
         n_docs: float = max(_LEAST_OF_CODES, rows)
     else:
         n_docs = max(_LEAST, rows / rows_per_candidate(segment))
     return max(k, math.ceil(n_docs * thinner))
+
+
+def _ranks_again(segment: OpenSegment) -> bool:
+    """Whether codes are all that is stored, but are not ranked by the inner products of stage 1 in the end."""
+    quantizer = segment.quantizer
+    if quantizer is None or segment.reader.centroids.kind != "none":
+        return False
+    return quantizer.unit_length or quantizer.distances is not None
 
 
 def _rows_for(quantizer: Quantizer, k: int) -> float | None:
@@ -186,6 +196,8 @@ def _count_before(
     """
     best = decode_codes(quantizer, lists[nearest.ravel()], codes[nearest.ravel()]).reshape(*nearest.shape, -1)
     rounding = ROUNDING * np.linalg.norm(rotated, axis=1)[:, None] * np.linalg.norm(best, axis=2)
+    if quantizer.distances is not None and quantizer.nbits == _TABLE_NBITS:
+        rounding = rounding + _table_rounding(quantizer, rotated)[:, None]
     least = np.einsum("bd,bnd->bn", rotated, best) - rounding
     before = np.full(nearest.shape, -1)  # which counts the row itself
     for low in range(0, len(lists), _BATCH_ROWS):
@@ -195,3 +207,20 @@ def _count_before(
         for number in range(nearest.shape[1]):
             before[:, number] += np.count_nonzero(scores >= least[:, number, None], axis=1)
     return before
+
+
+def _table_rounding(quantizer: Quantizer, rotated: Float32Array) -> Float32Array:
+    """Return how far scores of 4-bit codes may be apart that FAISS sums to the same number: (b,) float32.
+
+    It rounds the scores of sub-vectors to 8 bits of the widest range of one sub-quantizer. For distances this is the
+    one with the squared norms: if these differ widely, they hide the rest.
+
+    Args:
+        quantizer: of the codes.
+        rotated: (b, dim) float32 queries, rotated if the quantizer has a rotation.
+    """
+    book = quantizer.score_codebook
+    scores = np.einsum("mkd,bmd->bmk", book, rotated.reshape(len(rotated), len(book), -1))
+    widest = np.ptp(scores, axis=2).max(axis=1)
+    rounding: Float32Array = widest / _TABLE_STEPS * np.float32(math.sqrt(len(book)) / 2)
+    return rounding

@@ -9,6 +9,7 @@ import numpy as np
 
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.vectors.centroids import StoredBatch
+from quarry.formats.vectors.distances import DistanceReduction
 
 __all__ = ["ROUNDING", "HeldOut", "TakeQueries", "find_nearest_rows", "has_enough_queries", "mask_neighbors"]
 
@@ -35,7 +36,8 @@ class HeldOut(NamedTuple):
     Attributes:
         places: (b,) int64, the held-out rows.
         nearest: (b, n_nearest) int64, the rows nearest to each, best first.
-        scores: (b, n_nearest) float32, inner products with these.
+        scores: (b, n_nearest) float32, inner products with these; for distances minus half of the squares, as a share
+            of the squared norm of the query.
         is_separated: (b,) bool, whether the scores of all other rows are lower by more than rounding; among equal
             vectors they never are.
     """
@@ -47,15 +49,23 @@ class HeldOut(NamedTuple):
 
 
 def find_nearest_rows(
-    sample: Float32Array | StoredBatch, take_queries: TakeQueries, n_held_out: int, n_nearest: int
+    sample: Float32Array | StoredBatch,
+    take_queries: TakeQueries,
+    n_held_out: int,
+    n_nearest: int,
+    distances: DistanceReduction | None = None,
 ) -> HeldOut:
     """Find the rows with the largest inner products with each held-out row, except its neighbors.
+
+    By distances they are found with float64 numbers, as the reduction to inner products cannot tell short vectors
+    apart beside long ones.
 
     Args:
         sample: (n, dim) training rows in the order of their documents.
         take_queries: returns some of them as queries (see `quarry.engine.scoring.metric`).
         n_held_out: number of held-out rows, evenly spaced; all rows if there are fewer.
         n_nearest: number of nearest rows for each; all rows if there are fewer, and none is separated then.
+        distances: by which rows are compared; None: by inner products.
     """
     places = np.linspace(0, len(sample) - 1, min(n_held_out, len(sample))).astype(np.int64)
     queries, n_nearest = take_queries(places), min(n_nearest, len(sample))
@@ -64,11 +74,14 @@ def find_nearest_rows(
     for low in range(0, len(sample), n_block):
         rows = sample[low : low + n_block]
         np.sqrt(np.einsum("ij,ij->i", rows, rows), out=lengths[low : low + len(rows)])
-        scores = queries @ rows.T
+        scores = queries @ rows.T if distances is None else distances.scores(queries, rows)
         mask_neighbors(scores, places, low)
         largest.add(scores, low)
     nearest, found = largest.ordered()
-    rounding = ROUNDING * np.linalg.norm(queries, axis=1) * np.median(lengths)
+    if distances is None:
+        rounding = ROUNDING * np.linalg.norm(queries, axis=1) * np.median(lengths)
+    else:
+        rounding = ROUNDING * np.abs(found[:, -2])
     with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows, and places without rows
         is_separated = found[:, -2] - found[:, -1] > rounding
     if len(sample) == n_nearest:

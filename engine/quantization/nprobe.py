@@ -43,8 +43,7 @@ def probe_recall(
         sample: (n, dim) float32 training rows in the order of their documents.
         quantizer: has the lists.
         take_queries: returns rows of the sample as queries; None: rows and queries are alike.
-        decoded: (n, dim) float32 decoded and rotated vectors, whose best rows are to be found; None: those of the
-            sample.
+        decoded: (n, dim) float32 decoded vectors, whose best rows are to be found; None: those of the sample.
 
     Returns:
         (nlist,) float32, ascending to 1: entry i is for the i + 1 lists with the largest inner products. None if
@@ -55,8 +54,10 @@ def probe_recall(
     def take_rotated(places: Int64Array) -> Float32Array:
         return quantizer.rotate(take_queries(places))
 
-    compared = (sample, take_queries) if decoded is None else (decoded, take_rotated)
-    places, nearest, scores, is_separated = find_nearest_rows(*compared, _N_HELD_OUT, _N_NEAREST)
+    compared = sample if decoded is None else decoded
+    places, nearest, scores, is_separated = find_nearest_rows(
+        compared, take_queries, _N_HELD_OUT, _N_NEAREST, quantizer.distances
+    )
     if not has_enough_queries(is_separated):
         return None
     best = np.where(is_separated, scores[:, 0], -np.inf)

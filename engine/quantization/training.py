@@ -17,7 +17,7 @@ from quarry.engine.quantization.held_out import TakeQueries
 from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.engine.quantization.nprobe import probe_recall
 from quarry.engine.quantization.rotation import train_rotation
-from quarry.engine.scoring.stored_vectors import decode_vectors
+from quarry.engine.scoring.stored_vectors import decode_vectors, rotate_back
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
 from quarry.formats.container.background import StartWork, work_at_once
@@ -140,7 +140,13 @@ def _have_unit_length(sample: Rows) -> bool:
 
 
 def measured(
-    quantizer: Quantizer, sample: Rows, n_rows: int, threads: int, take_queries: TakeQueries | None = None
+    quantizer: Quantizer,
+    sample: Rows,
+    n_rows: int,
+    threads: int,
+    take_queries: TakeQueries | None = None,
+    *,
+    codes_only: bool = False,
 ) -> Quantizer:
     """Return the quantizer with its quantization error and its calibrated defaults of a search.
 
@@ -152,6 +158,7 @@ def measured(
         n_rows: number of rows of the index.
         threads: how many to use.
         take_queries: returns rows of the sample as queries; None: rows and queries are alike.
+        codes_only: whether final scores are those of the codes.
     """
     coder = VectorCoder(quantizer, threads)
     coded: list[tuple[Int64Array, UInt8Array]] = []
@@ -167,9 +174,11 @@ def measured(
             return probed.result(), n_needed
 
         recall, n_candidates = measure()
-        if quantizer.unit_length and recall is not None and n_candidates is not None:
+        is_ranked_again = quantizer.unit_length or (codes_only and quantizer.distances is not None)
+        if is_ranked_again and recall is not None and n_candidates is not None:
             # Stage 1 orders rows otherwise than their final scores, whose best must be found too.
-            by_codes, n_by_codes = measure(decode_vectors(quantizer, lists, codes))
+            decoded = rotate_back(quantizer, decode_vectors(quantizer, lists, codes))
+            by_codes, n_by_codes = measure(quantizer.extend_rows(decoded))
             recall = recall if by_codes is None else np.minimum(recall, by_codes)
             n_candidates = max(n_candidates, n_by_codes or 0)
     return replace(
@@ -211,7 +220,8 @@ def train_on(
     if distances is None:
         return measured(trained, sample, n_rows, threads)
     trained = replace(trained, distances=distances)
-    return measured(trained, sample, n_rows, threads, lambda places: distances.queries(sample[places]))
+    take_queries: TakeQueries = lambda places: distances.queries(sample[places])  # noqa: E731  # it has a type
+    return measured(trained, sample, n_rows, threads, take_queries, codes_only=codes_only)
 
 
 def train_lists(

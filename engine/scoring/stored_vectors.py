@@ -23,6 +23,7 @@ __all__ = [
     "decode_codes",
     "decode_vectors",
     "mean_share",
+    "rotate_back",
     "unpack_codes",
 ]
 
@@ -33,7 +34,7 @@ Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 LARGEST_HALF_SQUARE = float(np.finfo(np.float32).max) / 4
 """Larger halves of squared distances are taken as this one, so that all scores are finite."""
 
-_BATCH_ROWS = 4096  # whose differences from a query are in memory at once
+_BATCH_ROWS = 4096  # that are in memory as float64 at once
 _SHARE_OF_ERROR = 0.4  # five collections in codes of 8 and 24 bytes: bench/README.md, trained encoders
 
 
@@ -110,12 +111,7 @@ class StoredVectors:
             return values.astype(np.float32) * scales[:, None]
         assert self._lists is not None
         quantizer, codes = self._required_quantizer(), self._lists.codes()[self._places[rows]]
-        vectors = decode_vectors(quantizer, self._list_numbers(rows), codes)
-        if quantizer.rotation is None:
-            return vectors
-        # in float64, so that the rounded numbers do not depend on how many rows are decoded together
-        turned: Float32Array = (vectors.astype(np.float64) @ quantizer.rotation).astype(np.float32)
-        return turned
+        return rotate_back(quantizer, decode_vectors(quantizer, self._list_numbers(rows), codes))
 
     def _code_scorer(self, query: Float32Array) -> Scorer:
         """Prepare scores of codes by asymmetric distance computation: a table lookup for each sub-quantizer."""
@@ -176,6 +172,19 @@ def decode_vectors(quantizer: Quantizer, lists: Int64Array, codes: UInt8Array) -
     vectors = decode_codes(quantizer, lists, codes)
     if quantizer.unit_length:
         vectors /= lengths_of(vectors)[:, np.newaxis]
+    return vectors
+
+
+def rotate_back(quantizer: Quantizer, decoded: Float32Array) -> Float32Array:
+    """Return (n, dim) decoded vectors as (n, input_dim) float32, without the rotation, if there is one.
+
+    Products are summed in float64, so that the rounded numbers do not depend on how many rows are decoded.
+    """
+    if quantizer.rotation is None:
+        return decoded
+    vectors = np.empty((len(decoded), quantizer.input_dim), np.float32)
+    for low in range(0, len(decoded), _BATCH_ROWS):
+        vectors[low : low + _BATCH_ROWS] = decoded[low : low + _BATCH_ROWS].astype(np.float64) @ quantizer.rotation
     return vectors
 
 
