@@ -36,8 +36,8 @@ class HeldOut(NamedTuple):
     Attributes:
         places: (b,) int64, the held-out rows.
         nearest: (b, n_nearest) int64, the rows nearest to each, best first.
-        scores: (b, n_nearest) float32, inner products with these; for distances minus half of the squares, as a share
-            of the squared norm of the query.
+        scores: (b, n_nearest) float32, inner products with these; for distances minus half of their squares, as a
+            share of the squared norm of the query.
         is_separated: (b,) bool, whether the scores of all other rows are lower by more than rounding; among equal
             vectors they never are.
     """
