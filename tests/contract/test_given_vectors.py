@@ -145,6 +145,40 @@ def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, back
         assert index.verify().n_documents == 290
 
 
+@pytest.mark.parametrize("backend", ["auto", "exact", "hnsw"])
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("seed", range(3))
+def test_distances_of_vectors_of_all_norms(tmp_path, monkeypatch, seed, stored, backend):
+    """Norms from 1e-6 to 1e4, added in any order, rank as distances of the stored vectors in float64."""
+    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
+    generator = np.random.default_rng(seed)
+    vectors = generator.standard_normal((N_DOCS, DIM))
+    vectors *= 10 ** generator.uniform(-6, 4, (N_DOCS, 1)) / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[generator.integers(N_DOCS)] = 0
+    docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]
+    options = {"dim": DIM, "metric": "l2", "centroids": stored, "code_bytes": 0 if stored != "none" else 4}
+    order = [np.argsort(np.linalg.norm(vectors, axis=1)), generator.permutation(N_DOCS)][seed % 2].tolist()
+    thresholds = Thresholds(graph_rows=50)
+    with Engine.open(
+        tmp_path, writable=True, create=True, backend=backend, thresholds=thresholds, **options
+    ) as index:
+        for low in range(0, N_DOCS, 100):
+            assert index.add([docs[number] for number in order[low : low + 100]]) == 100
+            index.commit()
+        known = stored_vectors(index)
+        stored_rows = np.concatenate([known[str(number)] for number in range(N_DOCS)]).astype(np.float64)
+        if stored != "float16":  # which rounds numbers below 6e-5 to multiples of 6e-8
+            np.testing.assert_array_less(
+                np.abs(stored_rows - vectors).max(axis=1), np.abs(vectors).max(axis=1) / 253 + 1e-30
+            )
+        for query in (stored_rows[::20] * generator.uniform(0.5, 2, (15, 1))).astype(np.float32):
+            hits = index.search(vector=query)
+            squares = np.square(stored_rows - query.astype(np.float64)).sum(axis=1)
+            found = squares[[int(hit.id) for hit in hits]]
+            np.testing.assert_allclose([-hit.score for hit in hits], found, rtol=2e-7, atol=1e-37)
+            np.testing.assert_allclose(found, np.sort(squares)[:10], rtol=2e-7, atol=1e-37)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_shards_rank_as_one_index(tmp_path, metric):
     vectors, counts, queries = collection(gaussian)
