@@ -14,9 +14,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+import numpy as np
+
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
-from quarry.formats.container.layout import METRIC_FEATURE, SEARCH_DEFAULTS_FEATURE, FileKind, FileRecord
+from quarry.formats.container.layout import (
+    MEAN_FEATURE,
+    METRIC_FEATURE,
+    SEARCH_DEFAULTS_FEATURE,
+    FileKind,
+    FileRecord,
+)
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, IndexNotFound
 from quarry.formats.root_file import MAX_GENERATION, RootFile
@@ -68,13 +76,15 @@ class MetricRecord:
     Attributes:
         name: "ip", "cosine" or "l2".
         dim: length of a vector as users know it, up to the length of a stored one.
-        norm: for "l2" the reference norm of the reduction to inner products (see `quarry.engine.scoring.metric`);
-            0 as long as the index has had no document. Otherwise 1.
+        norm: for "l2" in older indexes the norm of the reduction to inner products (see
+            `quarry.formats.vectors.distances`). Otherwise 1.
+        mean: `dim` float32 numbers as bytes, which were subtracted from all stored vectors; None: none.
     """
 
     name: str
     dim: int
     norm: float = 1.0
+    mean: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +224,8 @@ class Manifest(RootFile):
     @property
     def required_features(self) -> int:
         """The features of the file that readers must support."""
-        return 0 if self.settings.metric is None else METRIC_FEATURE
+        metric = self.settings.metric
+        return (METRIC_FEATURE if metric else 0) | (MEAN_FEATURE if metric and metric.mean else 0)
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the file."""
@@ -232,8 +243,8 @@ class Manifest(RootFile):
     @classmethod
     def from_container(cls, container: ContainerReader) -> Manifest:
         """Parse the fields of a file."""
-        has_metric = bool(container.required_features & METRIC_FEATURE)
-        manifest = _parse_manifest(container.fields, container.record.file_id, container.path, has_metric)
+        features, commit_id = container.required_features, container.record.file_id
+        manifest = _parse_manifest(container.fields, commit_id, container.path, features)
         if container.optional_features & SEARCH_DEFAULTS_FEATURE:
             manifest = replace(manifest, dense_weight=_parse_dense_weight(container.fields))
         return replace(manifest, unknown_features=container.unknown_writer_features)
@@ -282,19 +293,22 @@ def _parse_dense_weight(fields: Fields) -> float:
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
     fields = asdict(settings)
-    return fields if settings.metric else {name: value for name, value in fields.items() if name != "metric"}
+    for name, among in (("metric", fields), ("mean", fields["metric"] or {})):
+        if among.get(name, b"") is None:
+            del among[name]
+    return fields
 
 
 def _encoder_to_fields(encoder: EncoderRecord) -> dict[str, object]:
     return {"name": encoder.name, "identity": encoder.identity, "normalise": encoder.normalize}
 
 
-def _parse_manifest(fields: Fields, commit_id: bytes, path: Path, has_metric: bool) -> Manifest:
+def _parse_manifest(fields: Fields, commit_id: bytes, path: Path, features: int) -> Manifest:
     manifest = Manifest(
         generation=fields.integer("generation", 1, MAX_GENERATION),
         commit_id=commit_id,
         parent_id=fields.binary("parent_id", 16),
-        settings=_parse_settings(fields.child("settings"), path, has_metric),
+        settings=_parse_settings(fields.child("settings"), path, features),
         encoder=_parse_encoder(fields.child("encoder")),
         segments=tuple(map(_parse_segment, fields.children("segments", _MAX_SEGMENTS))),
         quantizers=tuple(map(FileRecord.from_fields, fields.children("quantizers", _MAX_SEGMENTS))),
@@ -315,7 +329,7 @@ def _check_names(manifest: Manifest, path: Path) -> None:
             raise CorruptFile("a segment names an unknown quantizer", path=path, actual=segment.quantizer)
 
 
-def _parse_settings(fields: Fields, path: Path, has_metric: bool) -> IndexSettings:
+def _parse_settings(fields: Fields, path: Path, features: int) -> IndexSettings:
     numbers = fields.child("representation_settings").remaining()
     if any(type(value) is not int or not 0 < value <= _MAX_CENTROIDS for value in numbers.values()):
         raise CorruptFile("settings of the representation out of bounds", path=path, actual=reprlib.repr(numbers))
@@ -332,13 +346,14 @@ def _parse_settings(fields: Fields, path: Path, has_metric: bool) -> IndexSettin
         b=fields.number("b", 0.0, 1.0),
         seed=fields.integer("seed", 0, (1 << 63) - 1),
     )
-    if has_metric:
-        settings = replace(settings, metric=_parse_metric(fields.child("metric"), settings.dim))
+    if features & METRIC_FEATURE:
+        metric = _parse_metric(fields.child("metric"), settings.dim, path, has_mean=bool(features & MEAN_FEATURE))
+        settings = replace(settings, metric=metric)
     fields.refuse_unknown()
     return settings
 
 
-def _parse_metric(fields: Fields, dim: int) -> MetricRecord:
+def _parse_metric(fields: Fields, dim: int, path: Path, *, has_mean: bool) -> MetricRecord:
     name = fields.choice("name", METRICS)
     added = _L2_DIMS if name == "l2" else 0
     record = MetricRecord(
@@ -346,6 +361,10 @@ def _parse_metric(fields: Fields, dim: int) -> MetricRecord:
         dim=fields.integer("dim", 1 if added else dim, dim - added),
         norm=fields.number("norm", 0.0 if added else 1.0, _MAX_NORM if added else 1.0),
     )
+    if has_mean:
+        record = replace(record, mean=fields.binary("mean", 4 * record.dim))
+        if not np.isfinite(np.frombuffer(record.mean or b"", "<f4")).all():
+            raise CorruptFile("the mean of the metric has numbers that are not finite", path=path)
     fields.refuse_unknown()
     return record
 

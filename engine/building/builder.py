@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -20,6 +20,7 @@ from quarry.engine.building.workers.staging import collect_staging
 from quarry.engine.building.workers.worker_processes import WorkerProcesses
 from quarry.engine.bundled import path_by_identity
 from quarry.engine.choices import RepresentationName
+from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
@@ -176,16 +177,17 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                 generation, n_replaced = writer.commit()
             else:
                 source = path_by_identity(opened.identity) or opened if encoder is None else encoder
+                documents = writer.choose_storage(stream)
                 attempt = BuildAttempt(
                     folder.path,
                     writer,
-                    index_settings,
+                    writer.settings,
                     source,
                     opened.identity,
                     resources.thresholds,
                     is_skipping,
                 )
-                generation, n_replaced = _commit_in_processes(attempt, stream, bar, n_workers)
+                generation, n_replaced = _commit_in_processes(attempt, documents, stream, bar, n_workers)
         n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)
         _log.info(
             "%s: built generation %d, %d documents in %d bytes", folder.path, generation, n_documents, size_bytes
@@ -233,14 +235,14 @@ def open_new_writer(
 
 
 def _commit_in_processes(
-    attempt: BuildAttempt, stream: DocumentStream, bar: Progress, n_workers: int
+    attempt: BuildAttempt, documents: Iterable[Document], stream: DocumentStream, bar: Progress, n_workers: int
 ) -> tuple[int, int]:
     """Encode documents with several processes, and commit; return generation and replaced documents."""
     try:
         written: list[WrittenBatch] = []
         n_done = 0
         with WorkerProcesses(attempt.start(), n_workers) as processes:
-            for batch in processes.write(divide(stream, n_workers)):
+            for batch in processes.write(divide(documents, n_workers)):
                 written.append(batch)
                 for message in batch.skipped:
                     stream.skip(InvalidDocument(message))

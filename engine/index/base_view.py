@@ -203,8 +203,10 @@ class BaseView(ABC):
     def _search(self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None) -> list[Hits]:
         """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
 
-    def _make_estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
+    def _make_estimator(self, metric: Metric, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
         """Make what estimates relevance with a background sample, which is read when it is first needed."""
         record = self._encoder_record
         is_of_index = self._resources.has_encoder_of(record)
-        return RelevanceEstimator(partial(self._resources.encoder_for, record), is_of_index, sample)
+        # from minus half of a squared distance to a cosine
+        offset = 1.0 if metric.name == "l2" else 0.0
+        return RelevanceEstimator(partial(self._resources.encoder_for, record), is_of_index, sample, offset)

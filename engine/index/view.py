@@ -59,7 +59,9 @@ class IndexView(BaseView):
         )
         self._retriever = Retriever(snapshot.segments, self.searcher, self._lexical)
         self._hits = HitBuilder(snapshot, self.searcher)
-        self._relevance = self._make_estimator(partial(sample_background, snapshot.segments, self.searcher))
+        self._relevance = self._make_estimator(
+            self.metric, partial(sample_background, snapshot.segments, self.searcher)
+        )
 
     def next_view(self, snapshot: Snapshot, *, is_reusing: bool) -> IndexView:
         """Return the view of another generation.
@@ -130,7 +132,7 @@ class IndexView(BaseView):
                 assert texts is not None
                 answers = self._retriever.search_hybrid(texts, queries, options, allowed)
         found = self._build(answers, options)
-        set_metric_scores(self.metric, found, is_dense=options.mode == "dense")
+        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
         return found
 
     def _queries(self, texts: list[str] | None, vectors: Vectors | None, options: SearchOptions) -> Queries:
@@ -156,7 +158,7 @@ class IndexView(BaseView):
                 return self._build(self._retriever.search_lexical(texts, options, allowed), options)[0]
             answers = self._retriever.search_hybrid(texts, queries, options, allowed)
         found = self._build(answers, options)
-        set_metric_scores(self.metric, found, is_dense=options.mode == "dense")
+        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
         return found[0]
 
     def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:

@@ -39,7 +39,7 @@ from quarry.formats.errors import (
     InvalidDocument,
     InvalidSetting,
 )
-from quarry.formats.manifest import IndexSettings
+from quarry.formats.manifest import IndexSettings, MetricRecord
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock
@@ -157,21 +157,30 @@ class IndexWriter(BatchWriter):
         self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
 
     @property
-    def chooses_type(self) -> bool:
-        """Whether int8 is replaced if the first documents need float16; false once there are some."""
+    def chooses_storage(self) -> bool:
+        """Whether the first documents decide how vectors are stored; false once there are some."""
         is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
-        return is_empty and self._settings.centroids == "int8"
+        return is_empty and self._metric.mean is None
 
     @property
     def is_root(self) -> bool:
         """Whether nothing was committed yet."""
         return self._committer.current.is_root
 
-    def fix_stored_type(self, kind: str) -> None:
-        """Fix the type that vectors are stored as, as long as there are no documents."""
+    def fix_storage(self, metric: Metric) -> None:
+        """Fix the type of stored vectors, and what is subtracted from them, as long as there are no documents."""
         with self._mutex:
-            if self.chooses_type and kind != self._settings.centroids:
-                self._fix_settings(replace(self._settings, centroids=kind))
+            if self.chooses_storage and metric is not self._metric:
+                record = self._settings.metric
+                if metric.mean is not None:
+                    record = record or MetricRecord(name=metric.name, dim=metric.dim)
+                    record = replace(record, mean=metric.mean.astype("<f4").tobytes())
+                self._fix_settings(replace(self._settings, centroids=metric.stored_as, metric=record))
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self._settings
 
     @finishes_before_exit
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:

@@ -13,13 +13,13 @@ Larger scores are better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Float64Array
 from quarry.formats.manifest import IndexSettings, Manifest, MetricRecord
 
 __all__ = ["Metric", "metric_queries", "stored_dim"]
@@ -30,7 +30,7 @@ _ALIGNED = 8
 _ADDED = 3  # dimensions for "l2", one of which is used
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Metric:
     """The metric of an index.
 
@@ -39,12 +39,15 @@ class Metric:
         dim: length of the vectors of documents and queries.
         stored_dim: length of the stored vectors; larger than `dim` for "l2".
         stored_as: "int8", "float16", or "none" if vectors are stored as codes alone.
+        mean: (dim,) float32, subtracted from vectors before they are stored, and from queries for "l2"; or None.
+            Scores of other metrics differ by a number that all vectors have in common.
     """
 
     name: str
     dim: int
     stored_dim: int
     stored_as: str
+    mean: Float32Array | None = None
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
@@ -57,32 +60,52 @@ class Metric:
         record = settings.metric
         if record is None:
             record = MetricRecord(name="cosine" if is_normalized else "ip", dim=settings.dim)
-        return cls(record.name, record.dim, settings.dim, settings.centroids)
+        mean = None if record.mean is None else np.frombuffer(record.mean, "<f4").astype(np.float32)
+        return cls(record.name, record.dim, settings.dim, settings.centroids, mean)
 
     def rows(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 rows that are stored for (n, dim) float32 vectors.
 
-        A vector of zeros has no direction; for "cosine" it stays zero.
+        A vector of zeros has no direction; for "cosine" it stays zero, up to the mean.
         """
-        if self.name == "cosine":
-            return unit_rows(vectors)
-        if self.name == "ip":
+        if self.mean is not None:
+            return self._padded((self.exact(vectors) - self.mean).astype(np.float32))
+        return self._padded(unit_rows(vectors) if self.name == "cosine" else vectors)
+
+    def queries(self, vectors: Float32Array) -> Float32Array:
+        """Return the (n, stored_dim) float32 queries for (n, dim) float32 vectors."""
+        return self.rows(vectors) if self.name == "l2" else replace(self, mean=None).rows(vectors)
+
+    def vectors(self, rows: Float32Array) -> Float32Array:
+        """Return the (n, dim) vectors that (n, stored_dim) rows were stored for."""
+        vectors = rows[:, : self.dim]
+        return vectors if self.mean is None else vectors + self.mean
+
+    def exact(self, vectors: Float32Array) -> Float64Array:
+        """Return the (n, dim) float64 vectors that are compared for (n, dim) vectors: for "cosine" of norm 1."""
+        wide = vectors.astype(np.float64)
+        if self.name != "cosine":
+            return wide
+        norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+        return wide / np.where(norms > 0, norms, 1)[:, None]
+
+    def score(self, score: float, query: Float32Array) -> float:
+        """Return a score as users see it: for "l2" minus the squared Euclidean distance.
+
+        Args:
+            score: of a stored row.
+            query: (stored_dim,) float32, as `queries` returns it.
+        """
+        if self.name == "l2":
+            return min(2 * score, 0.0)
+        return score if self.mean is None else score + float(query.astype(np.float64) @ self.mean)
+
+    def _padded(self, vectors: Float32Array) -> Float32Array:
+        if vectors.shape[1] == self.stored_dim:
             return vectors
         rows = np.zeros((len(vectors), self.stored_dim), np.float32)
         rows[:, : self.dim] = vectors
         return rows
-
-    def queries(self, vectors: Float32Array) -> Float32Array:
-        """Return the (n, stored_dim) float32 queries for (n, dim) float32 vectors."""
-        return self.rows(vectors)
-
-    def vectors(self, rows: Float32Array) -> Float32Array:
-        """Return the (n, dim) vectors that (n, stored_dim) rows were stored for."""
-        return rows[:, : self.dim]
-
-    def score(self, score: float) -> float:
-        """Return a score as users see it: for "l2" minus the squared Euclidean distance, otherwise unchanged."""
-        return min(2 * score, 0.0) if self.name == "l2" else score
 
 
 def unit_rows(vectors: Float32Array) -> Float32Array:

@@ -132,10 +132,12 @@ class QueryRelevance(NamedTuple):
     Attributes:
         model: the model.
         spread: standard deviation of the query's scores with random documents, see `BackgroundSample.spread`.
+        offset: what is added to dense scores.
     """
 
     model: LogisticModel
     spread: float
+    offset: float = 0.0
 
     def estimate(self, dense: Float32Array | None, shares: Float32Array | None, n: int) -> Float32Array:
         """Return the relevance of n documents, from 0 to 1.
@@ -148,7 +150,7 @@ class QueryRelevance(NamedTuple):
         weights = self.model.weights
         odds = np.full(n, self.model.intercept + weights.get("spread", 0.0) * self.spread)
         if dense is not None:
-            odds += weights.get("dense", 0.0) * dense.astype(np.float64)
+            odds += weights.get("dense", 0.0) * (dense.astype(np.float64) + self.offset)
         if shares is not None:
             odds += weights.get("share", 0.0) * shares
         with np.errstate(over="ignore"):  # of exp, for odds near 0
@@ -163,11 +165,17 @@ class RelevanceEstimator:
         open_encoder: returns the encoder of queries, when it is first needed.
         is_of_index: whether the index was built with that encoder.
         sample: reads the background of the collection, when it is first needed.
+        offset: what is added to dense scores, so that they are inner products.
     """
 
     def __init__(
-        self, open_encoder: Callable[[], Encoder], is_of_index: bool, sample: Callable[[], BackgroundSample]
+        self,
+        open_encoder: Callable[[], Encoder],
+        is_of_index: bool,
+        sample: Callable[[], BackgroundSample],
+        offset: float = 0.0,
     ) -> None:
+        self._offset = offset
         self._open_encoder = open_encoder
         self._is_of_index = is_of_index
         self._read_sample = sample
@@ -198,7 +206,8 @@ class RelevanceEstimator:
             return None
         if vector is None:
             return QueryRelevance(model, 0.0)
-        return QueryRelevance(model, self._sample.spread(vector, self._calibration.typical_spread))
+        spread = self._sample.spread(vector, self._calibration.typical_spread)
+        return QueryRelevance(model, spread, self._offset)
 
     @cached_property
     def _encoder(self) -> Encoder | None:

@@ -172,14 +172,14 @@ class ShardedView(BaseView):
         """Return the hits of each query, given by what its mode needs: a text, a vector, or both."""
         gathering = self._gathering(options.partial, options.timeout)
         if options.min_relevance is not None:
-            self._make_estimator(BackgroundSample.empty).require(options.mode)
+            self._make_estimator(self.metric, BackgroundSample.empty).require(options.mode)
         self._check_filter(options.condition, gathering)
         if texts is None or options.mode == "dense":
             assert vectors is not None
             asked = vectors
             answers = gathering.run(lambda number: self.shards[number].find_dense(asked, options))
             found = self._all_hits(answers, _Queries(options, to_host_vectors(vectors), texts), gathering)
-            set_metric_scores(self.metric, found, is_dense=True)
+            set_metric_scores(self.metric, vectors, found, is_dense=True)
             return found
         collection = self._collection(texts, gathering, options)
         if options.mode == "lexical":
@@ -192,7 +192,7 @@ class ShardedView(BaseView):
         queries = vectors
         answers = gathering.run(lambda number: collection.searchers[number].find_both(queries, texts, options))
         found = self._all_hits(answers, _Queries(options, to_host_vectors(queries), texts), gathering, collection)
-        set_metric_scores(self.metric, found, is_dense=False)
+        set_metric_scores(self.metric, queries, found, is_dense=False)
         return found
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
@@ -284,8 +284,8 @@ class ShardedView(BaseView):
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the shards that answer."""
-        if self._make_estimator(BackgroundSample.empty).model(mode) is None or mode == "lexical":
-            return self._make_estimator(BackgroundSample.empty)
+        if self._make_estimator(self.metric, BackgroundSample.empty).model(mode) is None or mode == "lexical":
+            return self._make_estimator(self.metric, BackgroundSample.empty)
         while True:
             missing = frozenset(gathering.missing)
             made = self._estimators.get(missing)
@@ -293,7 +293,7 @@ class ShardedView(BaseView):
                 return made
             samples = gathering.run(lambda number: self.shards[number].background)
             if missing == gathering.missing.keys():
-                made = self._make_estimator(partial(merge_samples, list(samples.values())))
+                made = self._make_estimator(self.metric, partial(merge_samples, list(samples.values())))
                 if len(self._estimators) < _MAX_COLLECTIONS:
                     self._estimators[missing] = made
                 return made

@@ -32,6 +32,7 @@ __all__ = [
     "FILE_ID",
     "FOOTER",
     "FOOTER_BYTES",
+    "MEAN_FEATURE",
     "METRIC_FEATURE",
     "PREAMBLE",
     "PREAMBLE_BYTES",
@@ -52,6 +53,7 @@ END_MAGIC = b"QRRYEND\n"
 VERSION = (1, 1)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D
 METRIC_FEATURE = 1  # a manifest with the field `settings.metric`; readers must support it
+MEAN_FEATURE = 2  # a manifest with the field `settings.metric.mean`; readers must support it
 UNIT_LENGTH_FEATURE = 1  # a quantizer with the field `unit_length`; readers must support it
 DISTANCES_FEATURE = 2  # a quantizer with the field `distances`; readers must support it
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
@@ -152,7 +154,7 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
 def _known_features(kind: int) -> int:
     """Return the bits that a reader must support and this version does, for a kind of file."""
     features: dict[int, int] = {
-        FileKind.MANIFEST: METRIC_FEATURE,
+        FileKind.MANIFEST: METRIC_FEATURE | MEAN_FEATURE,
         FileKind.QUANTIZER: UNIT_LENGTH_FEATURE | DISTANCES_FEATURE,
     }
     return features.get(kind, 0)

@@ -62,7 +62,8 @@ class DistanceReduction:
         q, x = queries[:, : self.dim].astype(np.float64), rows[:, : self.dim].astype(np.float64)
         squares, others = np.einsum("ij,ij->i", q, q)[:, None], np.einsum("ij,ij->i", x, x)
         scores = q @ x.T - (squares + others) / 2
-        return (scores / np.where(squares > 0, squares, 1)).astype(np.float32)
+        shares: Float32Array = (scores / np.where(squares > 0, squares, 1)).astype(np.float32)
+        return shares
 
     def _extended(self, vectors: Float32Array, added: Float64Array | float) -> Float32Array:
         extended = vectors.copy()

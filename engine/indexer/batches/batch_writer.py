@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.tables.document_columns import DocumentColumns
@@ -14,7 +15,7 @@ from quarry.engine.indexer.batches.column_batches import ColumnBatches
 from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, OnInvalid
 from quarry.engine.indexer.batches.document_feed import DocumentFeed
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
-from quarry.engine.indexer.batches.stored_type import choose_stored_type, column_sample, read_given_sample
+from quarry.engine.indexer.batches.stored_type import N_SAMPLED, choose_storage, column_sample, read_given_sample
 from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.errors import IndexClosed
@@ -45,22 +46,30 @@ class BatchWriter(ABC):
 
         def take(batch: EncodedBatch) -> None:
             nonlocal n_taken
+            if self.chooses_storage and not isinstance(how.encoder, NoEncoder):
+                chosen = choose_storage(self.metric, self.metric.vectors(batch.vectors[:N_SAMPLED]))
+                self.fix_storage(replace(chosen, mean=None))  # no mean was subtracted from this batch
             self.add_batch(batch, how.encoder)
             n_taken += len(batch)
 
-        if self.chooses_type and isinstance(how.encoder, NoEncoder):
-            vectors, documents = read_given_sample(documents, self.metric.dim)
-            self.fix_stored_type(choose_stored_type(self.metric, vectors))
+        documents = self.choose_storage(documents)
         with self._closed_error():
             DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
         return n_taken
 
+    def choose_storage(self, documents: Iterable[Document]) -> Iterable[Document]:
+        """Fix how a new index stores vectors, by those that documents came with; return all documents."""
+        if not (self.chooses_storage and isinstance(self.document_encoder.encoder, NoEncoder)):
+            return documents
+        vectors, documents = read_given_sample(documents, self.metric.dim)
+        self.fix_storage(choose_storage(self.metric, vectors))
+        return documents
+
     def add_columns(self, columns: DocumentColumns) -> int:
         """Collect documents with vectors, given as columns, and return their number; see `add`."""
         self.check_open()
-        if self.chooses_type:
-            sample = column_sample(columns, self.metric.dim)
-            self.fix_stored_type(choose_stored_type(self.metric, sample))
+        if self.chooses_storage:
+            self.fix_storage(choose_storage(self.metric, column_sample(columns, self.metric.dim)))
         with self._closed_error():
             ColumnBatches(columns, self.document_encoder.analyzer, self.metric, self._pool).pass_on(self.add_batch)
         return len(columns)
@@ -77,12 +86,12 @@ class BatchWriter(ABC):
 
     @property
     @abstractmethod
-    def chooses_type(self) -> bool:
-        """Whether int8 is replaced if the first documents need float16; false once there are some."""
+    def chooses_storage(self) -> bool:
+        """Whether the first documents decide how vectors are stored; false once there are some."""
 
     @abstractmethod
-    def fix_stored_type(self, kind: str) -> None:
-        """Fix the type that vectors are stored as, as long as there are no documents."""
+    def fix_storage(self, metric: Metric) -> None:
+        """Fix the type of stored vectors, and what is subtracted from them, as long as there are no documents."""
 
     @abstractmethod
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:

@@ -30,9 +30,11 @@ class GivenDocumentEncoder:
 
     def encode(self, documents: Sequence[Document]) -> Sequence[EncodedBatch | InvalidDocument]:
         """Return documents as batches, with the errors of those that cannot be stored in their places."""
-        if all(each.shape[1] == self._metric.dim for each in _vectors(documents)):
+        vectors = _vectors(documents)
+        if all(each.shape[1] == self._metric.dim for each in vectors):
             batch = self._batch(documents)
-            if _are_bounded(batch.vectors) and (self._metric.name != "cosine" or batch.vectors.any(axis=1).all()):
+            is_directed = self._metric.name != "cosine" or all(each.any(axis=1).all() for each in vectors)
+            if _are_bounded(batch.vectors) and is_directed:
                 return [batch.round(self._metric.stored_as)]
         found: list[EncodedBatch | InvalidDocument] = []
         for error, group in groupby(documents, self._find_error):
@@ -59,8 +61,8 @@ class GivenDocumentEncoder:
         if not _are_bounded(rows):
             expected = f"numbers up to {MAX_VALUE} as stored"
             return _error(document, "has numbers that are too large", expected, float(np.abs(rows).max()))
-        if self._metric.name == "cosine" and not rows.any(axis=1).all():
-            row = int((~rows.any(axis=1)).argmax())
+        if self._metric.name == "cosine" and not vectors.any(axis=1).all():
+            row = int((~vectors.any(axis=1)).argmax())
             return _error(
                 document, f"has a vector of zeros, row {row}", "a direction, for the metric cosine", None
             )

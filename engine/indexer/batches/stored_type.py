@@ -12,14 +12,16 @@ import numpy as np
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.scoring.metric import Metric
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Float64Array
 from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
 
-__all__ = ["choose_stored_type", "column_sample", "read_given_sample"]
+__all__ = ["N_SAMPLED", "choose_storage", "column_sample", "read_given_sample"]
 
 _log = logging.getLogger(__name__)
 
-_SAMPLED = 256  # vectors that are measured
+N_SAMPLED = 256
+"""Vectors that are measured."""
+
 _MAX_ERROR = 0.05  # of scores by rounding, as a share of their spread; int8 has about .01 for usual vectors
 
 
@@ -28,42 +30,48 @@ def read_given_sample(documents: Iterable[Document], dim: int) -> tuple[Float32A
     following = iter(documents)
     first, failure = _read_first(following)
     found = [each.vectors for each in first if each.vectors is not None and each.vectors.shape[1] == dim]
-    vectors = np.concatenate([np.empty((0, dim), np.float32), *found])[:_SAMPLED]
+    vectors = np.concatenate([np.empty((0, dim), np.float32), *found])[:N_SAMPLED]
     return vectors, itertools.chain(first, following if failure is None else _raise(failure))
 
 
-def choose_stored_type(metric: Metric, vectors: Float32Array) -> str:
-    """Return the type that vectors like these are stored as instead of int8, if that would lose their order.
+def choose_storage(metric: Metric, vectors: Float32Array) -> Metric:
+    """Return the metric with which vectors like these are stored precisely enough to keep the order of hits.
 
     The error of their scores by rounding is compared with the spread of these scores. Vectors with a large common
-    offset have scores that hardly differ.
+    offset have scores that hardly differ. They are stored as float16 instead of int8, and if that is too coarse,
+    too, their mean is subtracted.
 
     Args:
-        metric: of the index, whose reference norm is known.
+        metric: of the index.
         vectors: (n, dim) float32.
     """
-    if metric.stored_as != "int8" or _rounding_error(metric, vectors, "int8") <= _MAX_ERROR:
-        return metric.stored_as
-    if _rounding_error(metric, vectors, "float16") <= _MAX_ERROR:
-        _log.warning("vectors are stored as float16, because the differences of their scores are lost in int8")
-    else:
-        message = "the scores of vectors differ by less than float16 can store; subtract the mean of all vectors"
-        _log.warning("%s from them and from queries, or the order of hits is not precise", message)
-    return "float16"
+    kind = "int8" if metric.stored_as == "none" else metric.stored_as
+    if _rounding_error(metric, vectors, kind) <= _MAX_ERROR:
+        return metric
+    if metric.stored_as == "int8":
+        metric = replace(metric, stored_as="float16")
+        if _rounding_error(metric, vectors, "float16") <= _MAX_ERROR:
+            _log.info("vectors are stored as float16, because the differences of their scores are lost in int8")
+            return metric
+    _log.info("the mean of the first vectors is subtracted, because the differences of scores are lost otherwise")
+    return replace(metric, mean=metric.exact(vectors).mean(axis=0).astype(np.float32))
 
 
 def _rounding_error(metric: Metric, vectors: Float32Array, kind: str) -> float:
     """Return the deviation of scores by rounding, as a share of the deviation of scores; 0 if all are equal."""
-    rows = replace(metric, stored_as=kind).rows(vectors)
-    rounded = RoundedRows.of(rows, kind)
-    queries = metric.queries(vectors).astype(np.float64)
-    scores = queries @ rows.T
-    errors = queries @ StoredBatch(rounded.values, rounded.scales)[:].T - scores
-    error, spread = (
-        errors.std(axis=1).mean() if len(rows) else 0.0,
-        scores.std(axis=1).mean() if len(rows) else 0.0,
-    )
+    if not len(vectors):
+        return 0.0
+    rounded, exact = RoundedRows.of(metric.rows(vectors), kind), metric.exact(vectors)
+    stored = StoredBatch(rounded.values, rounded.scales)[:][:, : metric.dim].astype(np.float64)
+    scores = _scores(metric, exact, exact)
+    error, spread = (each.std(axis=1).mean() for each in (_scores(metric, exact, stored) - scores, scores))
     return float(error / spread) if spread > 0 else 0.0
+
+
+def _scores(metric: Metric, queries: Float64Array, vectors: Float64Array) -> Float64Array:
+    """Return the scores of (m, dim) vectors for (n, dim) queries but for what is the same for all: (n, m)."""
+    halves = np.einsum("ij,ij->i", vectors, vectors) / 2 if metric.name == "l2" else 0
+    return queries @ vectors.T - halves
 
 
 def column_sample(columns: DocumentColumns, dim: int) -> Float32Array:
@@ -71,14 +79,14 @@ def column_sample(columns: DocumentColumns, dim: int) -> Float32Array:
     vectors = columns.vectors
     if vectors is None or vectors.shape[-1] != dim:
         return np.empty((0, dim), np.float32)
-    return np.asarray(vectors[:_SAMPLED], np.float32).reshape(-1, dim)[:_SAMPLED]
+    return np.asarray(vectors[:N_SAMPLED], np.float32).reshape(-1, dim)[:N_SAMPLED]
 
 
 def _read_first(documents: Iterator[Document]) -> tuple[list[Document], Exception | None]:
     """Return the first documents, and the error that reading the next one raised."""
     first: list[Document] = []
     try:
-        for document in itertools.islice(documents, _SAMPLED):
+        for document in itertools.islice(documents, N_SAMPLED):
             first.append(document)  # noqa: PERF402  # those before an error are kept
     except Exception as error:  # raised when the document is added
         return first, error

@@ -84,7 +84,9 @@ class SegmentBuilder:
 
     def add(self, batch: EncodedBatch) -> None:
         """Append documents."""
-        rows = batch.rounded or RoundedRows.of(batch.vectors, self._writer.centroids.kind)
+        kind, rows = self._writer.centroids.kind, batch.rounded
+        if rows is None or rows.values.dtype != kind:
+            rows = RoundedRows.of(batch.vectors, kind)
         self._writer.add_many(batch.ids, _stored_documents(batch), rows, batch.counts, batch.terms)
         if self._plan.encoder is not None:  # nothing else encodes queries
             self._queries.add_many(batch.titles, batch.texts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from quarry.engine.documents.document import full_text
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
 from quarry.engine.search.hits.passages import PassageFinder, document_spans
@@ -168,19 +168,21 @@ def find_matches(
     )
 
 
-def set_metric_scores(metric: Metric, found: Iterable[Hits], *, is_dense: bool) -> None:
+def set_metric_scores(metric: Metric, queries: Queries | None, found: Iterable[Hits], *, is_dense: bool) -> None:
     """Replace the dense scores of hits, and the scores of their matches, by those that users know.
 
     Args:
         metric: of the index.
+        queries: (n, stored_dim), one for the hits of each; None: nothing was searched by vectors.
         found: hits of each query; changed.
         is_dense: whether the hits are ranked by dense scores.
     """
-    if metric.name != "l2":
+    if queries is None or (metric.name != "l2" and metric.mean is None):
         return
-    for hit in chain.from_iterable(found):
-        if hit.dense_score is not None:
-            hit.dense_score = metric.score(hit.dense_score)
-        if is_dense:
-            hit.score = metric.score(hit.score)
-        hit.matches = tuple(replace(match, score=metric.score(match.score)) for match in hit.matches)
+    for query, hits in zip(to_host_vectors(queries), found, strict=True):
+        for hit in hits:
+            if hit.dense_score is not None:
+                hit.dense_score = metric.score(hit.dense_score, query)
+            if is_dense:
+                hit.score = metric.score(hit.score, query)
+            hit.matches = tuple(replace(each, score=metric.score(each.score, query)) for each in hit.matches)

@@ -14,6 +14,7 @@ from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.progress import ProgressParts, Report, no_report
 from quarry.engine.scoring.metric import Metric
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import shard_of
 
 __all__ = ["ShardWriters"]
@@ -59,14 +60,19 @@ class ShardWriters(BatchWriter):
         return self.writers[0].document_encoder
 
     @property
-    def chooses_type(self) -> bool:
+    def chooses_storage(self) -> bool:
         """Whether all shards are new: shards that get no documents keep their settings, which must be alike."""
-        return all(writer.is_root and writer.chooses_type for writer in self.writers)
+        return all(writer.is_root and writer.chooses_storage for writer in self.writers)
 
-    def fix_stored_type(self, kind: str) -> None:
-        """Fix the type that vectors are stored as in every shard."""
+    def fix_storage(self, metric: Metric) -> None:
+        """Fix the type of stored vectors, and what is subtracted from them, in every shard."""
         for writer in self.writers:
-            writer.fix_stored_type(kind)
+            writer.fix_storage(metric)
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self.writers[0].settings
 
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
         """Collect each document of a batch in the shard that it belongs to.
