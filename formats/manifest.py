@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import reprlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -40,6 +40,7 @@ __all__ = [
     "SegmentRecord",
     "find_latest_generation",
     "use_newest",
+    "with_documents",
 ]
 
 METRICS = ("ip", "cosine", "l2")
@@ -85,6 +86,11 @@ class MetricRecord:
     dim: int
     norm: float = 1.0
     mean: bytes | None = None
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether scores are computed from distances: those of cosines without a mean are inner products."""
+        return self.name == "l2" or (self.name == "cosine" and self.mean is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +290,12 @@ def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
     raise AssertionError
 
 
+def with_documents(manifests: Iterable[Manifest]) -> Manifest:
+    """Return the first manifest with segments, as its settings say how vectors are stored; or the first."""
+    known = list(manifests)
+    return next((manifest for manifest in known if manifest.segments), known[0])
+
+
 def _parse_dense_weight(fields: Fields) -> float:
     defaults = fields.child("search_defaults")
     weight = defaults.number("dense_weight", 0.0, 1.0)
@@ -355,7 +367,7 @@ def _parse_settings(fields: Fields, path: Path, features: int) -> IndexSettings:
 
 def _parse_metric(fields: Fields, dim: int, path: Path, *, has_mean: bool) -> MetricRecord:
     name = fields.choice("name", METRICS)
-    added = _L2_DIMS if name == "l2" else 0
+    added = _L2_DIMS if name == "l2" or (name == "cosine" and has_mean) else 0
     record = MetricRecord(
         name=name,
         dim=fields.integer("dim", 1 if added else dim, dim - added),

@@ -140,7 +140,7 @@ class Snapshot:
             reader.release(self)
             raise
         metric = self.manifest.settings.metric
-        distance_dim = metric.dim if metric is not None and metric.name == "l2" else None
+        distance_dim = metric.dim if metric is not None and metric.by_distance else None
         return OpenSegment(record, reader, deleted, quantizer, distance_dim)
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class Snapshot:
 
 def _with_distances(quantizer: Quantizer, settings: IndexSettings, path: Path) -> Quantizer:
     """Return a quantizer with its reduction of distances; for those without, the settings state it."""
-    metric = settings.metric if settings.metric is not None and settings.metric.name == "l2" else None
+    metric = settings.metric if settings.metric is not None and settings.metric.by_distance else None
     if metric is not None and quantizer.distances is None:
         return replace(quantizer, distances=DistanceReduction(metric.dim, metric.norm or 1.0))
     if quantizer.distances is not None and (metric is None or quantizer.distances.dim != metric.dim):

@@ -28,7 +28,7 @@ from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import stored_representation
-from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.metric import Metric, stored_dim
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
@@ -162,11 +162,6 @@ class IndexWriter(BatchWriter):
         is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
         return is_empty and self._metric.mean is None
 
-    @property
-    def is_root(self) -> bool:
-        """Whether nothing was committed yet."""
-        return self._committer.current.is_root
-
     def fix_storage(self, metric: Metric) -> None:
         """Fix the type of stored vectors, and what is subtracted from them, as long as there are no documents."""
         with self._mutex:
@@ -175,7 +170,10 @@ class IndexWriter(BatchWriter):
                 if metric.mean is not None:
                     record = record or MetricRecord(name=metric.name, dim=metric.dim)
                     record = replace(record, mean=metric.mean.astype("<f4").tobytes())
-                self._fix_settings(replace(self._settings, centroids=metric.stored_as, metric=record))
+                settings = replace(self._settings, centroids=metric.stored_as, metric=record)
+                if record is not None and record.by_distance:
+                    settings = replace(settings, dim=stored_dim(record.dim, settings.code_bytes))
+                self._fix_settings(settings)
 
     @property
     def settings(self) -> IndexSettings:

@@ -257,7 +257,7 @@ def train_lists(
 
 
 def _distances_of(sample: StoredBatch, settings: IndexSettings) -> DistanceReduction | None:
-    if settings.metric is None or settings.metric.name != "l2":
+    if settings.metric is None or not settings.metric.by_distance:
         return None
     return DistanceReduction.of(sample[:], settings.metric.dim)
 

@@ -14,7 +14,7 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.reuse.generation_files import open_generations
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import IndexSettings
+from quarry.formats.manifest import IndexSettings, with_documents
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = ["ReusedSettings", "reuse_settings"]
@@ -56,7 +56,7 @@ def reuse_settings(path: Path, encoder: Encoder | None, given: Mapping[str, obje
         )
     with ExitStack() as stack:
         shards = open_generations(Directory(path.absolute()), stack)
-        first = shards[0].manifest
+        first = with_documents(shard.manifest for shard in shards)
         if encoder is None:
             encoder = (
                 open_encoder(path_by_identity(first.encoder.identity))

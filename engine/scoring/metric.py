@@ -13,7 +13,7 @@ Larger scores are better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -39,8 +39,9 @@ class Metric:
         dim: length of the vectors of documents and queries.
         stored_dim: length of the stored vectors; larger than `dim` for "l2".
         stored_as: "int8", "float16", or "none" if vectors are stored as codes alone.
-        mean: (dim,) float32, subtracted from vectors before they are stored, and from queries for "l2"; or None.
-            Scores of other metrics differ by a number that all vectors have in common.
+        mean: (dim,) float32, subtracted from vectors before they are stored, and from queries but for "ip".
+            Scores for "ip" then differ by a number that all vectors have in common. Cosines are computed from
+            distances then, as products would lose what vectors with a large common part differ by.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Metric:
 
     def queries(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 queries for (n, dim) float32 vectors."""
-        return self.rows(vectors) if self.name == "l2" else replace(self, mean=None).rows(vectors)
+        return vectors if self.name == "ip" else self.rows(vectors)
 
     def vectors(self, rows: Float32Array) -> Float32Array:
         """Return the (n, dim) vectors that (n, stored_dim) rows were stored for."""
@@ -90,7 +91,7 @@ class Metric:
         return wide / np.where(norms > 0, norms, 1)[:, None]
 
     def score(self, score: float, query: Float32Array) -> float:
-        """Return a score as users see it: for "l2" minus the squared Euclidean distance.
+        """Return a score as users see it: for "l2" minus the squared Euclidean distance, for others the product.
 
         Args:
             score: of a stored row.
@@ -98,7 +99,9 @@ class Metric:
         """
         if self.name == "l2":
             return min(2 * score, 0.0)
-        return score if self.mean is None else score + float(query.astype(np.float64) @ self.mean)
+        if self.mean is None:
+            return score
+        return score + (1.0 if self.name == "cosine" else float(query.astype(np.float64) @ self.mean))
 
     def _padded(self, vectors: Float32Array) -> Float32Array:
         if vectors.shape[1] == self.stored_dim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound, QuarryError, ShardNotFound
-from quarry.formats.manifest import IndexSettings
+from quarry.formats.manifest import IndexSettings, with_documents
 from quarry.formats.shard_set import ShardSet, load_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
@@ -206,22 +207,28 @@ def _refreshed(snapshot: Snapshot) -> Snapshot:
 
 def _check_settings(snapshots: Sequence[Snapshot]) -> None:
     """Check that all shards were built with the same settings and encoder."""
-    first = snapshots[0].manifest
-    expected = (_without_norm(first.settings), first.encoder)
-    for snapshot in snapshots[1:]:
-        found = (_without_norm(snapshot.manifest.settings), snapshot.manifest.encoder)
-        if found != expected:
+    first = with_documents(snapshot.manifest for snapshot in snapshots)
+    for snapshot in snapshots:
+        manifest = snapshot.manifest
+        expected = first.settings if manifest.segments else _free_of_storage(first.settings)
+        found = manifest.settings if manifest.segments else _free_of_storage(manifest.settings)
+        if _without_norm(found) != _without_norm(expected) or manifest.encoder != first.encoder:
             raise CorruptFile(
                 "a shard has other settings or another encoder than the first one",
                 path=snapshot.directory.path,
-                expected=f"{first.settings}, {first.encoder}",
-                actual=f"{snapshot.manifest.settings}, {snapshot.manifest.encoder}",
+                expected=f"{reprlib.repr(expected)}, {first.encoder}",
+                actual=f"{reprlib.repr(found)}, {manifest.encoder}",
             )
 
 
 def _without_norm(settings: IndexSettings) -> IndexSettings:
-    """Return settings without the norm of the metric, which old shards that had no documents do not know."""
+    """Return settings without the norm of the metric, which is that of older quantizers."""
     return settings if settings.metric is None else replace(settings, metric=replace(settings.metric, norm=0.0))
+
+
+def _free_of_storage(settings: IndexSettings) -> IndexSettings:
+    """Return settings without those that the first documents decide, and shards without any do not know."""
+    return replace(settings, dim=1, centroids="", metric=None)
 
 
 def _share_of(options: OpenOptions, n_shards: int) -> OpenOptions:

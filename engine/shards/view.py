@@ -33,6 +33,7 @@ from quarry.engine.shards.gathering import Gathering, ShardThreads
 from quarry.engine.shards.merging import MergedRanking, merge_candidates
 from quarry.engine.shards.shard import HitRequest, Shard
 from quarry.engine.shards.statistics import ShardStatistics, sharded_statistics
+from quarry.formats.manifest import with_documents
 from quarry.formats.shard_set import ShardSet, shard_of
 
 __all__ = ["ShardedView"]
@@ -70,11 +71,12 @@ class ShardedView(BaseView):
         resources: ViewResources,
         failures: Mapping[int, Exception] = _NO_FAILURES,
     ) -> None:
-        super().__init__(shards[0].snapshot.manifest, path, resources)
+        manifest = with_documents(shard.snapshot.manifest for shard in shards)
+        super().__init__(manifest, path, resources)
         self.failures = failures
         self.shard_set = shard_set
         self.shards = tuple(shards)
-        self.metric = Metric.of(shards[0].snapshot.manifest)
+        self.metric = Metric.of(manifest)
         self._threads = threads
         self._names = [shard.name for shard in shards]
         self._analysis = LexicalSearcher(shards[0].snapshot, 0)

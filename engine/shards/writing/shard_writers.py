@@ -38,6 +38,9 @@ class ShardWriters(BatchWriter):
         super().__init__(threads)
         self._names = names
         self.writers = writers
+        known = [writer for writer in writers if not writer.chooses_storage]
+        if known:  # shards without documents store their first ones as the others do
+            self.fix_storage(known[0].metric)
 
     @property
     def n_tokens(self) -> int:
@@ -61,8 +64,8 @@ class ShardWriters(BatchWriter):
 
     @property
     def chooses_storage(self) -> bool:
-        """Whether all shards are new: shards that get no documents keep their settings, which must be alike."""
-        return all(writer.is_root and writer.chooses_storage for writer in self.writers)
+        """Whether the first documents decide how vectors are stored; false once a shard has some."""
+        return all(writer.chooses_storage for writer in self.writers)
 
     def fix_storage(self, metric: Metric) -> None:
         """Fix the type of stored vectors, and what is subtracted from them, in every shard."""
