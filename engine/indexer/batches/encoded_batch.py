@@ -31,8 +31,8 @@ class EncodedBatch:
         spans: for each document the packed spans of its vectors (see `quarry.formats.documents.spans`).
         terms: for each document its terms, repeated as often as they occur.
         n_tokens: number of tokens that were encoded for each document; None: none.
-        rounded: the vectors in the type that the segment stores, if they were rounded already; if None, or of another
-            type, the segment rounds them.
+        rounded: the vectors in the type that the segment stores, if they were rounded already; None, or those of
+            another type: the segment rounds them.
     """
 
     ids: Sequence[str]

@@ -11,6 +11,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Document, Engine
 from quarry.formats.errors import EncoderMismatch, InvalidDocument, InvalidQuery, InvalidSetting
+from quarry.formats.shard_set import shard_of
 
 DIM = 4
 DOCS = [
@@ -287,3 +288,55 @@ def test_vectors_with_a_common_offset_are_stored_precisely(tmp_path, metric, off
     engine.build(documents, tmp_path / "index", dim=16, metric=metric, progress=False)
     with Engine.open(tmp_path / "index") as index:
         assert index.stats()["stored"] == stored
+
+
+@pytest.mark.parametrize("how", [{}, {"shards": 3}, {"workers": 2}, {"centroids": "float16"}], ids=str)
+@pytest.mark.parametrize("offset", [100, 1000])
+@pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
+def test_vectors_far_from_the_origin_are_told_apart(tmp_path, metric, offset, how):
+    generator = np.random.default_rng(0)
+    vectors, queries = (
+        (generator.standard_normal((n, 16)) + offset * (generator.random(16) < 0.7)).astype(np.float32)
+        for n in (200, 10)
+    )
+    documents = [{"id": str(n), "vectors": row} for n, row in enumerate(vectors)]
+    engine.build(documents, tmp_path / "index", dim=16, metric=metric, progress=False, **how)
+    exact, found = vectors.astype(np.float64), []
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        index.add([{"id": "later", "vectors": vectors[0]}])
+        index.delete(["0"])
+        index.commit()
+        for query in queries:
+            if metric == "l2":
+                scores = -np.square(exact - query.astype(np.float64)).sum(axis=1)
+            else:
+                scores = exact @ query.astype(np.float64)
+                if metric == "cosine":
+                    scores /= np.linalg.norm(exact, axis=1) * np.linalg.norm(query.astype(np.float64))
+            hits = index.search(vector=query, k=10)
+            numbers = [0 if hit.id == "later" else int(hit.id) for hit in hits]
+            found.append(len(set(numbers) & set(np.argsort(-scores)[:10].tolist())) / 10)
+            error = np.abs(np.array([hit.score for hit in hits]) - scores[numbers]).max()
+            assert error <= 0.1 * scores.std()
+        given = index.get("7", vectors=True)[0].vectors[0]
+        expected = vectors[7] / np.linalg.norm(vectors[7]) if metric == "cosine" else vectors[7]
+        np.testing.assert_allclose(given, expected, rtol=2**-10, atol=2**-10 * np.abs(expected).max())
+    assert np.mean(found) >= 0.95
+
+
+def test_the_first_documents_of_shards_decide_how_all_store_vectors(tmp_path):
+    """Also those of shards that are empty for some time, and after a crash between the commits of two shards."""
+    vectors = (np.random.default_rng(0).standard_normal((60, 8)) + 100).astype(np.float32)
+    docs = [{"id": str(n), "vectors": row} for n, row in enumerate(vectors)]
+    options = {"writable": True, "create": True, "dim": 8, "metric": "cosine", "shards": 3}
+    with Engine.open(tmp_path / "index", **options) as index:
+        index.add([each for each in docs[:40] if shard_of(each["id"], 3) == 1])
+        index.commit()
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        index.add(docs)
+        index.commit()
+    exact = vectors / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    with Engine.open(tmp_path / "index") as index:
+        for number in range(0, 60, 7):
+            best = np.argsort(-(exact @ exact[number]))[:5].tolist()
+            assert [int(hit.id) for hit in index.search(vector=vectors[number], k=5)] == best
