@@ -16,7 +16,7 @@ from quarry.engine.quantization.held_out import (
     mask_neighbors,
 )
 from quarry.engine.scoring.stored_vectors import decode_codes
-from quarry.formats.arrays import Float32Array, Int64Array, UInt8Array
+from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.quantizer import Quantizer
@@ -79,6 +79,7 @@ def measure_candidate_rows(
     codes: UInt8Array,
     take_queries: TakeQueries | None = None,
     decoded: Float32Array | None = None,
+    n_rows: int | None = None,
 ) -> int | None:
     """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
 
@@ -89,7 +90,9 @@ def measure_candidate_rows(
 
     A query counts only if its ten nearest rows are separated from the others. Ties count against the codes: a row
     whose score by its code is equal to that of a nearest row, or lower by no more than rounding, is ranked before
-    it. So codes that do not distinguish rows find nothing, and the number is nearly the same on every CPU.
+    it, and as many of them in the whole collection as their share of the sample. So codes that do not distinguish
+    rows, such as those of many similar documents, find nothing before all of them, and the number is nearly the same
+    on every CPU.
 
     Args:
         quantizer: encoded the rows.
@@ -98,6 +101,8 @@ def measure_candidate_rows(
         codes: (n, code_bytes) uint8, the code of each.
         take_queries: returns rows of the sample as queries; None: rows and queries are alike.
         decoded: (n, dim) float32 decoded vectors, whose best rows are to be found; None: those of the sample.
+
+        n_rows: number of rows of the collection; None: as many as in the sample.
 
     Returns:
         The number of rows; None if too few queries count, as in a sample of equal vectors.
@@ -114,9 +119,12 @@ def measure_candidate_rows(
     if not has_enough_queries(is_separated):
         return None
     queries = take_rotated(places[is_separated])
-    before = _count_before(quantizer, queries, lists, codes, places[is_separated], nearest[is_separated])
+    tied_share = max(1.0, (n_rows or 0) / len(sample) / _DENSER)
+    before = _count_before(
+        quantizer, queries, lists, codes, places[is_separated], nearest[is_separated], tied_share
+    )
     found = np.sort(before.ravel())
-    return _DENSER * (int(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
+    return _DENSER * math.ceil(found[math.ceil(_SHARE * len(found)) - 1] + 1)
 
 
 def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = None) -> int:
@@ -185,7 +193,8 @@ def _count_before(
     codes: UInt8Array,
     places: Int64Array,
     nearest: Int64Array,
-) -> Int64Array:
+    tied_share: float,
+) -> Float64Array:
     """Return how many rows may be ranked before each nearest row of each query by their codes: like `nearest`.
 
     Args:
@@ -195,19 +204,23 @@ def _count_before(
         codes: (n, code_bytes) uint8, the code of each row.
         places: (b,) int64, the rows that the queries are.
         nearest: (b, n_nearest) int64, the rows nearest to each query.
+        tied_share: how many rows each counts for whose score is that of the nearest row, up to rounding.
     """
     best = decode_codes(quantizer, lists[nearest.ravel()], codes[nearest.ravel()]).reshape(*nearest.shape, -1)
     rounding = ROUNDING * np.linalg.norm(rotated, axis=1)[:, None] * np.linalg.norm(best, axis=2)
     if quantizer.distances is not None and quantizer.nbits == _TABLE_NBITS:
         rounding = rounding + _table_rounding(quantizer, rotated)[:, None]
-    least = np.einsum("bd,bnd->bn", rotated, best) - rounding
-    before = np.full(nearest.shape, -1)  # which counts the row itself
+    exact = np.einsum("bd,bnd->bn", rotated, best)
+    before = np.full(nearest.shape, -tied_share)  # which counts the row itself
     for low in range(0, len(lists), _BATCH_ROWS):
         part = slice(low, low + _BATCH_ROWS)
         scores = rotated @ decode_codes(quantizer, lists[part], codes[part]).T
         mask_neighbors(scores, places, low)
         for number in range(nearest.shape[1]):
-            before[:, number] += np.count_nonzero(scores >= least[:, number, None], axis=1)
+            own, error = exact[:, number, None], rounding[:, number, None]
+            n_better = np.count_nonzero(scores > own + error, axis=1)
+            n_tied = np.count_nonzero(scores >= own - error, axis=1) - n_better
+            before[:, number] += n_better + tied_share * n_tied
     return before
 
 

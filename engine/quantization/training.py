@@ -170,7 +170,7 @@ def measured(
 
         def measure(decoded: Float32Array | None = None) -> tuple[Float32Array | None, int | None]:
             probed = start(lambda rows: probe_recall(rows, quantizer, take_queries, decoded), sample)
-            n_needed = measure_candidate_rows(quantizer, sample, lists, codes, take_queries, decoded)
+            n_needed = measure_candidate_rows(quantizer, sample, lists, codes, take_queries, decoded, n_rows)
             return probed.result(), n_needed
 
         recall, n_candidates = measure()

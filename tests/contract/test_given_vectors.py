@@ -229,6 +229,30 @@ def test_default_searches_of_lists_find_nearly_all(tmp_path, metric):
     assert np.mean(shares) >= 0.9
 
 
+@pytest.mark.parametrize("stored", ["int8", "none"])
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+@pytest.mark.parametrize("nlist", [2, 3, 16])
+def test_lists_of_vectors_and_their_opposites_find_nearly_all(tmp_path, nlist, metric, stored):
+    """The mean of vectors and their opposites is zero, and no list may have such a centroid.
+
+    Longer vectors attract the other centroids.
+    """
+    generator, dim = np.random.default_rng(2), 16
+    directions = np.linalg.qr(generator.standard_normal((dim, dim)))[0][:4] * 10
+    opposites = np.repeat(np.concatenate([directions[:2], -directions[:2]]), 300, axis=0)
+    vectors = np.concatenate([opposites, np.repeat(20 * directions[2:], 20, axis=0)])
+    vectors = (vectors + generator.standard_normal(vectors.shape) / 2)[generator.permutation(len(vectors))]
+    docs = [{"id": str(n), "vectors": each} for n, each in enumerate(vectors)]
+    thresholds = Thresholds(list_rows=1000, training_rows=1000, nlist=nlist)
+    options = {"dim": dim, "metric": metric, "centroids": stored, "code_bytes": 8}
+    engine.build(docs, tmp_path, thresholds=thresholds, **options)
+    queries = opposites[::30] + generator.standard_normal((40, dim)) / 2
+    with Engine.open(tmp_path, backend="cpu_faiss", thresholds=thresholds) as index:
+        for query, hits in zip(queries, index.search(vector=queries), strict=True):
+            along = vectors[[int(hit.id) for hit in hits]] @ query / np.linalg.norm(query)
+            assert along.min() > 3  # of about 10, and of none for rows of other directions
+
+
 @pytest.mark.parametrize("encoder", [WordEncoder(), WordEncoder(normalize=False)], ids=["unit", "any norm"])
 def test_vectors_of_the_encoder_give_the_same_index(tmp_path, encoder):
     """Documents with the vectors of the encoder, mixed with documents without, give the same index."""
