@@ -91,8 +91,8 @@ def measure_candidate_rows(
     A query counts only if its ten nearest rows are separated from the others. Ties count against the codes: a row
     whose score by its code is equal to that of a nearest row, or lower by no more than rounding, is ranked before
     it, and as many of them in the whole collection as their share of the sample. So codes that do not distinguish
-    rows, such as those of many similar documents, find nothing before all of them, and the number is nearly the same
-    on every CPU.
+    rows, such as those of many similar documents, find nothing before all of them, and the number is nearly the
+    same on every CPU.
 
     Args:
         quantizer: encoded the rows.
@@ -124,7 +124,7 @@ def measure_candidate_rows(
         quantizer, queries, lists, codes, places[is_separated], nearest[is_separated], tied_share
     )
     found = np.sort(before.ravel())
-    return _DENSER * math.ceil(found[math.ceil(_SHARE * len(found)) - 1] + 1)
+    return _DENSER * math.ceil(float(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
 
 
 def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = None) -> int:
