@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +227,69 @@ def test_reported_memory_is_allocated_memory(path, large, repository, name):
     grown, chosen, reported = growth(repository, path, large, "", name)
     assert chosen == name
     assert grown == pytest.approx(reported, rel=0.05, abs=1 << 20)
+
+
+_WORD_BYTES = (
+    600  # of a word in the caches of the analyzer, which have a fixed size and are not a part of the limit
+)
+_OTHER_BYTES = 64 << 10  # of what a first search keeps
+
+
+def _words(n):
+    return [f"{'abcdefgh'[number % 8]}word{number}" for number in range(n)]
+
+
+@pytest.fixture(scope="module")
+def various(tmp_path_factory):
+    """Return the folder of an index with rare and frequent terms, metadata, and vectors of any norm."""
+    folder, generator, words = tmp_path_factory.mktemp("various"), np.random.default_rng(0), _words(400)
+    docs = (
+        {
+            "id": str(number),
+            "text": " ".join([*words[number % 200 :: 200], *generator.choice(words[:40], 20)]),
+            "metadata": {"tag": f"t{number % 300}", "year": number % 50},
+            "vectors": vector,
+        }
+        for number, vector in enumerate(generator.standard_normal((4000, 8)))
+    )
+    engine.build(docs, folder, dim=8, metric="l2", progress=False)
+    return folder
+
+
+@pytest.mark.parametrize("limit", [None, "1500KB"])
+@pytest.mark.parametrize("part", ["rare terms", "frequent terms", "filters", "backends"])
+def test_what_is_counted_is_what_is_held(various, part, limit):
+    """The growth of memory is what `stats` counts, up to a quarter, and less than it where a limit evicts."""
+    words = _words(400)
+    name = "postings" if part.endswith("terms") else part
+
+    def use(index):
+        if part == "rare terms":
+            for low in range(40, 400, 10):
+                index.search(" ".join(words[low : low + 10]), mode="lexical", typos=False)
+        elif part == "frequent terms":
+            for word in words[1:40]:
+                index.search(word, mode="lexical", typos=False)
+        elif part == "filters":
+            for number in range(12):
+                tags = [f"t{number}", *(f"{number} no tag {other}" for other in range(20 * number))]
+                assert index.count({"tag": {"$in": tags}, "year": {"$gt": -1 - number}}) > 0
+        else:
+            index.search(vector=np.ones(8))
+
+    with Engine.open(various, memory=limit, threads=1) as index:
+        index.search(words[0], mode="lexical", typos=False, filter={"year": {"$lt": 3}})  # imports what it needs
+        before = index.stats()["memory"]["resident_bytes"][name]
+        gc.collect()
+        tracemalloc.start()
+        try:
+            use(index)
+            gc.collect()
+            growth = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        counted = index.stats()["memory"]["resident_bytes"][name] - before
+    others = _OTHER_BYTES + (_WORD_BYTES * len(words) if part == "rare terms" else 0)
+    assert counted > 0
+    assert growth <= 1.25 * counted + others
+    assert limit is None or growth <= 1_500_000 + others
