@@ -1,8 +1,8 @@
 """Divides the memory limit of an open index among its parts.
 
 The limit covers copies made by backends, decoded postings, cached filters, quantizers and per-document data. It
-does not cover mapped files, whose memory the operating system can reclaim, models, words that the analyzer knows (up to 23 MB), and temporary memory of a
-search.
+does not cover mapped files, whose memory the operating system can reclaim, models, the words that the analyzer
+remembers (up to 23 MB), and temporary memory of a search.
 """
 
 from __future__ import annotations
