@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import reprlib
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -192,9 +193,10 @@ def _check_same(manifest: Manifest, source: GenerationFiles) -> None:
     found = asdict(other.settings)
     for name, value in asdict(manifest.settings).items():
         if name not in _FREE_SETTINGS and found[name] != value:
+            brief = reprlib.repr if name == "metric" else str  # a mean has many bytes
             raise InvalidSetting(
                 f"this index has another value of {name} than the index that it is added to",
                 path=path,
-                expected=value,
-                actual=found[name],
+                expected=brief(value),
+                actual=brief(found[name]),
             )
