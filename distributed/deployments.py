@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from quarry.distributed import importing_ray
-from quarry.distributed.replica import Answer, ShardReplica
+from quarry.distributed.replica import Reply, ShardReplica
 from quarry.distributed.routed_index import RoutedIndex
 from quarry.distributed.served_shards import ServedShards
 from quarry.engine import Engine
 from quarry.engine.arguments import checked_integer, checked_seconds, shown
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.base_view import ViewResources
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import Reranker, open_reranker
 from quarry.formats.container.directory import Directory
@@ -51,10 +51,10 @@ class _Shard:
     def __init__(self, index: str, number: int, n_shards: int, options: OpenOptions) -> None:
         self._replica = ShardReplica(Path(index), number, n_shards, options)
 
-    async def state(self) -> Answer:
+    async def state(self) -> Reply:
         return await asyncio.to_thread(self._replica.state)
 
-    async def call(self, commit_id: bytes, method: str, arguments: tuple[Any, ...]) -> Answer:
+    async def call(self, commit_id: bytes, method: str, arguments: tuple[Any, ...]) -> Reply:
         return await asyncio.to_thread(self._replica.call, commit_id, method, arguments)
 
     async def check_health(self) -> None:

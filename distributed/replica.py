@@ -13,25 +13,20 @@ from typing import Any, NamedTuple
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.gpu.device import Device
+from quarry.engine.index.partition import OpenPartition, PartitionSize
 from quarry.engine.lexical.close_terms import Expansion
 from quarry.engine.listing.documents import StoredDocuments
-from quarry.engine.listing.facets import FacetCounts, FacetRequest
-from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring.query_vectors import Queries
-from quarry.engine.search.hits.hits import Hit
-from quarry.engine.shards.candidates import ShardCandidates
-from quarry.engine.shards.collection import ShardSize
-from quarry.engine.shards.shard import HitRequest, Shard
-from quarry.engine.shards.shard_folders import shard_directory
+from quarry.engine.options import OpenOptions
+from quarry.engine.search.candidates import Candidates
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import CorruptFile, IndexNotFound, QuarryError
+from quarry.formats.errors import IndexNotFound, QuarryError
 from quarry.formats.manifest import Manifest
-from quarry.formats.shard_set import ShardSet, load_newest_shard_set
+from quarry.formats.shard_folders import shard_directory
+from quarry.formats.shard_set import ShardSet, use_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["REFRESH_S", "Answer", "GivenStatistics", "Opened", "ShardReplica", "ShardState", "other_shards"]
+__all__ = ["REFRESH_S", "GivenStatistics", "Opened", "Reply", "ShardReplica", "ShardState", "other_shards"]
 
-_ATTEMPTS = 100  # a build may delete the folders after the shard set was read
 _KEPT = 3  # generations that requests may still name
 REFRESH_S = 0.5
 """Seconds after which the folder is listed again, which takes less than a tenth of a millisecond."""
@@ -63,7 +58,7 @@ class ShardState:
     name: str
     set_id: bytes
     manifest: Manifest
-    size: ShardSize
+    size: PartitionSize
 
     @property
     def opened(self) -> Opened:
@@ -72,8 +67,8 @@ class ShardState:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer of a copy of a shard.
+class Reply:
+    """The reply of a copy of a shard.
 
     Attributes:
         value: of the method, or its QuarryError; None if it is stale.
@@ -86,35 +81,29 @@ class Answer:
     is_stale: bool = False
 
 
+@dataclass(frozen=True, eq=False)
 class GivenStatistics:
     """Statistics of the documents of all shards, as a router sends them with a query.
 
-    Args:
+    Attributes:
         n_docs: live documents.
         average_length: mean number of terms of a live document.
         frequencies: number of documents with each term of the query, and with what stands for it.
         expansions: what stands for the terms that no document has.
     """
 
-    def __init__(
-        self,
-        n_docs: int,
-        average_length: float,
-        frequencies: Mapping[str, int],
-        expansions: Mapping[str, Sequence[Expansion]],
-    ) -> None:
-        self.n_docs = n_docs
-        self.average_length = average_length
-        self._frequencies = dict(frequencies)
-        self._expansions = dict(expansions)
+    n_docs: int
+    average_length: float
+    frequencies: Mapping[str, int]
+    expansions: Mapping[str, Sequence[Expansion]]
 
     def document_frequency(self, term: str) -> int:
         """Return the number of live documents of all shards with a term of the query."""
-        return self._frequencies.get(term, 0)
+        return self.frequencies.get(term, 0)
 
     def expand(self, term: str) -> Sequence[Expansion]:
         """Return what stands for a term of the query that no document has."""
-        return self._expansions.get(term, ())
+        return self.expansions.get(term, ())
 
 
 class ShardReplica:
@@ -138,16 +127,16 @@ class ShardReplica:
         self._device = Device(None, None)
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
-        self._opened: OrderedDict[bytes, tuple[ShardState, Shard]] = OrderedDict()
+        self._opened: OrderedDict[bytes, tuple[ShardState, OpenPartition]] = OrderedDict()
         self._checked = 0.0
         self._refresh()
 
-    def state(self) -> Answer:
+    def state(self) -> Reply:
         """Return the `ShardState` of the newest generation."""
         self._refresh()
         with self._lock:
             state, _ = next(reversed(self._opened.values()))
-        return Answer(state, state.opened)
+        return Reply(state, state.opened)
 
     def check(self) -> None:
         """Raise unless the newest generation can be opened and a document of it be read."""
@@ -158,7 +147,7 @@ class ShardReplica:
             segment.reader.ids[0]
             segment.reader.documents[0]
 
-    def call(self, commit_id: bytes, method: str, arguments: tuple[Any, ...]) -> Answer:
+    def call(self, commit_id: bytes, method: str, arguments: tuple[Any, ...]) -> Reply:
         """Call a method of the shard at a generation.
 
         Args:
@@ -173,13 +162,13 @@ class ShardReplica:
             self._refresh()
             shard, newest = self._find(commit_id)
         if shard is None:
-            return Answer(None, newest, is_stale=True)
+            return Reply(None, newest, is_stale=True)
         try:
-            return Answer(_METHODS[method](shard, *arguments), newest)
+            return Reply(_METHODS[method](shard, *arguments), newest)
         except QuarryError as error:  # Ray Serve would wrap and log it
-            return Answer(error, newest)
+            return Reply(error, newest)
 
-    def _find(self, commit_id: bytes) -> tuple[Shard | None, Opened]:
+    def _find(self, commit_id: bytes) -> tuple[OpenPartition | None, Opened]:
         with self._lock:
             newest = next(reversed(self._opened.values()))[0].opened
             found = self._opened.get(commit_id)
@@ -196,36 +185,34 @@ class ShardReplica:
         """
         with self._refreshing:
             self._checked = time.monotonic()
-            for _ in range(_ATTEMPTS):
-                shard_set = load_newest_shard_set(Directory(self._index))
-                if len(shard_set.folders) != self._n_shards:
-                    if self._opened:  # the router says so
-                        return
-                    raise other_shards(self._index, self._n_shards, len(shard_set.folders))
-                try:
-                    self._open(shard_set)
-                except IndexNotFound as error:
-                    shard_set.check_replaced(Directory(self._index), error)
-                else:
-                    return
-            raise CorruptFile("the shards of the index cannot be opened", path=self._index)
+            n_shards = use_newest_shard_set(Directory(self._index), self._open)
+            if n_shards != self._n_shards and not self._opened:  # otherwise the router says so
+                raise other_shards(self._index, self._n_shards, n_shards)
 
-    def _open(self, shard_set: ShardSet) -> None:
-        """Open the newest generation of the shard that a shard set names, if it is not open."""
+    def _open(self, shard_set: ShardSet) -> int:
+        """Open the newest generation of the shard that a shard set names, if it is not open.
+
+        Returns:
+            The number of shards; nothing is opened if it is another one than is served.
+        """
+        n_shards = len(shard_set.folders)
+        if n_shards != self._n_shards:
+            return n_shards
         name = shard_set.folders[self._number]
-        directory = shard_directory(Directory(self._index), name, len(shard_set.folders))
+        directory = shard_directory(Directory(self._index), name, n_shards)
         last = next(reversed(self._opened.values()), None)
         if last is not None and last[0].name == name and last[0].manifest.is_newest(directory):
-            return
+            return n_shards
         before = last[1] if last is not None and last[0].name == name else None
         snapshot = Snapshot(directory, before.segments if before is not None else ())
-        shard = Shard(name, snapshot, self._options, self._device, before)
+        shard = OpenPartition(name, snapshot, self._options, self._device, before)
         state = ShardState(name=name, set_id=shard_set.set_id, manifest=snapshot.manifest, size=shard.measure())
         with self._lock:
             self._opened[snapshot.manifest.commit_id] = (state, shard)
             self._opened.move_to_end(snapshot.manifest.commit_id)
             while len(self._opened) > _KEPT:
                 self._opened.popitem(last=False)
+        return n_shards
 
 
 def other_shards(index: Path, n_served: int, n_shards: int) -> IndexNotFound:
@@ -238,58 +225,37 @@ def other_shards(index: Path, n_served: int, n_shards: int) -> IndexNotFound:
     )
 
 
-def _read(
-    shard: Shard, requests: Sequence[HitRequest], options: SearchOptions, statistics: GivenStatistics | None
-) -> list[list[Hit]]:
-    return shard.read(requests, options, None if statistics is None else shard.searcher(statistics))
+def _find(shard: OpenPartition, *arguments: Any) -> list[Candidates]:  # noqa: ANN401  # of `find`
+    return [each.detached() for each in shard.find(*arguments)]
 
 
-def _find_lexical(
-    shard: Shard, statistics: GivenStatistics, texts: list[str], options: SearchOptions
-) -> list[ShardCandidates]:
-    return shard.searcher(statistics).find_lexical(texts, options)
-
-
-def _find_both(
-    shard: Shard, statistics: GivenStatistics, vectors: Queries, texts: list[str], options: SearchOptions
-) -> list[ShardCandidates]:
-    return shard.searcher(statistics).find_both(vectors, texts, options)
-
-
-def _count_facets(
-    shard: Shard, request: FacetRequest, condition: Condition | None, statistics: GivenStatistics | None
-) -> list[FacetCounts]:
-    return shard.count_facets(request, condition, None if statistics is None else shard.searcher(statistics))
-
-
-def _list_documents(shard: Shard, condition: Condition | None, offset: int, limit: int) -> list[Document]:
+def _list_documents(shard: OpenPartition, condition: Condition | None, offset: int, limit: int) -> list[Document]:
     return list(_stored(shard, condition).documents(offset, limit))
 
 
-def _list_ids(shard: Shard, condition: Condition | None, offset: int, limit: int) -> list[str]:
+def _list_ids(shard: OpenPartition, condition: Condition | None, offset: int, limit: int) -> list[str]:
     return list(_stored(shard, condition).ids(offset, limit))
 
 
-def _stored(shard: Shard, condition: Condition | None) -> StoredDocuments:
-    return StoredDocuments(shard.segments, shard.allowed(condition), shard.snapshot.directory.path)
+def _stored(shard: OpenPartition, condition: Condition | None) -> StoredDocuments:
+    return StoredDocuments(shard.segments, shard.filter.allowed(condition), shard.snapshot.directory.path)
 
 
 _METHODS: Mapping[str, Callable[..., Any]] = {
     "background": lambda shard: shard.background,
-    "close_terms": Shard.close_terms,
-    "count": Shard.count,
-    "count_facets": _count_facets,
-    "describe": Shard.describe,
-    "document_frequencies": Shard.document_frequencies,
-    "documents": Shard.documents,
-    "evaluate": Shard.evaluate,
-    "find_both": _find_both,
-    "find_dense": Shard.find_dense,
-    "find_lexical": _find_lexical,
-    "find_nearest": lambda shard, field: list(shard.find_nearest(field)),
-    "find_similar": Shard.find_similar,
+    "close_terms": OpenPartition.close_terms,
+    "count": OpenPartition.count,
+    "count_facets": OpenPartition.count_facets,
+    "describe": OpenPartition.describe,
+    "document_frequencies": OpenPartition.document_frequencies,
+    "documents": OpenPartition.documents,
+    "evaluate": OpenPartition.evaluate,
+    "find": _find,
+    "find_nearest": OpenPartition.find_nearest,
+    "find_similar": OpenPartition.find_similar,
+    "has": OpenPartition.has,
     "list_documents": _list_documents,
     "list_ids": _list_ids,
-    "read": _read,
+    "read": OpenPartition.read,
 }
-"""The methods of a shard that a router may call; its searchers are made with the statistics that it sends."""
+"""The methods of a shard that a router may call; the collection that they need is what it sends."""

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from quarry.distributed.calls import call
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
-from quarry.distributed.replica import REFRESH_S, Answer, ShardState, other_shards
+from quarry.distributed.replica import REFRESH_S, Reply, ShardState, other_shards
 from quarry.engine.filtering.filter import Condition, parse_filter
-from quarry.engine.index.base_view import ViewResources
+from quarry.engine.index.gathering import Gathering, ShardThreads
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.view import View
 from quarry.engine.index_reader import IndexReader
-from quarry.engine.shards.gathering import Gathering, ShardThreads
-from quarry.engine.shards.view import ShardedView
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, QuarryError
 from quarry.formats.shard_set import load_newest_shard_set
@@ -47,51 +47,47 @@ class ListedShard:
     n_documents: int
 
 
-class _RoutedView(ShardedView):
+class _RoutedView(View[RemoteShard]):
     """The view of shards behind deployments."""
-
-    shards: tuple[RemoteShard, ...]  # type: ignore[assignment]  # what a view needs of a shard
 
     @property
     def set_id(self) -> bytes:
         """Id of the shard set that names the shards."""
-        return self.shards[0].state.set_id
+        return self.partitions[0].state.set_id
 
     @property
     def is_stale(self) -> bool:
         """Whether a copy of a shard did not have the generation of this view."""
-        return any(shard.is_stale for shard in self.shards)
+        return any(shard.is_stale for shard in self.partitions)
 
     @property
     def is_newest(self) -> bool:
         """Whether no copy said that it has a newer generation."""
-        return all(shard.is_newest for shard in self.shards)
+        return all(shard.is_newest for shard in self.partitions)
 
     def different_generations(self) -> dict[str, tuple[int, ...]]:
         return {
             shard.name: tuple(sorted(each.generation for each in shard.opened))
-            for shard in self.shards
+            for shard in self.partitions
             if len(shard.opened) > 1
         }
 
     def parts(self, condition: Condition | None) -> list[ListedShard]:
         """Return the shards with the number of documents of each that satisfy a condition; None: all documents."""
-        gathering = Gathering(self._threads, self._names)
-        self._check_filter(condition, gathering)
         if condition is None:
-            counts = {number: shard.n_documents for number, shard in enumerate(self.shards)}
+            counts = {number: shard.n_documents for number, shard in enumerate(self.partitions)}
         else:
-            counts = gathering.run(lambda number: self.shards[number].count(condition))
+            counts = self.count_each(condition)
         return [
             ListedShard(number, shard.name, shard.state.manifest.commit_id, counts[number])
-            for number, shard in enumerate(self.shards)
+            for number, shard in enumerate(self.partitions)
         ]
 
 
 class RoutedIndex(IndexReader):
     """Has the reading methods of `quarry.engine.Engine` for an index whose shards are served; thread-safe.
 
-    `stats` has the memory of one copy of each shard, without decoded postings.
+    `stats` has the memory of one copy of each shard.
 
     Each search names the generation of every shard, so that all its requests are answered from the same one. If a
     copy of a shard has a newer generation, or the index was built again, the next search begins with that. After a
@@ -152,7 +148,7 @@ class RoutedIndex(IndexReader):
         asked = (part.commit_id, f"list_{kind}", (condition, offset, limit))
         for attempt in range(_ATTEMPTS):
             time.sleep(_PAUSE_S * attempt)  # another copy may have the generation
-            answer: Answer = call(
+            answer: Reply = call(
                 self._handles[part.number], "call", asked, self._timeout_s, f"the shard {part.name}"
             )
             if isinstance(answer.value, QuarryError):
@@ -228,17 +224,17 @@ class RoutedIndex(IndexReader):
         names = [f"shard {number}" for number in range(len(self._handles))]
 
         def state(number: int) -> ShardState:
-            answer: Answer = call(self._handles[number], "state", (), self._timeout_s, f"the {names[number]}")
+            answer: Reply = call(self._handles[number], "state", (), self._timeout_s, f"the {names[number]}")
             found: ShardState = answer.value
             return found
 
         found = Gathering(self._threads, names, allow_partial=before is not None).run(state)
         states = [
-            found[number] if before is None or number in found else before.shards[number].state
+            found[number] if before is None or number in found else before.partitions[number].state
             for number in range(len(self._handles))
         ]
         if before is not None and not before.is_stale and before.is_newest:
-            known = [shard.state.manifest.commit_id for shard in before.shards]
+            known = [shard.state.manifest.commit_id for shard in before.partitions]
             if known == [each.manifest.commit_id for each in states]:
                 return before
         if len({each.set_id for each in states}) > 1:
@@ -249,4 +245,4 @@ class RoutedIndex(IndexReader):
             RemoteShard(handle, state, self._timeout_s)
             for handle, state in zip(self._handles, states, strict=True)
         ]
-        return _RoutedView(self._path, None, shards, self._threads, self._resources)  # type: ignore[arg-type]
+        return _RoutedView(self._path, shards, self._resources, self._threads)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
@@ -27,38 +25,35 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.base_view import ViewResources
-from quarry.engine.index.current_view import CurrentView
+from quarry.engine.index.current import Current
 from quarry.engine.index.memory import memory_bytes
+from quarry.engine.index.partition import OpenPartition
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.verification import VerifyReport, verify_index
-from quarry.engine.index_reader import IndexReader, View
+from quarry.engine.index.view import View
+from quarry.engine.index_reader import IndexReader
 from quarry.engine.indexer.commits.generation import CommittedGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.metadata_updates import checked_changes
+from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
-from quarry.engine.progress import Progress, ProgressSetting, count_items
+from quarry.engine.progress import Progress, ProgressParts, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.reranker import Reranker, open_reranker
-from quarry.engine.shards.current_shards import CurrentShards
-from quarry.engine.shards.verification import verify_shards
-from quarry.engine.shards.view import ShardedView
-from quarry.engine.shards.writing.sharded_writer import ShardedWriter
 from quarry.engine.sync.folder_sync import FolderSync, SyncReport
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
     EncoderMismatch,
     IndexClosed,
-    IndexNotFound,
     InvalidFilter,
     InvalidSetting,
     ReadOnlyIndex,
 )
-from quarry.formats.shard_set import has_shard_set
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
 
@@ -96,20 +91,19 @@ class Engine(IndexReader):
         wait_s: float = 0,
     ) -> None:
         self._directory = directory
-        self._resources = resources
         self._device = resources.device
         self._n_threads = resources.options.n_threads
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._is_refreshing = is_refreshing
-        self._writer: IndexWriter | ShardedWriter | None = None
-        self._switching = threading.Lock()
-        self._view = self._open_view()
+        self._writer: IndexWriter | None = None
+        self._view = Current(directory, resources)
         try:
             if is_writable:
                 self._writer = self._open_writer(self._view.get().writing_encoder, wait_s)
                 collect_staging(directory.path, self._writer.lock)
-                self._follow()  # another writer may have committed before this one held the lock
+                self._view.refresh()  # another writer may have committed before
+                self._follow()
         except BaseException:
             self.close()
             raise
@@ -374,7 +368,7 @@ class Engine(IndexReader):
         plan = FolderSync(
             checked_path(folder, "folder"),
             self._directory.path,
-            [shard.snapshot for shard in view.shards] if isinstance(view, ShardedView) else [view.snapshot],
+            [each.snapshot for each in view.partitions],
             Columns.of(id, text, title),
             checked_flag(remove_all, "remove_all"),
             encoder,
@@ -418,7 +412,7 @@ class Engine(IndexReader):
         condition = parse_filter(filter)
         kinds = writer.find_kinds(condition)
         if kinds is not None:
-            self._view.get().check_filter(condition, kinds)
+            self._view.get().check_kinds(condition, kinds)
         return writer.delete_matching(condition)
 
     @finishes_before_exit
@@ -485,7 +479,7 @@ class Engine(IndexReader):
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        if isinstance(writer, ShardedWriter):
+        if writer.n_shards is not None:
             raise InvalidSetting(
                 "indexes cannot be added to a sharded index, whose documents are divided by their ids; add them to"
                 " an index without shards, or build it again",
@@ -568,8 +562,7 @@ class Engine(IndexReader):
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        view = self._view
-        if isinstance(writer, ShardedWriter) or isinstance(view, CurrentShards):
+        if writer.n_shards is not None:
             raise InvalidSetting(
                 "a sharded index cannot be encoded again: its shards are not committed together; build it again",
                 path=self._directory.path,
@@ -577,7 +570,7 @@ class Engine(IndexReader):
         opened = open_encoder(encoder)
         work = Reencoding(writer, self._directory, opened, self._n_threads, self._thresholds, progress)
         generation = work.run()
-        view.use_encoder(opened, self._written)
+        self._view.follow(self._written, opened)
         return generation
 
     @finishes_before_exit
@@ -622,7 +615,12 @@ class Engine(IndexReader):
         """
         self._require_writer()
         with Progress(progress, "writing graphs of") as bar:
-            return self._view.optimize(bar.update)
+            parts, graph_rows = ProgressParts(bar.update), self._thresholds.graph_rows
+            before = [each.snapshot for each in self._view.get().partitions]
+            n_written = sum(write_graphs(each, graph_rows, self._n_threads, parts.part()) for each in before)
+            for old, new in zip(before, self._view.reopen(), strict=True):
+                drop_graphs(old, new)
+            return n_written
 
     @finishes_before_exit
     def refresh(self) -> bool:
@@ -635,13 +633,7 @@ class Engine(IndexReader):
             IndexNotFound: there is no index any more.
             FormatError: a file of the newest generation is damaged.
         """
-        view = self._view
-        try:
-            return view.refresh()
-        except IndexNotFound:
-            if not self._has_switched(view):
-                raise
-            return True
+        return self._view.refresh(is_locked=self._writer is not None)
 
     @property
     def encoder(self) -> Encoder:
@@ -707,10 +699,7 @@ class Engine(IndexReader):
         Raises:
             FormatError: files are damaged; the message lists all errors, and `findings` holds them.
         """
-        view = self._view.get()
-        if isinstance(view, ShardedView):
-            return verify_shards(self._directory)
-        return verify_index(self._directory, view.snapshot.manifest)
+        return verify_index(self._directory, self._view.get().partitions[0].manifest)
 
     @finishes_before_exit
     def snapshot(self, path: str | os.PathLike[str]) -> SnapshotReport:
@@ -771,12 +760,10 @@ class Engine(IndexReader):
                     _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
                 writer.close(abandon=abandon)
         finally:
-            with self._switching:
-                self._view.close()
-            self._resources = replace(self._resources, chosen_encoder=None, reranker=None)  # releases all models
+            self._view.close()
             self._device.trim()
 
-    def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter | ShardedWriter:
+    def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter:
         """Open a writer that does not keep this object alive: if it is dropped, the lock is released with it."""
         this = weakref.ref(self)
 
@@ -785,10 +772,6 @@ class Engine(IndexReader):
             if index is not None:
                 index._follow()
 
-        if isinstance(self._view, CurrentShards):
-            return ShardedWriter(
-                self._directory, encoder, self._n_threads, self._thresholds, after_merge=follow, wait_s=wait_s
-            )
         return IndexWriter(
             self._directory,
             encoder,
@@ -805,21 +788,17 @@ class Engine(IndexReader):
         if requires_encoder:
             view.check_encoder()
         if new is not None:
-            n_shards = len(view.shards) if isinstance(view, ShardedView) else None
-            new.check(view.settings, view.metric, n_shards, self._directory.path)
+            new.check(view.settings, view.metric, view.n_shards, self._directory.path)
 
     def _follow(self) -> None:
         """Answer from the generation that the writer made last."""
-        if isinstance(self._view, CurrentShards):
-            self._view.follow()
-        else:
-            self._view.follow(self._written)
+        self._view.follow(self._written)
 
-    def _written(self) -> Snapshot | None:
+    def _written(self) -> list[Snapshot]:
         writer = self._writer
-        return writer.snapshot() if isinstance(writer, IndexWriter) else None
+        return [] if writer is None else writer.snapshots()
 
-    def _require_writer(self) -> IndexWriter | ShardedWriter:
+    def _require_writer(self) -> IndexWriter:
         self._view.get()
         writer = self._writer
         if writer is None and self._is_writable:  # another thread is closing it
@@ -831,43 +810,19 @@ class Engine(IndexReader):
         return writer
 
     def _stored(self, only: Mapping[str, object] | None) -> StoredDocuments:
-        return self._view.get().stored(None if only is None else parse_filter(only))
+        condition, view = None if only is None else parse_filter(only), self._view.get()
+        view.check_condition(condition)
+        segments = [segment for each in view.partitions for segment in each.segments]
+        allowed = [docs for each in view.partitions for docs in each.filter.allowed(condition)]
+        return StoredDocuments(segments, allowed, self._directory.path)
 
-    def _read(self, answer: Callable[[View], R], *, is_search: bool = False) -> R:
-        view = self._view
+    def _read(self, answer: Callable[[View[OpenPartition]], R], *, is_search: bool = False) -> R:
         if is_search and self._is_refreshing:
-            try:
-                view.refresh_to_search()
-            except IndexNotFound:
-                if not self._has_switched(view):
-                    raise
+            self._view.refresh_to_search(is_locked=self._writer is not None)
         return answer(self._view.get())
 
-    def _open_view(self) -> CurrentView | CurrentShards:
-        if has_shard_set(self._directory):
-            return CurrentShards(self._directory, self._resources)
-        return CurrentView(self._directory, self._resources)
 
-    def _has_switched(self, before: CurrentView | CurrentShards) -> bool:
-        """Open the index that has replaced this one if one of them is sharded and the other is not.
-
-        Searches under way keep the files and threads of the index before.
-
-        Args:
-            before: what there is no index for any more.
-
-        Returns:
-            Whether the view is another one now.
-        """
-        with self._switching:
-            if self._view is before and self._writer is None:
-                before.get()  # not if it was closed
-                if has_shard_set(self._directory) != isinstance(before, CurrentShards):
-                    self._view = self._open_view()
-            return self._view is not before
-
-
-def _with_encoder(documents: Iterable[Document], view: View) -> Iterator[Document]:
+def _with_encoder(documents: Iterable[Document], view: View[OpenPartition]) -> Iterator[Document]:
     """Yield documents; raise EncoderMismatch before one without vectors if the encoder is another one."""
     is_checked = not view.has_encoder
     for document in documents:

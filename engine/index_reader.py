@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import numpy.typing as npt
 
@@ -12,7 +12,7 @@ from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import checked_id, id_list
 from quarry.engine.filtering.filter import join_conditions, parse_filter
-from quarry.engine.index.view import IndexView
+from quarry.engine.index.view import View
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
@@ -20,15 +20,11 @@ from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.quoted import phrase_condition
 from quarry.engine.search.request import SearchRequest
-from quarry.engine.shards.view import ShardedView
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 
-__all__ = ["IndexReader", "View"]
+__all__ = ["IndexReader"]
 
 R = TypeVar("R")
-
-View: TypeAlias = IndexView | ShardedView
-"""One generation of an index, without or with shards."""
 
 
 class IndexReader(ABC):
@@ -103,7 +99,7 @@ class IndexReader(ABC):
         if is_like and (queries is not None or vector is not None):
             raise InvalidQuery("a search needs either queries or like", expected="one of them")
 
-        def answer(view: View) -> Hits | list[Hits]:
+        def answer(view: View[Any]) -> Hits | list[Hits]:
             if is_like:
                 return view.search_like(SearchOptions.of(k, options))
             request = SearchRequest.of(queries, vector, view.metric.dim)
@@ -129,7 +125,7 @@ class IndexReader(ABC):
                 actual=chosen.mode,
             )
 
-        def answer(view: View) -> list[Hits]:
+        def answer(view: View[Any]) -> list[Hits]:
             return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
         return self._read(answer, is_search=True)
@@ -204,7 +200,7 @@ class IndexReader(ABC):
         request = FacetRequest.of(field, query, limit, operators)
         parts = [] if filter is None else [parse_filter(filter)]
 
-        def answer(view: View) -> Facets:
+        def answer(view: View[Any]) -> Facets:
             has_phrases = request.query is not None and request.operators
             phrases = phrase_condition(request.query or "", view.settings) if has_phrases else None
             conditions = parts if phrases is None else [*parts, phrases]
@@ -214,14 +210,11 @@ class IndexReader(ABC):
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
-        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`.
-
-        Those of a sharded index are described in `quarry.engine.shards.statistics`.
-        """
+        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
         return self._read(lambda view: view.statistics())
 
     @abstractmethod
-    def _read(self, answer: Callable[[View], R], *, is_search: bool = False) -> R:
+    def _read(self, answer: Callable[[View[Any]], R], *, is_search: bool = False) -> R:
         """Return the answer of the current view.
 
         Args:

@@ -7,8 +7,9 @@ with manifests of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from quarry.formats.container.directory import Directory, is_safe_name
 from quarry.formats.container.fields import Fields
@@ -25,7 +26,10 @@ __all__ = [
     "has_shard_set",
     "load_newest_shard_set",
     "shard_of",
+    "use_newest_shard_set",
 ]
+
+T = TypeVar("T")
 
 MAX_SHARDS = 4096
 _ROUTING = "xxh3-64"  # the only rule so far, see `shard_of`
@@ -149,6 +153,27 @@ def load_newest_shard_set(directory: Directory) -> ShardSet:
         except FileNotFoundError:
             continue  # a build has replaced it
     raise CorruptFile("the shard set cannot be read", path=directory.path)
+
+
+def use_newest_shard_set(directory: Directory, use: Callable[[ShardSet], T]) -> T:
+    """Call a function with the current shard set; again if a build has replaced that and deleted its folders.
+
+    Args:
+        directory: of the index.
+        use: raises IndexNotFound if a folder is missing.
+
+    Raises:
+        IndexNotFound: there is no shard set.
+        ShardNotFound: a folder of the current shard set is missing.
+        FormatError: the shard set is damaged.
+    """
+    for _ in range(_ATTEMPTS):
+        shard_set = load_newest_shard_set(directory)
+        try:
+            return use(shard_set)
+        except IndexNotFound as error:
+            shard_set.check_replaced(directory, error)
+    raise CorruptFile("the shards of the index cannot be opened", path=directory.path)
 
 
 def _parse_folder(fields: Fields) -> str:

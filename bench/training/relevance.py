@@ -32,8 +32,10 @@ from quarry.engine import Encoder, InvalidSetting, open_encoder
 from quarry.engine.choices import Mode
 from quarry.engine.lexical.searcher import LexicalSearcher
 from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.search.hits.hit_builder import Answer
+from quarry.engine.search.merging import rank_candidates
 from quarry.engine.search.relevance import QueryRelevance, sample_background
-from quarry.engine.search.retriever import Answer, Retriever
+from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.folder import add_bundle_file
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, LogisticModel, RelevanceModels, write_relevance
@@ -214,14 +216,10 @@ class _Probe:
         """Yield the hits of each query of `source`."""
         options, texts = SearchOptions(k=_N_HITS, mode=mode), list(source.queries.values())
         everything = [None] * len(self._snapshot.segments)
-        if mode == "lexical":
-            answers = self._retriever.search_lexical(texts, options, everything)
-        elif mode == "dense":
-            answers = self._retriever.search_dense(vectors, options, everything, texts)
-        else:
-            answers = self._retriever.search_hybrid(texts, vectors, options, everything)
-        for query, vector, answer in zip(source.queries, vectors, answers, strict=True):
+        candidates = self._retriever.find(texts, None if mode == "lexical" else vectors, options, everything)
+        for query, vector, each in zip(source.queries, vectors, candidates, strict=True):
             judged = collection.qrels.get(query, {}) if source is collection else {}
+            answer = Answer(rank_candidates(each, options), terms=each.terms)
             yield self._describe(answer, vector, judged, collection.name, source.name)
 
     def _describe(

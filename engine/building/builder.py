@@ -27,11 +27,11 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.new_shards import NewShards
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.reused_settings import reuse_settings
-from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting
@@ -206,7 +206,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
 
 def open_new_writer(
     folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
-) -> contextlib.closing[IndexWriter] | contextlib.closing[NewShards]:
+) -> contextlib.closing[IndexWriter]:
     """Open the writer of a new index, whose first commit creates it; delete what attempts before have left.
 
     Args:

@@ -79,7 +79,7 @@ class Reencoding:
             QuarryError: as `IndexWriter.add` and `commit` raise it; the index is unchanged.
         """
         while True:
-            snapshot = self.writer.snapshot()
+            (snapshot,) = self.writer.snapshots()
             try:
                 before = snapshot.manifest
                 if _is_same(before.encoder, self.encoder):
@@ -103,7 +103,7 @@ class Reencoding:
         with closing(work):
             self._update(work, snapshot)
         finishing = IndexWriter(directory, self.encoder, self.threads, thresholds=self.thresholds)
-        with closing(finishing), closing(finishing.snapshot()) as collected:
+        with closing(finishing), closing(finishing.snapshots()[0]) as collected:
             kinds = {segment.reader.centroids.kind for segment in collected.segments}
             if kinds:  # a quantizer is trained on all documents, not on those of the first commit
                 finishing.merge(retrain="none" not in kinds)
@@ -120,7 +120,7 @@ class Reencoding:
 
     def _update(self, work: IndexWriter, snapshot: Snapshot) -> None:
         """Add what the work index lacks, delete what the index has no more, and commit from time to time."""
-        done = work.snapshot()
+        (done,) = work.snapshots()
         try:
             work.delete(doc_id for document in _documents(done) if snapshot.find(doc_id := document.id) is None)
             n_total = len(snapshot)

@@ -19,7 +19,6 @@ from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.representation.base import Representation
-from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.system_errors import checked_path
@@ -91,7 +90,7 @@ class StagedBuild:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(self._folder)
             opened = open_new_writer(folder, self._settings, self._opened, self._resources, self._n_shards)
-            self._writer: IndexWriter | NewShards = opened.__enter__()
+            self._writer: IndexWriter = opened.__enter__()
             stack.push(opened.__exit__)
             self._attempt = BuildAttempt(
                 folder.path,

@@ -557,10 +557,10 @@ def _add_verify(commands: _Subparsers) -> None:
 
 
 def _run_verify(args: argparse.Namespace) -> int:
-    from quarry.engine.shards.verification import verify_folder
+    from quarry.engine.index.verification import verify_index
     from quarry.formats.container.directory import Directory
 
-    report = verify_folder(Directory(Path(args.index)))  # opening it would stop at the first damage
+    report = verify_index(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
     return 0
 

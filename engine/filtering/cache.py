@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from quarry.engine.filtering.evaluation import Allowed, AllowedDocs, Kinds, evaluate, find_unknown_paths
+from quarry.engine.filtering.evaluation import Allowed, AllowedDocs, Kinds, evaluate
 from quarry.engine.filtering.filter import Condition, count_bytes
 from quarry.engine.filtering.own_fields import OWN_FIELDS
-from quarry.engine.filtering.unknown_fields import UnknownFields, find_nearest_names
+from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["DocumentFilter"]
@@ -26,7 +25,6 @@ class DocumentFilter:
         segments: of the snapshot.
         cache_bytes: memory for the results of recent filters.
         terms: the analyzer of the segments' postings: returns the terms of a text.
-        unknown: the fields that the users of the index were warned about.
     """
 
     def __init__(
@@ -34,11 +32,9 @@ class DocumentFilter:
         segments: Sequence[OpenSegment],
         cache_bytes: int,
         terms: Callable[[str], list[str]],
-        unknown: UnknownFields,
     ) -> None:
         self._segments = segments
         self._terms = terms
-        self._unknown = unknown
         self._n_live = [segment.record.n_live for segment in segments]
         n_docs = sum(segment.record.n_docs for segment in segments)
         self._result_bytes = n_docs * _DOC_BYTES + _RESULT_BYTES
@@ -52,36 +48,15 @@ class DocumentFilter:
         return self._held_bytes
 
     def allowed(self, condition: Condition | None) -> AllowedDocs:
-        """Return for each segment the documents that satisfy the condition; None: all live ones.
+        """Return for each segment the documents that satisfy a condition, see `evaluate`; None: all live ones."""
+        return [None] * len(self._segments) if condition is None else self.evaluate(condition)[0]
 
-        Warns about fields that no document has, see `quarry.engine.filtering.unknown_fields`.
-
-        Raises:
-            InvalidFilter: an operand has another type than all values at its path.
-            FormatError: a segment is damaged.
-        """
-        if condition is None:
-            return [None] * len(self._segments)
-        known = self._find_known(condition)
-        if known is None:
-            known = self._evaluate(condition)
-            if self._segments:
-                self.check(condition, known[1])
-            self._keep(condition, known)
-        return known[0]
-
-    def check(self, condition: Condition, kinds: Kinds) -> None:
-        """Warn about fields that no document has.
-
-        Args:
-            condition: an evaluated condition.
-            kinds: of the values that the documents of the whole collection have, see `Evaluation`.
-
-        Raises:
-            InvalidFilter: an operand has another type than all values at its path.
-        """
-        for field in find_unknown_paths(condition, kinds):
-            self._unknown.warn(field, partial(self.find_nearest, field))
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that satisfy the condition."""
+        return sum(
+            n_live if docs is None else docs.n
+            for n_live, docs in zip(self._n_live, self.allowed(condition), strict=True)
+        )
 
     def evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
         """Return for each segment the documents that satisfy the condition, and the kinds of the compared values.
@@ -93,7 +68,9 @@ class DocumentFilter:
         """
         known = self._find_known(condition)
         if known is None:
-            known = self._evaluate(condition)
+            flags, kinds = evaluate(condition, self._segments, self._terms)
+            pairs = zip(map(Allowed, flags), self._n_live, strict=True)
+            known = [None if docs.n == n_live else docs for docs, n_live in pairs], kinds
             self._keep(condition, known)
         return known
 
@@ -117,21 +94,6 @@ class DocumentFilter:
 
     def _n_bytes(self, condition: Condition) -> int:
         return self._result_bytes + count_bytes(condition)
-
-    def count(self, condition: Condition) -> int:
-        """Return the number of documents that satisfy the condition."""
-        return sum(
-            n_live if allowed is None else allowed.n
-            for n_live, allowed in zip(self._n_live, self.allowed(condition), strict=True)
-        )
-
-    def _evaluate(self, condition: Condition) -> tuple[AllowedDocs, Kinds]:
-        flags, kinds = evaluate(condition, self._segments, self._terms)
-        each = map(Allowed, flags)
-        result = [
-            None if allowed.n == n_live else allowed for allowed, n_live in zip(each, self._n_live, strict=True)
-        ]
-        return result, kinds
 
     def find_nearest(self, field: str) -> list[str]:
         """Return the most similar names of fields that live documents have values for in columns."""

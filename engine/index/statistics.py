@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from quarry.engine.index.drift import drift_statistics
 from quarry.engine.index.memory import MemoryPlan
@@ -13,7 +14,10 @@ from quarry.engine.search.searcher import Searcher
 from quarry.formats.segment import SEGMENT_PARTS
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["index_statistics", "resource_statistics"]
+__all__ = ["index_statistics", "joined_statistics", "resource_statistics"]
+
+_ALIKE = ("dim", "metric", "representation", "encoder", "stored", "code_bytes", "dense_weight")  # in all shards
+_SHOWN = ("generation", "n_documents", "n_segments", "size_bytes", "drift")
 
 
 def index_statistics(snapshot: Snapshot) -> dict[str, object]:
@@ -104,3 +108,39 @@ def _size_bytes(snapshot: Snapshot) -> int:
     for segment in snapshot.manifest.segments:
         records += [segment.file, segment.tombstones] if segment.tombstones else [segment.file]
     return sum(record.n_bytes for record in records)
+
+
+def joined_statistics(shards: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """Describe the shards of an index, as `index_statistics` and `resource_statistics` describe one partition.
+
+    Numbers are added up, the generations too; drift is that of the shard whose codes fit worst. Beside them are
+    n_shards and shards: by folder generation, n_documents, n_segments, size_bytes and drift.
+
+    Args:
+        shards: their descriptions by folder, in their order.
+    """
+    each = list(shards.values())
+    return {
+        **{name: _add([one[name] for one in each]) for name in each[0] if name not in (*_ALIKE, "drift")},
+        **{name: each[0][name] for name in _ALIKE},
+        "drift": _worst_drift([one["drift"] for one in each]),
+        "n_shards": len(shards),
+        "shards": {folder: {name: one[name] for name in _SHOWN} for folder, one in shards.items()},
+    }
+
+
+def _add(values: Sequence[object]) -> object:
+    """Add up numbers, those of mappings by name; None if one of them is None. Return the first of texts."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        parts = cast("Sequence[Mapping[str, object]]", values)
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: _add([part[name] for part in parts if name in part]) for name in names}
+    if None in values:
+        return None
+    return first if isinstance(first, str) else sum(cast("Sequence[int]", values))
+
+
+def _worst_drift(drifts: Sequence[object]) -> object:
+    known = [cast("Mapping[str, object]", drift) for drift in drifts if drift is not None]
+    return max(known, key=lambda drift: cast("float", drift["code_error_ratio"]), default=None)

@@ -1,177 +1,433 @@
-"""One open generation of an index, with all that answers queries about it."""
+"""One generation of an index, of one partition or several: from queries to hits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+
+from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.filtering.cache import DocumentFilter
-from quarry.engine.filtering.evaluation import Kinds
+from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
+from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.index.base_view import BaseView, ViewResources
-from quarry.engine.index.memory import plan_memory
-from quarry.engine.index.statistics import index_statistics, resource_statistics
-from quarry.engine.index.stored_documents import stored_documents
-from quarry.engine.lexical.searcher import LexicalSearcher
-from quarry.engine.listing.documents import StoredDocuments
-from quarry.engine.listing.facets import FacetRequest, Facets, count_values, select_documents
+from quarry.engine.filtering.unknown_fields import find_nearest_names
+from quarry.engine.index.collection import Collections
+from quarry.engine.index.gathering import Gathering, ShardThreads
+from quarry.engine.index.partition import Partition
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.statistics import joined_statistics
+from quarry.engine.lexical.bm25 import Collection
+from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.query_syntax import parse_query, parse_words
+from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
-from quarry.engine.scoring.query_vectors import Queries, Vectors
-from quarry.engine.search.hits.hit_builder import HitBuilder, set_metric_scores
-from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.relevance import sample_background
-from quarry.engine.search.retriever import Answer, Retriever
-from quarry.engine.search.searcher import Searcher
-from quarry.engine.search.similar import find_document
-from quarry.formats.snapshot import Snapshot
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
+from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.search.candidates import Candidates
+from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
+from quarry.engine.search.hits.hits import Coverage, Hits
+from quarry.engine.search.merging import MergedRanking, merge_candidates, rank_candidates
+from quarry.engine.search.quoted import search_quoted
+from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
+from quarry.engine.search.reranker import rerank
+from quarry.engine.search.similar import SimilarQuery
+from quarry.formats.manifest import with_documents
+from quarry.formats.shard_set import shard_of
 
-__all__ = ["IndexView"]
+__all__ = ["View"]
+
+P_co = TypeVar("P_co", bound=Partition, covariant=True)
+
+_MAX_CHECKED = 256
+_MAX_ESTIMATORS = 4
+_NO_FAILURES: Mapping[int, Exception] = {}
 
 
-class IndexView(BaseView):
-    """A snapshot with its searchers: from queries to hits. Safe to use from several threads.
+class View(Generic[P_co]):
+    """Partitions with their searchers, searched as one index; safe to use from several threads.
+
+    Every partition returns its best candidates with both scores, computed with the statistics of all. They are
+    ranked here as one index ranks them; texts are then read from the partitions of the hits alone. An index
+    without shards is one partition, which is asked on the calling thread.
 
     Args:
-        snapshot: the snapshot; searches in progress continue when it is closed.
+        path: folder of the index, for messages.
+        partitions: at their generations, all with the same settings.
         resources: shared resources.
-        before: searcher of another generation, whose backends are reused.
+        threads: of the shards; None: the index has no shards, and there is one partition.
+        failures: by their numbers, the errors of shards whose newest generation cannot be opened. They are not
+            asked; their generation before has the number of their documents.
+
+    Attributes:
+        settings: of the index.
+        metric: of the index.
+        has_encoder: whether texts have vectors: the index was built with an encoder.
+
+    Raises:
+        FormatError: the bundle of the encoder is damaged.
     """
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        path: Path,
+        partitions: Sequence[P_co],
         resources: ViewResources,
-        before: Searcher | None = None,
+        threads: ShardThreads | None = None,
+        failures: Mapping[int, Exception] = _NO_FAILURES,
     ) -> None:
-        super().__init__(snapshot.manifest, snapshot.directory.path, resources)
-        self.snapshot = snapshot
-        self.metric = Metric.of(snapshot.manifest)
-        self._segments = snapshot.segments
-        self._plan = plan_memory(snapshot, resources.options.memory_bytes)
-        self.searcher = Searcher(snapshot, resources.options, self._plan.backend_bytes, resources.device, before)
-        self._lexical = LexicalSearcher(snapshot, self._plan.posting_bytes)
-        self.filter = DocumentFilter(
-            snapshot.segments, self._plan.filter_bytes, self._lexical.terms, resources.unknown_fields
-        )
-        self._retriever = Retriever(snapshot.segments, self.searcher, self._lexical)
-        self._hits = HitBuilder(snapshot, self.searcher)
-        self._relevance = self._make_estimator(
-            self.metric, partial(sample_background, snapshot.segments, self.searcher)
-        )
+        first = with_documents(partition.manifest for partition in partitions)
+        self.failures = failures
+        self.partitions = tuple(partitions)
+        self.settings = first.settings
+        self.metric = Metric.of(first)
+        self.has_encoder = has_encoder(first.encoder)
+        self._encoder_record = first.encoder
+        self._dense_weight = first.dense_weight
+        self._path = path
+        self._resources = resources
+        self._threads = threads
+        self._names = [each.name for each in partitions]
+        self._lock = threading.Lock()
+        self._collections = Collections(partitions)
+        self._checked: set[Condition] = set()
+        first_sample = BackgroundSample.empty if threads else lambda: partitions[0].background
+        self._estimator = self._make_estimator(first_sample)  # of the only partition, or without a background
+        self._estimators: dict[frozenset[int], RelevanceEstimator] = {}  # by the shards that are missing
+        if resources.has_encoder_of(first.encoder):
+            resources.encoder_for(first.encoder)  # a damaged bundle is an error here, not at the first query
 
-    def next_view(self, snapshot: Snapshot, *, is_reusing: bool) -> IndexView:
-        """Return the view of another generation.
+    @property
+    def n_shards(self) -> int | None:
+        """Number of shards; None: the index has no shards."""
+        return None if self._threads is None else len(self.partitions)
 
-        Args:
-            snapshot: the snapshot of that generation.
-            is_reusing: whether open backends are reused; otherwise a backend is chosen again for each segment.
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of queries."""
+        return self._resources.encoder_for(self._encoder_record)
+
+    @property
+    def writing_encoder(self) -> Encoder:
+        """The encoder of documents that are added; it refuses texts if it is not that of the index."""
+        record = self._encoder_record
+        if self._resources.has_encoder_of(record):
+            return self.encoder
+        return NoEncoder(self.settings.dim, record.normalize)
+
+    def check_encoder(self) -> None:
+        """Raise unless the encoder is the one that the index was built with.
+
+        Raises:
+            EncoderMismatch: it is another one.
         """
-        return IndexView(snapshot, self._resources, self.searcher if is_reusing else None)
-
-    def with_encoder(self, snapshot: Snapshot, encoder: Encoder) -> IndexView:
-        """Return the view of a generation whose vectors are of another encoder."""
-        return IndexView(snapshot, replace(self._resources, chosen_encoder=encoder))
+        self._resources.check_encoder(self._encoder_record, self._path)
 
     @property
     def n_documents(self) -> int:
         """Number of documents that are not deleted."""
-        return len(self.snapshot)
+        return sum(each.n_documents for each in self.partitions)
 
     def has(self, doc_id: str) -> bool:
         """Return whether there is a document with an id."""
-        return self.snapshot.find(doc_id) is not None
-
-    def count(self, condition: Condition) -> int:
-        """Return the number of documents that satisfy a condition."""
-        return self.filter.count(condition)
-
-    def check_filter(self, condition: Condition, kinds: Kinds) -> None:
-        """Raise InvalidFilter or warn, see `quarry.engine.filtering.cache.DocumentFilter.check`."""
-        self.filter.check(condition, kinds)
-
-    def stored(self, condition: Condition | None) -> StoredDocuments:
-        """Return the documents that satisfy a condition, to be read one after another; None: all."""
-        return StoredDocuments(self._segments, self.filter.allowed(condition), self._path)
-
-    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
-        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
-        terms = (
-            None
-            if request.query is None
-            else self._lexical.query(request.query, SearchOptions(operators=request.operators))
-        )
-        docs = select_documents(self._segments, self.filter.allowed(condition), terms)
-        counts = (
-            count_values(each, request.field, flags) for each, flags in zip(self._segments, docs, strict=True)
-        )
-        return request.sum(counts)
-
-    def statistics(self) -> dict[str, object]:
-        """Return the statistics of the generation and its backends, see `quarry.engine.index.statistics`."""
-        options, plan = self._resources.options, self._plan
-        held = {"postings": self._lexical.resident_bytes, "filters": self.filter.resident_bytes}
-        return index_statistics(self.snapshot) | resource_statistics(
-            self.snapshot, options, self.searcher, plan, held
-        )
-
-    def _search(self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None) -> list[Hits]:
-        queries: Queries | None = None
-        if options.mode == "lexical":
-            assert texts is not None
-            answers = self._retriever.search_lexical(texts, options, self.filter.allowed(options.condition))
-        else:
-            queries = self._queries(texts, vectors, options)
-            allowed = self.filter.allowed(options.condition)
-            if options.mode == "dense":
-                answers = self._retriever.search_dense(queries, options, allowed, texts)
-            else:
-                assert texts is not None
-                answers = self._retriever.search_hybrid(texts, queries, options, allowed)
-        found = self._build(answers, options)
-        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
-        return found
-
-    def _queries(self, texts: list[str] | None, vectors: Vectors | None, options: SearchOptions) -> Queries:
-        if vectors is not None:
-            return metric_queries(self.metric, vectors)
-        assert texts is not None
-        self.check_encoder()
-        if options.mode == "hybrid" and options.typos:
-            texts = [self._lexical.correct(text, options) for text in texts]
-        return self._resources.encode(texts, self._encoder_record, self.metric)
-
-    def search_like(self, options: SearchOptions) -> Hits:
-        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
-        options = replace(options.for_index(self._dense_weight), typos=False, operators=False)
-        query = find_document(self.snapshot, str(options.like), self._path)
-        queries = query.vector(self.metric)
-        allowed = self.filter.allowed(options.condition)
-        if options.mode == "dense":
-            answers = self._retriever.search_dense(queries, options, allowed)
-        else:
-            texts = [query.words(self._lexical.terms, self._lexical.collection)]
-            if options.mode == "lexical":
-                return self._build(self._retriever.search_lexical(texts, options, allowed), options)[0]
-            answers = self._retriever.search_hybrid(texts, queries, options, allowed)
-        found = self._build(answers, options)
-        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
-        return found[0]
-
-    def _build(self, answers: Iterable[Answer], options: SearchOptions) -> list[Hits]:
-        """Return the hits of each answer, with their relevance."""
-        if options.min_relevance is not None:
-            self._relevance.require(options.mode)
-        found = []
-        for answer in answers:
-            relevance = self._relevance.prepare(options.mode, answer.vector)
-            hits = self._hits.build(answer._replace(relevance=relevance), options)
-            found.append(hits.at_least(options.min_relevance))
-        return found
+        return self.partitions[self._owner(doc_id)].has(doc_id)
 
     def documents(self, ids: Iterable[str], *, with_vectors: bool = False) -> list[Document]:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
-        return stored_documents(self.snapshot, ids, self.metric, with_vectors=with_vectors)
+        wanted, owned = list(ids), dict[int, list[str]]()
+        for doc_id in dict.fromkeys(wanted):
+            owned.setdefault(self._owner(doc_id), []).append(doc_id)
+        found = {
+            document.id: document
+            for number, own in owned.items()
+            for document in self.partitions[number].documents(own, with_vectors)
+        }
+        return [found[doc_id] for doc_id in wanted if doc_id in found]
+
+    def _owner(self, doc_id: str) -> int:
+        return shard_of(doc_id, len(self.partitions))
+
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that satisfy a condition."""
+        return sum(self.count_each(condition).values())
+
+    def count_each(self, condition: Condition) -> dict[int, int]:
+        """Return the number of documents of each partition that satisfy a condition, by its number."""
+        gathering = self._gathering()
+        self._check_condition(condition, gathering)
+        return gathering.run(lambda number: self.partitions[number].count(condition))
+
+    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
+        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+        gathering = self._gathering()
+        self._check_condition(condition, gathering)
+        collection = None
+        if self._threads is not None and request.query is not None:
+            options = SearchOptions(operators=request.operators)
+            collection = self._find_collection([request.query], options, gathering)
+        counts = gathering.run(lambda number: self.partitions[number].count_facets(request, condition, collection))
+        return request.sum(each for part in counts.values() for each in part)
+
+    def statistics(self) -> dict[str, object]:
+        """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
+        found = self._gathering().run(lambda number: self.partitions[number].describe())
+        if self._threads is None:
+            return found[0]
+        return joined_statistics({self._names[number]: each for number, each in found.items()})
+
+    def search(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
+    ) -> list[Hits]:
+        """Return the hits of each query, see `quarry.engine.engine.Engine.search`.
+
+        Args:
+            texts: of the queries; None: `options.mode` is "dense", and there is no reranking.
+            options: of the search.
+            vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
+        """
+        options = options.for_index(self._dense_weight)
+        if texts is not None and options.operators and options.mode != "dense":
+            return search_quoted(self._search_reranked, texts, options, vectors, self.settings)
+        return self._search_reranked(texts, options, vectors)
+
+    def _search_reranked(
+        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None
+    ) -> list[Hits]:
+        """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
+        reranker = self._resources.find_reranker(options, self._path)
+        found = self._search(texts, None if vectors is None else metric_queries(self.metric, vectors), options)
+        if reranker is None or texts is None:
+            return found
+        return [
+            rerank(text, hits, reranker, options.k, options.offset)
+            for text, hits in zip(texts, found, strict=True)
+        ]
+
+    def search_like(self, options: SearchOptions) -> Hits:
+        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        # every word of the query is in the index
+        options = replace(options.for_index(self._dense_weight), typos=False, operators=False)
+        query = self._find_similar(str(options.like), options.timeout)
+        queries = query.vector(self.metric)
+        if options.mode == "dense":
+            return self._search(None, queries, options)[0]
+        gathering, collection = self._gathering(options.partial, options.timeout), None
+        if self._threads is not None:
+            # not parsed as the text of a query, in which a character of an unspaced script would be a prefix
+            terms = self._analyzer.terms(query.text)
+            collection = self._collections.find(terms, (), gathering, corrects=False)
+        texts = [self._answering(gathering).similar_words(query, collection)]
+        return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
+
+    def _find_similar(self, doc_id: str, timeout: float | None) -> SimilarQuery:
+        """Return a document as a query; without its shard there is none, also if answers may be partial."""
+        owner = self._owner(doc_id)
+        gathering = Gathering(self._threads, self._names, timeout=timeout)
+        return gathering.run(lambda number: self.partitions[number].find_similar(doc_id, self._path), [owner])[
+            owner
+        ]
+
+    def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
+        """Return the hits of each query, given by what its mode needs: a text, a vector, or both.
+
+        Texts are encoded if the mode needs vectors that are not given.
+        """
+        needs_encoder = vectors is None and options.mode != "lexical"
+        if needs_encoder:
+            self.check_encoder()
+        gathering, collection = self._gathering(options.partial, options.timeout), None
+        if options.min_relevance is not None:
+            self._estimator.require(options.mode)
+        if options.condition is not None:
+            self._check_condition(options.condition, gathering)
+        if self._threads is not None and texts is not None and options.mode != "dense":
+            collection = self._find_collection(texts, options, gathering)
+        if needs_encoder:
+            assert texts is not None
+            meant = texts
+            if options.mode == "hybrid" and options.typos:
+                meant = self._answering(gathering).correct(texts, options, collection)
+            vectors = self._resources.encode(meant, self._encoder_record, self.metric)
+        if self._threads is None:
+            found = self._answer(texts, vectors, options)
+        else:
+            found = self._answer_together(texts, vectors, options, collection, gathering)
+        set_metric_scores(self.metric, vectors, found, is_dense=options.mode == "dense")
+        return found if options.min_relevance is None else [hits.at_least(options.min_relevance) for hits in found]
+
+    def _answer(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
+        """Return the hits of an index of one partition, one query after the other, since terms hold postings."""
+        (partition,), found = self.partitions, []
+        for number, candidates in enumerate(partition.find(texts, vectors, options, None)):
+            ranking = rank_candidates(candidates, options)
+            answer = _make_answer(number, texts, vectors, ranking, options, self._estimator, candidates.terms)
+            found += partition.read([answer], options, None)
+        return found
+
+    def _answer_together(
+        self,
+        texts: list[str] | None,
+        vectors: Queries | None,
+        options: SearchOptions,
+        collection: Collection | None,
+        gathering: Gathering,
+    ) -> list[Hits]:
+        """Merge the candidates of shards and read the hits; again if a shard fails that has some of them."""
+
+        def find(number: int) -> list[Candidates]:
+            return [each.detached() for each in self.partitions[number].find(texts, vectors, options, collection)]
+
+        answers = gathering.run(find)
+        n_queries = len(next(iter(answers.values())))
+        while True:
+            estimator = self._find_estimator(options.mode, gathering)
+            missing = set(gathering.missing)
+            left = {number: each for number, each in answers.items() if number not in missing}
+            rankings = [
+                merge_candidates({number: each[query] for number, each in left.items()}, options)
+                for query in range(n_queries)
+            ]
+            whole = [
+                _make_answer(query, texts, vectors, each.documents, options, estimator)
+                for query, each in enumerate(rankings)
+            ]
+
+            def read(number: int, given: Any = (whole, rankings)) -> list[Hits]:  # noqa: ANN401
+                pairs = zip(*given, strict=True)
+                own = [answer._replace(ranking=each.of_partition(number)) for answer, each in pairs]
+                return self.partitions[number].read(own, options, collection)
+
+            owners = sorted({int(number) for ranking in rankings for number in np.unique(ranking.partitions)})
+            parts = gathering.run(read, owners)
+            if missing == gathering.missing.keys():
+                break
+        coverage = self._coverage(gathering)
+        return [
+            _join_hits(each, {number: own[query] for number, own in parts.items()}, coverage)
+            for query, each in enumerate(rankings)
+        ]
+
+    def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
+        return Gathering(self._threads, self._names, allow_partial, timeout, self.failures)
+
+    def _answering(self, gathering: Gathering) -> P_co:
+        """Return a partition that is not missing."""
+        return next(each for number, each in enumerate(self.partitions) if number not in gathering.missing)
+
+    def check_condition(self, condition: Condition | None) -> None:
+        """Evaluate a filter on all partitions; check types and fields against the values of all of them together.
+
+        Raises:
+            InvalidFilter: an operand is of another type than all values at its path.
+        """
+        self._check_condition(condition, self._gathering())
+
+    def _check_condition(self, condition: Condition | None, gathering: Gathering) -> None:
+        if condition is None or condition in self._checked:
+            return
+        found = gathering.run(lambda number: self.partitions[number].evaluate(condition))
+        kinds = join_kinds(found.values())
+        if kinds is None or gathering.missing:  # what all documents have is not known
+            return
+        self.check_kinds(condition, kinds)
+        with self._lock:
+            if len(self._checked) >= _MAX_CHECKED:
+                self._checked = set()
+            self._checked.add(condition)
+
+    def check_kinds(self, condition: Condition, kinds: Kinds) -> None:
+        """Warn about fields that no document has.
+
+        Args:
+            condition: an evaluated condition.
+            kinds: of the values that all documents have, see `quarry.engine.filtering.evaluation.Evaluation`.
+
+        Raises:
+            InvalidFilter: an operand is of another type than all values at its path.
+        """
+        for field in find_unknown_paths(condition, kinds):
+            self._resources.unknown_fields.warn(field, partial(self._find_nearest, field))
+
+    def _find_nearest(self, field: str) -> list[str]:
+        names = {name for each in self.partitions for name in each.find_nearest(field)}
+        return find_nearest_names(field, names, lambda _: True)
+
+    @cached_property
+    def _analyzer(self) -> Analyzer:
+        return Analyzer.from_settings(self.settings.language, self.settings.analysis_rules)
+
+    def _find_collection(self, texts: Sequence[str], options: SearchOptions, gathering: Gathering) -> Collection:
+        """Return the statistics of all shards that the terms of texts need."""
+        parse = parse_query if options.operators else parse_words
+        parsed = [parse(text, self._analyzer) for text in texts]
+        terms = [term for each in parsed for term in each.terms]
+        free = [term for each in parsed for term in each.free]
+        return self._collections.find(terms, free, gathering, corrects=options.typos)
+
+    def _make_estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
+        """Make what estimates relevance with a background sample, which is read when it is first needed."""
+        record = self._encoder_record
+        is_of_index = self._resources.has_encoder_of(record)
+        # from minus half of a squared distance to a cosine
+        offset = 1.0 if self.metric.name == "l2" else 0.0
+        return RelevanceEstimator(partial(self._resources.encoder_for, record), is_of_index, sample, offset)
+
+    def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
+        """Return what estimates relevance with the background of the partitions that answer."""
+        if mode == "lexical" or self._estimator.model(mode) is None:
+            return self._estimator
+        while True:  # again without the shards that failed meanwhile
+            missing = frozenset(gathering.missing)
+            made = self._estimators.get(missing)
+            if made is not None:
+                return made
+            samples = gathering.run(lambda number: self.partitions[number].background)
+            if missing == gathering.missing.keys():
+                made = self._make_estimator(partial(merge_samples, list(samples.values())))
+                if len(self._estimators) < _MAX_ESTIMATORS:
+                    self._estimators[missing] = made
+                return made
+
+    def _coverage(self, gathering: Gathering) -> Coverage:
+        missing = gathering.missing
+        n_missing = sum(self.partitions[number].n_documents for number in missing)
+        return Coverage(
+            n_shards=len(self.partitions),
+            n_documents=self.n_documents,
+            n_reached=self.n_documents - n_missing,
+            missing={self._names[number]: missing[number] for number in sorted(missing)},
+            generations=self.different_generations(),
+        )
+
+    def different_generations(self) -> dict[str, tuple[int, ...]]:
+        """Return the generations of shards of which there are copies at several; see `Coverage.generations`."""
+        return {}
+
+
+def _make_answer(
+    query: int,
+    texts: Sequence[str] | None,
+    vectors: Queries | None,
+    ranking: Ranking,
+    options: SearchOptions,
+    estimator: RelevanceEstimator,
+    terms: Bm25Query | None = None,
+) -> Answer:
+    """Return the answer to the query of a number; vectors on a device are copied here, and validated."""
+    vector = None if vectors is None else to_host_vectors(vectors)[query]
+    text = None if texts is None else texts[query]
+    return Answer(ranking, vector, text, estimator.prepare(options.mode, vector), terms)
+
+
+def _join_hits(ranking: MergedRanking, parts: Mapping[int, Hits], coverage: Coverage) -> Hits:
+    """Return the hits of all shards in the order of the ranking."""
+    following = {number: iter(own) for number, own in parts.items()}
+    found = [next(following[number]) for number in ranking.partitions.tolist()]
+    return Hits(found, ranking.documents.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)

@@ -1,61 +1,60 @@
-"""Changes to an index: documents added and deleted are collected, and become visible together at a commit."""
+"""The writer of an index: encodes documents on several threads, and passes each to its partition."""
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
-from quarry.engine.filtering.evaluation import Kinds
+from quarry.engine.encoding.no_encoder import NoEncoder
+from quarry.engine.filtering.evaluation import Kinds, join_kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.indexer.batches.batch_writer import BatchWriter
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
+from quarry.engine.indexer.batches.column_batches import ColumnBatches
+from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, OnInvalid
+from quarry.engine.indexer.batches.document_feed import DocumentFeed
 from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.stored_type import (
+    N_SAMPLED,
+    choose_storage,
+    column_sample,
+    read_given_sample,
+)
 from quarry.engine.indexer.collected_changes import CollectedChanges
-from quarry.engine.indexer.commits.committer import Committer, Compose
-from quarry.engine.indexer.commits.failures import WriterState, clear_frames
-from quarry.engine.indexer.commits.garbage import collect_garbage
-from quarry.engine.indexer.commits.generation import make_root
-from quarry.engine.indexer.merge_scheduler import MergeScheduler
+from quarry.engine.indexer.commits.committer import Compose
+from quarry.engine.indexer.partition_writer import PartitionWriter
 from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
-from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
-from quarry.engine.process.exit_gate import finishes_before_exit
-from quarry.engine.progress import Report, no_report
-from quarry.engine.representation.base import Representation
-from quarry.engine.representation.registry import stored_representation
-from quarry.engine.scoring.metric import Metric, stored_dim
+from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
+from quarry.engine.progress import ProgressParts, Report, no_report
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import (
-    AccessFailed,
-    CommitFailed,
-    EncoderMismatch,
-    FormatError,
-    InvalidDocument,
-    InvalidSetting,
-)
-from quarry.formats.manifest import IndexSettings, MetricRecord
+from quarry.formats.errors import IndexClosed
+from quarry.formats.manifest import IndexSettings
+from quarry.formats.shard_folders import collect_shard_garbage, shard_directory
+from quarry.formats.shard_set import has_shard_set, load_newest_shard_set, shard_of
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock
 
 __all__ = ["IndexWriter"]
 
-_log = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
-class IndexWriter(BatchWriter):
+class IndexWriter:
     """Collects changes and commits them; the only writer of an index, whose lock it holds until `close`.
 
     Several threads may use it: a commit contains every document whose `add` had finished.
 
-    If an I/O error occurs before a commit is visible, for example because the disk is full, what was collected is
-    kept: the commit can be tried again, or given up with `rollback`. `WriterStatus` lists what failures lead to.
+    An index without shards is one partition. Each shard is committed in one step, but not all of them together: if
+    a commit fails, the shards before the one that failed are committed, and all others keep what was collected for
+    them until the commit is tried again; see `quarry.engine.indexer.partition_writer.PartitionWriter`.
 
     Args:
         directory: of the index.
@@ -72,11 +71,10 @@ class IndexWriter(BatchWriter):
 
     Attributes:
         lock: of the index, held until `close`.
-        n_tokens: tokens encoded so far.
-        n_rows: centroids made so far.
+        partitions: their writers.
 
     Raises:
-        IndexLocked: there is another writer.
+        IndexLocked: there is another writer of the index, or of a shard.
         FormatTooNew: the index has a feature that a writer must know, and this version does not.
     """
 
@@ -93,180 +91,175 @@ class IndexWriter(BatchWriter):
         lock: WriteLock | None = None,
         wait_s: float = 0,
     ) -> None:
-        super().__init__(threads)
-        self._directory = directory
-        self._encoder = encoder
-        self._threads = threads
-        self._thresholds = thresholds or Thresholds()
-        self._is_automatic = merges
         self._pid = os.getpid()
-        self._mutex = threading.RLock()
-        self._owns_lock = lock is None
-        self.lock = lock or WriteLock(directory.path, wait_s)
-        self._state = WriterState(directory.path)
-        self.n_tokens = self.n_rows = 0
+        self._directory = directory
+        self._pool = WorkerPool(threads, "quarry-encode")
+        self._folders: tuple[str, ...] | None = None
+        self._own_lock: WriteLock | None = None
+        self.partitions: list[PartitionWriter] = []
+        self._open_partition = partial(
+            PartitionWriter,
+            encoder=encoder,
+            threads=threads,
+            pool=self._pool,
+            fresh=fresh,
+            thresholds=thresholds,
+            merges=merges,
+            after_merge=after_merge,
+        )
         try:
-            root = make_root(directory, fresh, encoder) if fresh else None
-            self._committer = Committer(directory, self.lock, root, self._state)
+            self.lock = self._open(lock, wait_s, is_new=fresh is not None)
         except BaseException:
-            self._release_lock()
-            raise
-        self._after_merge = after_merge
-        try:
-            self._follow_settings()
-        except BaseException:
-            self._release()
+            self.close(abandon=True)
             raise
 
-    def _follow_settings(self) -> None:
-        """Prepare for changes with the settings of the current generation."""
-        manifest = self._committer.current.manifest
-        self._settings = manifest.settings
-        self._metric = Metric.of(manifest)
-        if not has_encoder(manifest.encoder):
-            self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
-        self._representation: Representation = stored_representation(
-            self._settings.representation, self._settings.representation_settings
-        )
-        self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        plan = self._plan()
-        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
-        self._changes = CollectedChanges(
-            self._directory, self._committer, plan, self._analyzer.terms, self._pool.submit
-        )
+    def _open(self, lock: WriteLock | None, wait_s: float, *, is_new: bool) -> WriteLock:
+        """Open the writers of all partitions; return the lock of the index."""
+        directory = self._directory
+        if is_new or not has_shard_set(directory):
+            self.partitions.append(self._open_partition(directory, lock=lock, wait_s=wait_s))
+            return self.partitions[0].lock
+        self._own_lock = WriteLock(directory.path, wait_s)
+        shard_set = load_newest_shard_set(directory)
+        shard_set.check_writable(directory)
+        collect_shard_garbage(directory, self._own_lock)
+        self._open_shards(shard_set.folders)
+        return self._own_lock
+
+    def _open_shards(self, folders: tuple[str, ...]) -> None:
+        self._folders = folders
+        for name in folders:
+            shard = shard_directory(self._directory, name, len(folders))
+            self.partitions.append(self._open_partition(shard))
+        known = [each for each in self.partitions if not each.chooses_storage]
+        if known:  # shards without documents store their first ones as the others do
+            self._fix_storage(known[0].metric)
+
+    @property
+    def n_shards(self) -> int | None:
+        """Number of shards; None: the index has no shards."""
+        return None if self._folders is None else len(self._folders)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens encoded so far."""
+        return sum(each.n_tokens for each in self.partitions)
+
+    @property
+    def n_rows(self) -> int:
+        """Centroids made so far."""
+        return sum(each.n_rows for each in self.partitions)
 
     @property
     def metric(self) -> Metric:
         """The metric of the index."""
-        return self._metric
+        return self.partitions[0].metric
 
     @property
     def document_encoder(self) -> DocumentEncoder:
-        """The encoder of the documents of this index."""
-        return DocumentEncoder(self._encoder, self._representation, self._analyzer)
+        """The encoder of the documents of the index."""
+        return self.partitions[0].document_encoder
 
-    def snapshot(self) -> Snapshot:
-        """Return a snapshot of the current generation that shares the files this writer has open."""
-        return self._committer.snapshot()
+    def snapshots(self) -> list[Snapshot]:
+        """Return a snapshot of each partition that shares the files its writer has open."""
+        return [each.snapshot() for each in self.partitions]
 
-    def _fix_settings(self, settings: IndexSettings) -> None:
-        self._settings = settings
-        self._committer.fix_settings(settings)
-        self._merges.fix_settings(settings)
-        self._changes.fix_settings(settings)
-        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
+    def add(self, documents: Iterable[Document], on_invalid: OnInvalid | None = None) -> int:
+        """Encode and collect documents, and return their number; a document replaces one with the same id.
 
-    @property
-    def chooses_storage(self) -> bool:
-        """Whether the first documents decide how vectors are stored; false once there are some."""
-        is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
-        return is_empty and self._metric.mean is None
+        Args:
+            documents: what to add.
+            on_invalid: called for each document that cannot be encoded, which is then left out; None: raise.
 
-    def fix_storage(self, metric: Metric) -> None:
-        """Fix the type of stored vectors, and what is subtracted from them, as long as there are no documents."""
-        with self._mutex:
-            if self.chooses_storage and metric is not self._metric:
-                record = self._settings.metric
-                if metric.mean is not None:
-                    record = record or MetricRecord(name=metric.name, dim=metric.dim)
-                    record = replace(record, mean=metric.mean.astype("<f4").tobytes())
-                settings = replace(self._settings, centroids=metric.stored_as, metric=record)
-                if record is not None and record.by_distance:
-                    settings = replace(settings, dim=stored_dim(record.dim, settings.code_bytes))
-                self._fix_settings(settings)
+        Raises:
+            InvalidDocument: a document cannot be indexed; those before it are collected.
+            IndexClosed: this writer is closed, or another thread closed it meanwhile.
+            CommitFailed: an I/O error occurred; the documents until then are collected.
+        """
+        self.check_open()
+        how, n_taken = self.document_encoder, 0
+
+        def take(batch: EncodedBatch) -> None:
+            nonlocal n_taken
+            if self.chooses_storage and not isinstance(how.encoder, NoEncoder):
+                chosen = choose_storage(self.metric, self.metric.vectors(batch.vectors[:N_SAMPLED]))
+                self._fix_storage(replace(chosen, mean=None))  # no mean was subtracted from this batch
+            self.add_batch(batch, how.encoder)
+            n_taken += len(batch)
+
+        documents = self.choose_storage(documents)
+        with self._closed_error():
+            DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
+        return n_taken
+
+    def add_columns(self, columns: DocumentColumns) -> int:
+        """Collect documents with vectors, given as columns, and return their number; see `add`."""
+        self.check_open()
+        if self.chooses_storage:
+            self._fix_storage(choose_storage(self.metric, column_sample(columns, self.metric.dim)))
+        with self._closed_error():
+            ColumnBatches(columns, self.document_encoder.analyzer, self.metric, self._pool).pass_on(self.add_batch)
+        return len(columns)
 
     @property
     def settings(self) -> IndexSettings:
         """The settings of the index."""
-        return self._settings
+        return self.partitions[0].settings
 
-    @finishes_before_exit
+    @property
+    def chooses_storage(self) -> bool:
+        """Whether the first documents decide how vectors are stored; false once a partition has some."""
+        return all(each.chooses_storage for each in self.partitions)
+
+    def choose_storage(self, documents: Iterable[Document]) -> Iterable[Document]:
+        """Fix how a new index stores vectors, by those that documents came with; return all documents."""
+        if not (self.chooses_storage and isinstance(self.document_encoder.encoder, NoEncoder)):
+            return documents
+        vectors, documents = read_given_sample(documents, self.metric.dim)
+        self._fix_storage(choose_storage(self.metric, vectors))
+        return documents
+
+    def _fix_storage(self, metric: Metric) -> None:
+        for each in self.partitions:
+            each.fix_storage(metric)
+
     def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
-        """Collect documents that are encoded already; see `add`.
+        """Collect documents that are encoded already, each in the partition that it belongs to; see `add`.
 
         Args:
             batch: the documents.
-            encoder: what their vectors were made with; None: they came with vectors.
-
-        Raises:
-            EncoderMismatch: the index was encoded again with another encoder meanwhile.
+            encoder: what their vectors were made with, in case the index was encoded again meanwhile, as those
+                without shards may be; None: they came with vectors.
         """
-        with self._mutex:
-            if self._state.is_closed:
-                raise self._state.closed_error()
-            if encoder is not None and encoder is not self._encoder:
-                raise EncoderMismatch(
-                    "the index was encoded again with another encoder while documents were added; add them again",
-                    path=self._directory.path,
-                    expected=self._encoder.name,
-                    actual=encoder.name,
-                )
-            try:
-                self._changes.add(batch)
-            except (InvalidDocument, InvalidSetting, FormatError):  # raised before any document was added
-                raise
-            except BaseException as error:  # a part of the batch may have been added
-                self._fail(error)
-                raise
-            self.n_tokens += sum(batch.n_tokens or ())
-            self.n_rows += len(batch.vectors)
-            try:
-                self._changes.spill()
-            except BaseException as error:
-                self._fail(
-                    error, "documents could not be moved to temporary files; those added until then are kept"
-                )
-                raise
+        if len(self.partitions) == 1:
+            self.partitions[0].add_batch(batch, encoder)
+            return
+        owners = [shard_of(doc_id, len(self.partitions)) for doc_id in batch.ids]
+        for number, part in batch.divide(owners).items():
+            self.partitions[number].add_batch(part)
 
-    @finishes_before_exit
-    def adopt(self, segments: Sequence[StagedSegment], n_tokens: int = 0, max_open: int = MAX_OPEN) -> int:
-        """Collect the documents of segments that other processes wrote; return how many documents there are.
-
-        A document replaces one with the same id in the index or in an earlier segment. The files are read by the
-        next commit, which writes their documents to one segment as if they had been added in this order.
+    def adopt(self, batches: Sequence[Mapping[int, StagedSegment]], n_tokens: int = 0) -> int:
+        """Collect the documents of segments that other processes wrote; see `PartitionWriter.adopt`.
 
         Args:
-            segments: in the order of their documents; their files stay until the commit.
+            batches: in the order of their documents, segments by the number of their partition.
             n_tokens: encoded for them.
-            max_open: how many files may be open at once.
-
-        Raises:
-            InvalidSetting: documents were collected already since the last commit.
-            FormatError: a file is damaged; nothing was collected.
         """
-        with self._mutex:
-            self.check_open()
-            if not segments:
-                return 0
-            staged = self._changes.open_staged(segments, max_open)
-            try:
-                self._changes.adopt(staged)
-            except BaseException as error:  # some of the documents that they replace may be deleted
-                self._fail(error)
-                raise
-            self.n_tokens += n_tokens
-            self.n_rows += staged.n_rows
-            return len(staged)
-
-    def has_changes(self) -> bool:
-        """Whether something was collected since the last commit, and this writer is open."""
-        with self._mutex:
-            return not self._state.is_closed and bool(self._changes)
-
-    @property
-    def pending_rows(self) -> TrainingRows | None:
-        """The centroids collected since the last commit, to train a quantizer on; None if there are none."""
-        return self._changes.training_rows
+        max_open = max(2, MAX_OPEN // len(self.partitions))
+        n_documents = 0
+        for number, each in enumerate(self.partitions):
+            own = [batch[number] for batch in batches if number in batch]
+            n_documents += each.adopt(own, n_tokens if number == 0 else 0, max_open)
+        return n_documents
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
-        self._changes.use_quantizer(quantizer)
+        for each in self.partitions:
+            each.apply(CollectedChanges.use_quantizer, quantizer)
 
     def delete(self, doc_ids: Iterable[str]) -> int:
         """Delete the documents with these ids, and return how many there were."""
-        with self._mutex:
-            self.check_open()
-            return self._changes.delete(doc_ids)
+        return sum(owner.apply(CollectedChanges.delete, own) for owner, own in self._owners(doc_ids))
 
     def check_updates(
         self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
@@ -283,235 +276,144 @@ class IndexWriter(BatchWriter):
             InvalidDocument: metadata would become too large; the message names the document.
             FormatError: a document is damaged.
         """
-        with self._mutex:
-            self.check_open()
-            return self._changes.check_updates(doc_ids, changes, is_skipping=is_skipping)
+        together: dict[str, Mapping[str, object]] = {}
+        for owner, own in self._owners(doc_ids):
+            together |= owner.apply(CollectedChanges.check_updates, own, changes, is_skipping=is_skipping)
+        return together
 
     def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
-        """Change metadata at the next commit."""
-        with self._mutex:
-            self.check_open()
-            self._changes.update(changes)
+        """Change metadata at the next commit; see `check_updates`."""
+        for owner, own in self._owners(changes):
+            owner.apply(CollectedChanges.update, {doc_id: changes[doc_id] for doc_id in own})
 
     def find_kinds(self, condition: Condition) -> Kinds | None:
         """Return the kinds of the values that a condition compares; None if there is no document.
 
         Documents that were collected and not committed are read too; deleted ones are ignored.
         """
-        with self._mutex:
-            self.check_open()
-            return self._changes.find_kinds(condition)
+        return join_kinds(each.apply(CollectedChanges.find_kinds, condition) for each in self.partitions)
 
     def delete_matching(self, condition: Condition) -> int:
-        """Delete the documents that satisfy a condition, and return how many there were.
+        """Delete the documents that satisfy a condition, and return how many there were."""
+        return sum(each.apply(CollectedChanges.delete_matching, condition) for each in self.partitions)
 
-        Documents that were collected and not committed are deleted too; those that they replace count no more.
-        """
-        with self._mutex:
-            self.check_open()
-            return self._changes.delete_matching(condition)
+    def has_changes(self) -> bool:
+        """Return whether something was collected since the last commit."""
+        return any(each.has_changes() for each in self.partitions)
 
-    @finishes_before_exit
     def commit(self) -> tuple[int, int]:
-        """Make everything collected since the last commit the next generation of the index.
+        """Commit every partition that has changes, one after the other.
 
         Returns:
-            The generation that is current now, and how many documents were replaced by later ones of the same
-            id within this commit.
+            The generations of all partitions added up, and how many documents were replaced by later ones of the
+            same id within this commit.
 
         Raises:
-            CommitFailed: an I/O error occurred; the last commit is still current, and what was collected is kept.
-            DurabilityUnknown: the commit is visible, but a power loss may undo it, or whether it is visible is
-                unknown too; this writer is closed.
-            Exception: any other, such as MemoryError: as CommitFailed, unless the commit is visible.
+            QuarryError: as `PartitionWriter.commit` raises it; a note says which shards are committed.
         """
-        with self._mutex:
-            self.check_open()
-            if not self.has_changes():
-                return self._committer.current.manifest.generation, 0
-            try:
-                built = self._changes.finish()
-                generation = self._committer.commit(built, self._changes.copy_changed)
-                self._changes.discard()
-            except BaseException as error:
-                self._fail(error, "nothing was committed; what was collected is kept")
-                raise
-            n_added = built.record.n_live if built else 0
-            _log.info("%s: committed generation %d, %d new documents", self._directory.path, generation, n_added)
-            if self._is_automatic:
-                self._merges.start()
-            return generation, built.n_replaced if built else 0
+        committed = self._each(lambda each: each.commit(), "committed")
+        return sum(generation for generation, _ in committed), sum(n_replaced for _, n_replaced in committed)
 
-    @finishes_before_exit
     def merge(self, retrain: bool = False, report: Report = no_report) -> int:
-        """Merge all committed segments into as few as possible, on this thread, and return the generation.
-
-        What was collected for the next commit is kept.
+        """Merge the segments of every partition; return the generations added up.
 
         Args:
-            retrain: whether to train a new quantizer on all centroids and encode them again.
-            report: called with how many documents of how many are merged.
+            retrain: whether each partition trains a new quantizer.
+            report: called with how many documents are merged; the total grows with each partition.
 
         Raises:
-            FormatError: a segment is damaged; the index is unchanged.
-            InvalidSetting: `retrain` on an index of codes alone.
-            MergeFailed: an I/O error occurred; the last commit is still current.
-            DurabilityUnknown: the merge is visible, but a power loss may undo it; this writer is closed.
+            QuarryError: as `PartitionWriter.merge` raises it; a note says which shards are merged.
         """
-        with self._mutex:
-            self.check_open()
-            try:
-                self._merges.merge_all(retrain, report)
-            except BaseException as error:
-                self._state.note_orphan_files()
-                if not self._state.can_commit:
-                    self._fail(error)
-                raise
-            return self._committer.current.manifest.generation
+        parts = ProgressParts(report)
+        return sum(self._each(lambda each: each.merge(retrain, parts.part()), "merged"))
 
-    @finishes_before_exit
     def rewrite(self, compose: Compose, encoder: Encoder | None = None) -> int:
-        """Make a generation that `compose` returns, after background merges have ended; return its number.
-
-        Args:
-            compose: see `quarry.engine.indexer.commits.committer.Compose`.
-            encoder: of the vectors of the new generation; None: they are of the same encoder as before.
-
-        Raises:
-            InvalidSetting: something was collected that is not committed.
-            QuarryError: as `commit` raises it, or as `compose` does; if nothing was committed, the new files are
-                deleted.
-        """
-        with self._mutex:
-            self.check_open()
-            if self.has_changes():
-                raise InvalidSetting(
-                    "there are additions or deletions that are not committed; commit or roll back first",
-                    path=self._directory.path,
-                )
-            try:
-                self._merges.join()
-                before = self._committer.current.manifest.generation
-                generation = self._committer.rewrite(compose)
-                if encoder is not None and generation != before:
-                    self._merges.abandon()
-                    self._encoder = encoder
-                    self._follow_settings()
-            except BaseException as error:
-                self._fail(error, "nothing was committed")
-                raise
-            if self._is_automatic:
-                self._merges.start()
-            return generation
+        """Make a generation of an index without shards; see `PartitionWriter.rewrite`."""
+        (only,) = self.partitions
+        return only.rewrite(compose, encoder)
 
     def set_dense_weight(self, weight: float | None) -> int:
-        """Store the default weight of dense scores in a generation of its own; return its number."""
-        return self.rewrite(lambda current, _: current.manifest.with_dense_weight(weight))
-
-    def raise_merge_failure(self) -> None:
-        """Raise the error that a merge in the background failed with, once.
-
-        The last commit is still current. See `MergeScheduler` for when merging is tried again.
-        """
-        self._merges.raise_failure()
+        """Store the default weight of dense scores in every partition; return their generations added up."""
+        return sum(self._each(lambda each: each.set_dense_weight(weight), "changed"))
 
     def rollback(self) -> None:
-        """Discard everything collected since the last commit."""
-        with self._mutex:
-            self.check_open()
-            try:
-                self._changes.discard()
-                self._committer.rollback()
-            except BaseException as error:  # documents may be discarded whose predecessors would still be deleted
-                self._fail(error)
-                raise
+        """Discard everything collected since the last commit.
+
+        Raises:
+            QuarryError: the first error of a partition; the others have discarded what they collected.
+        """
+        _of_all(self.partitions, lambda each: each.rollback())
+
+    def raise_merge_failure(self) -> None:
+        """Raise the first error of a background merge that was not raised yet."""
+        for each in self.partitions:
+            each.raise_merge_failure()
 
     def close(self, *, abandon: bool = False) -> None:
         """Discard what was not committed and release the lock; closing twice is harmless.
 
-        In a forked child this leaves the parent's files and lock alone.
+        In a forked child this leaves the parent's files and locks alone.
 
         Args:
-            abandon: whether a merge in the background is given up instead of waited for.
+            abandon: whether merges in the background are given up instead of waited for.
 
         Raises:
-            Exception: what a merge in the background failed with, if it was not raised yet; everything is closed.
+            Exception: the first error of a background merge that was not raised yet; all is closed.
         """
         if os.getpid() != self._pid:
             return
-        with self._mutex:
-            if self._state.is_closed:
-                return
-            try:
-                self._finish_work(abandon)
-            finally:
-                self._release()
-
-    def _finish_work(self, abandon: bool) -> None:
         try:
-            self._changes.discard()
-            if not abandon:
-                self._merges.wait()
+            _of_all(self.partitions, lambda each: each.close(abandon=abandon))
         finally:
-            self._merges.abandon()
-            if self._state.has_orphan_files:
-                collect_garbage(self._directory, self.lock)
-
-    def _release(self) -> None:
-        try:
             self._pool.close()
-        finally:
-            self._committer.close()
-            self._release_lock()
-
-    def _release_lock(self) -> None:
-        if self._owns_lock:
-            self.lock.release()
-        self._state.close()
+            if self._own_lock is not None:
+                self._own_lock.release()
 
     def check_open(self) -> None:
-        """Check that changes can be made; close this writer if it has failed.
+        """Raise IndexClosed if this writer is closed, or cannot go on after an error."""
+        for each in self.partitions:
+            each.check_open()
 
-        Raises:
-            IndexClosed: it is closed, or has failed.
-            IndexLocked: the lock was lost to another writer.
-            CommitFailed: the lock file cannot be looked up.
-        """
-        with self._mutex:
-            if not self._state.can_commit:  # a merge in the background may have failed
-                self.close(abandon=True)
-            self._state.check()
+    def _owners(self, doc_ids: Iterable[str]) -> list[tuple[PartitionWriter, Iterable[str]]]:
+        """Divide ids among the partitions that they belong to."""
+        if len(self.partitions) == 1:
+            return [(self.partitions[0], doc_ids)]
+        owned: dict[int, list[str]] = {}
+        for doc_id in doc_ids:
+            owned.setdefault(shard_of(doc_id, len(self.partitions)), []).append(doc_id)
+        return [(self.partitions[number], own) for number, own in owned.items()]
+
+    def _each(self, change: Callable[[PartitionWriter], R], participle: str) -> list[R]:
+        done: list[R] = []
+        for number, each in enumerate(self.partitions):
             try:
-                self.lock.check()
-            except AccessFailed as error:
-                message = "nothing was changed, because the lock file cannot be looked up"
-                raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
+                done.append(change(each))
+            except BaseException as error:
+                if self._folders is not None:
+                    error.add_note(
+                        f"This is an error of the shard {self._folders[number]}; "
+                        f"{len(done)} of {len(self._folders)} shards were {participle} before."
+                    )
+                raise
+        return done
 
-    def _fail(self, error: BaseException, message: str | None = None) -> None:
-        """Record that a step failed; close this writer unless it can go on.
+    @contextmanager
+    def _closed_error(self) -> Iterator[None]:
+        """Raise IndexClosed if `close` on another thread ended the threads."""
+        try:
+            yield
+        except PoolClosed:
+            self.check_open()
+            raise IndexClosed("this writer is closed") from None
 
-        Args:
-            error: what the step failed with.
-            message: of the error, if the failed step has changed nothing. None: the step may be half done, and the
-                writer is closed.
 
-        Raises:
-            CommitFailed: `error` is an I/O error.
-        """
-        is_interrupt = not isinstance(error, Exception)  # which may come between any two parts of a step
-        if message is None or is_interrupt or not self._state.can_commit:
-            message = "nothing was committed"
-            self._merges.stop()
-            self._state.fail(error)
-            self.close(abandon=True)
-        else:
-            self._state.note_orphan_files()
-            clear_frames(error)
-        if isinstance(error, OSError):
-            raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
-
-    def _plan(self) -> ListPlan:
-        """Return which segments have inverted lists; the encoder counts if vectors of the index are its own."""
-        is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
-        encoder = self._encoder if is_same and not isinstance(self._encoder, NoEncoder) else None
-        return ListPlan(self._settings, self._threads, self._thresholds, encoder)
+def _of_all(partitions: Iterable[PartitionWriter], change: Callable[[PartitionWriter], object]) -> None:
+    """Make a change in every partition, also after an error; then raise the first one."""
+    failure: BaseException | None = None
+    for each in partitions:
+        try:
+            change(each)
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -49,15 +49,11 @@ class LexicalSearcher:
             options: how it is read.
         """
         parsed = self.parse(text, options)
-        return self._bm25.query(parsed.terms, options.typos, parsed.quoted)
+        return self.bm25.query(parsed.terms, options.typos, parsed.quoted)
 
     def parse(self, text: str, options: SearchOptions) -> ParsedQuery:
         """Return the terms of the text of a query."""
         return (parse_query if options.operators else parse_words)(text, self._analyzer)
-
-    def edited_stems(self, word: str) -> set[str]:
-        """Return stems of the texts within one edit of a word, see `Analyzer.edited_stems`."""
-        return self._analyzer.edited_stems(word)
 
     def correct(self, text: str, options: SearchOptions) -> str:
         """Return a text with words corrected that no document has; see `quarry.engine.lexical.correction`."""
@@ -87,14 +83,9 @@ class LexicalSearcher:
         return QueryWords(query.idf, settings.language, settings.analysis_rules, quoted, parsed.phrases)
 
     @property
-    def collection(self) -> Collection:
-        """The statistics that terms are weighted by."""
-        return self._collection or self._bm25
-
-    @property
     def resident_bytes(self) -> int:
         """Memory of the cached postings, in bytes."""
-        return self._bm25.cached_bytes if "_bm25" in self.__dict__ else 0
+        return self.bm25.cached_bytes if "bm25" in self.__dict__ else 0
 
     def prefixes(self) -> list[Callable[[str], Postings]]:
         """Return for each segment what finds the live documents with a prefix."""
@@ -110,7 +101,8 @@ class LexicalSearcher:
         return Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
 
     @cached_property
-    def _bm25(self) -> Bm25:
+    def bm25(self) -> Bm25:
+        """The scores of the snapshot's postings."""
         readers = [segment.reader.postings for segment in self._segments]
         deleted = [segment.deleted for segment in self._segments]
         settings = self._settings

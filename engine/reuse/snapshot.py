@@ -12,7 +12,9 @@ from pathlib import Path
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.commits.garbage import collect_garbage, is_own_file
 from quarry.engine.reuse.generation_files import GenerationFiles, open_shards
-from quarry.engine.shards.shard_folders import (
+from quarry.formats.container.directory import Directory, is_folder
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.shard_folders import (
     collect_shard_garbage,
     delete_folders,
     is_own_entry,
@@ -20,8 +22,6 @@ from quarry.engine.shards.shard_folders import (
     shard_directory,
     shard_folder_names,
 )
-from quarry.formats.container.directory import Directory, is_folder
-from quarry.formats.errors import InvalidSetting
 from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
 from quarry.formats.system_errors import system_errors
 from quarry.formats.write_lock import LOCK_NAME

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Protocol
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.files.file_documents import (
@@ -26,14 +25,14 @@ from quarry.engine.documents.folders.without_links import check_without_links
 from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.indexer.batches.document_encoder import OnInvalid
+from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.representation.base import drop_empty_windows
 from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import access_failed, mode_at
 
-__all__ = ["FolderSync", "SyncReport", "SyncedWriter"]
+__all__ = ["FolderSync", "SyncReport"]
 
 _SEVERAL = ("mailbox", TABLE)  # kinds of files that have several documents
 
@@ -64,20 +63,6 @@ class SyncReport:
     left_out: dict[str, str]
     n_unchanged: int
     generation: int | None
-
-
-class SyncedWriter(Protocol):
-    """A writer of an index, with or without shards; see `quarry.engine.indexer.index_writer.IndexWriter`."""
-
-    def has_changes(self) -> bool: ...  # noqa: D102
-    def add(self, documents: Iterable[Document], on_invalid: OnInvalid) -> int: ...  # noqa: D102
-    def delete(self, doc_ids: Iterable[str]) -> int: ...  # noqa: D102
-    def check_updates(  # noqa: D102
-        self, doc_ids: Iterable[str], changes: Mapping[str, object], *, is_skipping: bool
-    ) -> dict[str, Mapping[str, object]]: ...
-    def update(self, changes: Mapping[str, Mapping[str, object]]) -> None: ...  # noqa: D102
-    def commit(self) -> tuple[int, int]: ...  # noqa: D102
-    def rollback(self) -> None: ...  # noqa: D102
 
 
 @dataclass(slots=True)
@@ -193,7 +178,7 @@ class FolderSync:
                 pass
         return self._found.report(None)
 
-    def carry_out(self, writer: SyncedWriter, commit_s: float) -> SyncReport:
+    def carry_out(self, writer: IndexWriter, commit_s: float) -> SyncReport:
         """Change the index, in one commit unless it takes long; if that fails, nothing is left to commit.
 
         Args:
@@ -261,7 +246,7 @@ class FolderSync:
         check_without_links(self._folder, file.name, content)
         return content
 
-    def _add(self, writer: SyncedWriter, files: Iterable[FolderFile], commit_s: float) -> deque[FolderFile]:
+    def _add(self, writer: IndexWriter, files: Iterable[FolderFile], commit_s: float) -> deque[FolderFile]:
         """Add the documents of files until it is time for a commit; return the files that are left."""
         before = self._found.copy()
         waiting = deque(files)

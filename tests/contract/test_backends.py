@@ -462,18 +462,18 @@ def test_two_searches_at_once_answer_as_each_alone(case):
 
 def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
-        view = index._view.get()
+        searcher = index._view.get().partitions[0].searcher
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
-        opened = view.searcher.backends
-        estimated = sum(choice.needed_bytes for choice in view.searcher.choices)
+        opened = searcher.backends
+        estimated = sum(choice.needed_bytes for choice in searcher.choices)
         held = sum(backend.resident_bytes for backend in opened)
         assert index.stats()["memory"]["resident_bytes"]["backends"] == held
         assert held <= estimated <= 1.3 * held  # some backends hold no memory for deleted documents
         chosen = index.stats()["backend"]["chosen"]
         assert sum(group["n_segments"] for group in chosen.values()) == len(opened)
         left = [weakref.ref(backend) for backend in opened]
-        del view, opened
+        del searcher, opened
     assert all(each() is None for each in left)
 
 

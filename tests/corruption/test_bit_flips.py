@@ -14,8 +14,9 @@ from support.indexes.small_index import DIM, current, everything, open_file, ref
 from quarry.engine import Engine
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.base_view import ViewResources
-from quarry.engine.index.view import IndexView
+from quarry.engine.index.partition import OpenPartition
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.view import View
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.formats.errors import FormatError
 from quarry.formats.snapshot import Snapshot, check_files
@@ -159,10 +160,12 @@ def answers(directory, before=None, changed=""):
     A view made from that of the valid index, `before`, reuses everything that was not read from the file
     `changed`.
     """
-    segments = before.snapshot.segments if before else ()
+    segments = before.partitions[0].segments if before else ()
     known = [segment for segment in segments if changed not in made_of(segment)]
     snapshot = Snapshot(directory, known)
-    view = before.next_view(snapshot, is_reusing=True) if before else IndexView(snapshot, RESOURCES)
+    opened = before.partitions[0] if before else None
+    partition = OpenPartition("index", snapshot, RESOURCES.options, RESOURCES.device, opened)
+    view = View(directory.path, [partition], RESOURCES)
     by_words = view.search([TEXT], SearchOptions(k=10, mode="lexical"))
     return view, read([*view.search(None, SearchOptions(k=10, mode="dense"), QUERIES), *by_words])
 

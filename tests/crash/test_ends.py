@@ -92,7 +92,7 @@ def is_half_read(path: Path) -> engine.Engine:
     """Keep iterators that are not exhausted."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
-    how = DocumentEncoder(index._writer._encoder, KMeans(2), Analyzer("english"))
+    how = DocumentEncoder(index._writer.partitions[0]._encoder, KMeans(2), Analyzer("english"))
     kept.append(EncodedDocuments(read_documents(list(documents(NEW))), how, index._writer._pool))
     next(kept[0])
     next(kept[1])

@@ -14,6 +14,7 @@ from quarry.engine import Engine, FunctionEncoder, IndexClosed
 
 FILES = {
     "batch_encoder.py", "document_batches.py", "document_encoder.py", "function_encoder.py", "index_writer.py",
+    "partition_writer.py",
     "passages.py", "results.py", "worker_pool.py",
 }  # fmt: skip
 DOCS = [{"id": f"d{n}", "text": " ".join(f"a{n} b{part} end." for part in range(n % 3 + 1))} for n in range(12)]

@@ -271,10 +271,10 @@ def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog
     monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
     thresholds = Thresholds(graph_rows=0)
     with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
-        assert {choice.backend for choice in opened._view.get().searcher.choices} == {"gpu"}
+        assert {choice.backend for choice in opened._view.get().partitions[0].searcher.choices} == {"gpu"}
         with caplog.at_level(logging.WARNING):
             found = opened.search(["dog", "rook"], k=5, mode="dense")
-        assert {choice.backend for choice in opened._view.get().searcher.choices} == {"scan"}
+        assert {choice.backend for choice in opened._view.get().partitions[0].searcher.choices} == {"scan"}
     assert "backend scan instead of gpu: device cpu failed" in caplog.text
     with Engine.open(index, encoder=encoder, backend="scan") as opened:
         assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))

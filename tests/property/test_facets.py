@@ -14,7 +14,6 @@ from support.indexes.metadata_segments import ids_of, open_index
 
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import parse_filter
-from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.engine.listing.facets import FacetRequest, count_values, select_documents
 from quarry.formats.metadata.columns import MetadataWriter
 
@@ -28,7 +27,7 @@ def key_of(value):
 
 
 def counted(snapshot, field, condition):
-    document_filter = DocumentFilter(snapshot.segments, 1 << 20, str.split, UnknownFields())
+    document_filter = DocumentFilter(snapshot.segments, 1 << 20, str.split)
     allowed = document_filter.evaluate(parse_filter(condition))[0]
     flags = select_documents(snapshot.segments, allowed, None)
     parts = (count_values(segment, field, docs) for segment, docs in zip(snapshot.segments, flags, strict=True))

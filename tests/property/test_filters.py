@@ -27,6 +27,7 @@ from quarry.engine import UnknownFieldWarning
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import full_text
 from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.evaluation import find_unknown_paths
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.formats.errors import InvalidFilter
@@ -52,6 +53,13 @@ def found(document_filter, condition, snapshot):
     return passed
 
 
+def check(document_filter, condition, unknown):
+    """Check the types of a filter, and warn about unknown fields, as a view does for all its partitions."""
+    parsed = parse_filter(condition)
+    for field in find_unknown_paths(parsed, document_filter.evaluate(parsed)[1]):
+        unknown.warn(field, partial(document_filter.find_nearest, field))
+
+
 @few
 @given(st.lists(collections, min_size=1, max_size=3), several, st.data())
 def test_a_filter_matches_like_plain_python(parts, conditions, data):
@@ -68,21 +76,22 @@ def test_a_filter_matches_like_plain_python(parts, conditions, data):
         patch.setattr("quarry.engine.filtering.own_fields._FEW_DOCS", data.draw(st.sampled_from([0, 4096])))
         snapshot = open_index(folder, parts, deleted)
         for condition in conditions:
-            document_filter = DocumentFilter(snapshot.segments, 1 << 20, str.split, UnknownFields())
+            document_filter, warned = DocumentFilter(snapshot.segments, 1 << 20, str.split), UnknownFields()
             if clashes(live.values(), condition):
                 event("clash")
                 with pytest.raises(InvalidFilter, match="compared with a type that none of its values has"):
-                    document_filter.allowed(parse_filter(condition))
+                    check(document_filter, condition, warned)
                 continue
             expected = [place for place, fields in live.items() if passes(fields, condition)]
             with warnings.catch_warnings(record=True) as issued:
                 warnings.simplefilter("always")
+                check(document_filter, condition, warned)
                 assert found(document_filter, condition, snapshot) == expected
             unknown = unknown_fields(live.values(), condition)
             assert len(issued) == len(unknown)
             assert all(warning.category is UnknownFieldWarning for warning in issued)
             assert all(any(f"the field {name!r};" in str(each.message) for each in issued) for name in unknown)
-            assert found(document_filter, condition, snapshot) == expected  # from the cache, and without a warning
+            assert found(document_filter, condition, snapshot) == expected  # from the cache
             assert document_filter.count(parse_filter(condition)) == len(expected)
             event("some pass" if expected else "none pass")
             event("unknown fields" if unknown else "known fields")

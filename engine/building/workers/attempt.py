@@ -10,7 +10,6 @@ from quarry.engine.building.workers.job import BuildJob, WrittenBatch, packed_en
 from quarry.engine.building.workers.staging import delete_staging, make_staging
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.shards.writing.new_shards import NewShards
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
 
@@ -36,7 +35,7 @@ class BuildAttempt:
     """
 
     index: Path
-    writer: IndexWriter | NewShards
+    writer: IndexWriter
     settings: IndexSettings
     encoder: EncoderSource
     encoder_identity: str
@@ -53,7 +52,6 @@ class BuildAttempt:
         """
         encoder = packed_encoder(self.encoder)
         self._staging = make_staging(self.index)
-        writer = self.writer
         return BuildJob(
             index=self.index,
             staging=self._staging,
@@ -61,7 +59,7 @@ class BuildAttempt:
             encoder=encoder,
             encoder_identity=self.encoder_identity,
             thresholds=self.thresholds,
-            n_shards=len(writer.writers) if isinstance(writer, NewShards) else None,
+            n_shards=self.writer.n_shards,
             skip_invalid=self.skip_invalid,
         )
 
@@ -78,13 +76,8 @@ class BuildAttempt:
             QuarryError: nothing was committed, unless it is DurabilityUnknown.
         """
         batches = sorted(written, key=lambda batch: batch.order)
-        writer = self.writer
-        n_tokens = sum(batch.n_tokens for batch in batches)
-        if isinstance(writer, NewShards):
-            writer.adopt([batch.segments for batch in batches], n_tokens)
-        else:
-            writer.adopt([segment for batch in batches for segment in batch.segments.values()], n_tokens)
-        done = writer.commit()
+        self.writer.adopt([batch.segments for batch in batches], sum(batch.n_tokens for batch in batches))
+        done = self.writer.commit()
         self.abort()
         return done
 

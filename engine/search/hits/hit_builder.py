@@ -5,25 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from quarry.engine.documents.document import full_text
+from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric
-from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
 from quarry.engine.search.hits.passages import PassageFinder, document_spans
-from quarry.engine.search.retriever import Answer
+from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import Float32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.documents.store import PackedDocument, StoredDocument
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["HitBuilder", "find_matches", "set_metric_scores"]
+__all__ = ["Answer", "HitBuilder", "find_matches", "set_metric_scores"]
+
+
+class Answer(NamedTuple):
+    """The documents found for one query in one partition.
+
+    Attributes:
+        ranking: the documents, best first.
+        vector: (dim,) float32, the query's vector in main memory; None in lexical mode.
+        text: of the query; None if it was given as a vector.
+        relevance: the model of relevance, prepared for the query; None without a calibration.
+        terms: the query's terms with their postings; None in dense mode, or if they are not known yet.
+        words: the query's words; None if the query is a vector, or if they are not known yet.
+    """
+
+    ranking: Ranking
+    vector: Vectors | None = None
+    text: str | None = None
+    relevance: QueryRelevance | None = None
+    terms: Bm25Query | None = None
+    words: QueryWords | None = None
 
 
 class HitBuilder:

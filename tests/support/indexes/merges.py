@@ -12,4 +12,4 @@ def wait_for_merges(index: Engine | IndexWriter) -> None:
     """Wait for background merges to end, as `close` does, and raise their errors."""
     writer = index._writer if isinstance(index, Engine) else index
     assert isinstance(writer, IndexWriter)
-    writer._merges.wait()
+    writer.partitions[0]._merges.wait()

@@ -9,8 +9,8 @@ from pathlib import Path
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine.shards.shard_folders import shard_folder_names
 from quarry.formats.container.directory import Directory
+from quarry.formats.shard_folders import shard_folder_names
 from quarry.formats.shard_set import ShardSet
 
 ENCODER = WordEncoder()

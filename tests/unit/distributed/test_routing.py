@@ -12,8 +12,9 @@ from support.indexes.sharded import ENCODER, columns, random_documents, random_q
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.gpu.device import Device
-from quarry.engine.index.base_view import ViewResources
+from quarry.engine.index.resources import ViewResources
 from quarry.engine.options import OpenOptions
+from quarry.formats import shard_set
 from quarry.formats.errors import ChecksumMismatch, IndexNotFound, ShardNotFound
 
 pytest.importorskip("ray", reason="the extra distributed is not installed")
@@ -109,15 +110,15 @@ def test_the_usual_query_asks_each_shard_once_for_candidates_and_those_of_hits_f
     for handle in handles:
         handle.calls.clear()
     assert len(routed.search("w1 w2", k=60)) == 60
-    assert [handle.calls for handle in handles] == [Counter(find_both=1, read=1)] * 2
+    assert [handle.calls for handle in handles] == [Counter(find=1, read=1)] * 2
     for handle in handles:
         handle.calls.clear()
     (hit,) = routed.search("w1 w2", k=1)
     reads = [handle.calls["read"] for handle in handles]
     assert sorted(reads) == [0, 1]
-    assert [handle.calls["find_both"] for handle in handles] == [1, 1]
+    assert [handle.calls["find"] for handle in handles] == [1, 1]
     owner = handles[reads.index(1)].copies[0]
-    assert hit.id in {each.id for each in owner._opened.popitem()[1][1].documents([hit.id])}
+    assert owner._opened.popitem()[1][1].has(hit.id)
 
 
 def test_document_frequencies_are_learned_anew_after_a_commit(path, routed, handles):
@@ -178,7 +179,7 @@ def test_a_copy_is_opened_while_the_index_is_built_again(path, monkeypatch):
     """The folders that the build has deleted in between are not reported as missing."""
     from quarry.distributed import replica
 
-    load, built = replica.load_newest_shard_set, []
+    load, built = shard_set.load_newest_shard_set, []
 
     def load_and_then_build(directory):
         found = load(directory)
@@ -186,7 +187,7 @@ def test_a_copy_is_opened_while_the_index_is_built_again(path, monkeypatch):
             built.append(engine.build(DOCUMENTS[:9], path, encoder=ENCODER, shards=2, overwrite=True))
         return found
 
-    monkeypatch.setattr(replica, "load_newest_shard_set", load_and_then_build)
+    monkeypatch.setattr(shard_set, "load_newest_shard_set", load_and_then_build)
     copies = [replica.ShardReplica(path, number, 2, OPTIONS) for number in range(2)]
     assert sum(copy.state().value.size.n_docs for copy in copies) == 9
 

@@ -695,11 +695,16 @@ class TestFork:
     def test_a_child_is_not_stopped_by_what_the_parents_threads_hold(self, path):
         """A child can use an index whose locks other threads of the parent held at the fork."""
         index = Engine.open(path, writable=True, encoder=ENCODER)
-        segment = index._view.get().snapshot.segments[0].reader
+        segment = index._view.get().partitions[0].snapshot.segments[0].reader
         held, done = threading.Barrier(2), threading.Event()
 
         def hold():
-            with index._view._lock, index._writer._mutex, index._writer._committer._mutex, segment._holding:
+            with (
+                index._view._lock,
+                index._writer.partitions[0]._mutex,
+                index._writer.partitions[0]._committer._mutex,
+                segment._holding,
+            ):
                 held.wait()
                 done.wait(60)
 

@@ -24,7 +24,7 @@ def path(tmp_path):
 
 
 def backends(index):
-    return index._view.get().searcher.backends
+    return index._view.get().partitions[0].searcher.backends
 
 
 def best(index, k=20):

@@ -51,6 +51,6 @@ def test_they_decide_when_there_are_lists_and_how_many(tmp_path):
         path = tmp_path / str(number)
         engine.build(texts, path, encoder=ENCODER, code_bytes=4, thresholds=chosen)
         with Engine.open(path) as index:
-            quantizer = index._view.get().snapshot.segments[0].quantizer
+            quantizer = index._view.get().partitions[0].snapshot.segments[0].quantizer
             found.append(quantizer.nlist if quantizer else 0)
     assert found[0] == 0 < found[2] == 2 < found[1]

@@ -374,7 +374,7 @@ def test_conditions_are_kept_apart_by_type():
 
 def test_many_filters_from_many_threads(path):
     snapshot, wrong = Snapshot(Directory(path)), []
-    document_filter = DocumentFilter(snapshot.segments, 3 * 4800, str.split, UnknownFields())
+    document_filter = DocumentFilter(snapshot.segments, 3 * 4800, str.split)
 
     def ask(first):
         for number in range(first, first + 60):
@@ -395,7 +395,7 @@ def test_many_filters_from_many_threads(path):
 
 def test_a_cached_filter_counts_what_its_objects_take(path):
     snapshot = Snapshot(Directory(path))
-    document_filter = DocumentFilter(snapshot.segments, 3_000_000, str.split, UnknownFields())
+    document_filter = DocumentFilter(snapshot.segments, 3_000_000, str.split)
     ask(document_filter, 0)  # reads columns
     tracemalloc.start()
     for number in range(1, 8):
@@ -428,7 +428,7 @@ def ask(document_filter, first):
 @pytest.mark.filterwarnings("ignore::quarry.engine.UnknownFieldWarning")
 def test_all_that_grows_with_a_filter_is_counted(path, make):
     snapshot = Snapshot(Directory(path))
-    document_filter = DocumentFilter(snapshot.segments, 3_000_000, str.split, UnknownFields())
+    document_filter = DocumentFilter(snapshot.segments, 3_000_000, str.split)
     document_filter.count(parse_filter(make(0)))  # reads columns
     before = document_filter.resident_bytes
     tracemalloc.start()

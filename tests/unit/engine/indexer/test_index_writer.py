@@ -657,7 +657,7 @@ class TestFailures:
         seen, real = [], Publication._is_current
 
         def look(publication):
-            seen.append(writer._state.status)
+            seen.append(writer.partitions[0]._state.status)
             return real(publication)
 
         monkeypatch.setattr(Publication, "_is_current", look)
@@ -723,21 +723,21 @@ class TestFailures:
 
     def test_a_commit_behind_a_merge_that_may_not_last(self, writer, filled, monkeypatch):
         """A commit fails and deletes no files if a background merge became uncertain meanwhile."""
-        finish = writer._changes.finish
+        finish = writer.partitions[0]._changes.finish
 
         def merged_meanwhile():
             built = finish()
             with monkeypatch.context() as patch:
                 failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
                 with pytest.raises(DurabilityUnknown):
-                    writer._merges.merge_all(retrain=False)
+                    writer.partitions[0]._merges.merge_all(retrain=False)
             return built
 
         writer.delete(["d0"])
         writer.commit()
         before = Manifest.load(filled, 2).file_names()
         writer.add(docs(10))
-        monkeypatch.setattr(writer._changes, "finish", merged_meanwhile)
+        monkeypatch.setattr(writer.partitions[0]._changes, "finish", merged_meanwhile)
         with pytest.raises(IndexClosed, match="Input/output error"):
             writer.commit()
         assert find_latest_generation(filled) == 3

@@ -206,7 +206,7 @@ class TestInTheBackground:
         def finish_after_the_merge(self):
             built = real(self)
             slow.go.set()
-            index._writer._merges.wait()
+            index._writer.partitions[0]._merges.wait()
             assert find_latest_generation(Directory(path)) == 3
             return built
 
@@ -315,7 +315,7 @@ class TestFailures:
             for number in (10, 11):
                 index.add([{"id": f"d{number}", "text": f"text{number} word"}])
                 index.commit()
-            index._writer._merges._thread and index._writer._merges._thread.join()
+            index._writer.partitions[0]._merges._thread and index._writer.partitions[0]._merges._thread.join()
             index.delete("d10")
             with pytest.raises(ChecksumMismatch) as caught:
                 index.commit()
@@ -357,7 +357,7 @@ class TestFailures:
         wait_for_merges(writer)
         writer.delete(["d2"])
         monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
-        writer._is_automatic = False
+        writer.partitions[0]._is_automatic = False
         writer.commit()
         with pytest.raises(
             MergeFailed, match=r"could not be merged; the last commit is still current; found .*No space"
@@ -403,7 +403,7 @@ class TestFailures:
                 except MergeFailed as error:
                     reported += error.__notes__
                 assert len(index) == 11 + number
-                index._writer._merges.join()
+                index._writer.partitions[0]._merges.join()
             monkeypatch.undo()
             index.merge()
         assert len(reported) > 1
@@ -436,7 +436,7 @@ class TestFailures:
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
-        writer._merges.join()
+        writer.partitions[0]._merges.join()
         assert full_for_merges
         monkeypatch.undo()
         writer.merge()

@@ -110,13 +110,13 @@ def test_the_newest_quantizer_of_the_index_stays(parts, tmp_path):
     build(DOCUMENTS[200:], tmp_path / "other", seed=5)
     path = copied(parts, tmp_path)
     with opened(path, writable=True) as index:
-        before = index._view.get().snapshot.manifest.quantizers[-1]
+        before = index._view.get().partitions[0].snapshot.manifest.quantizers[-1]
         index.add_indexes(tmp_path / "other")
-        after = index._view.get().snapshot.manifest.quantizers
+        after = index._view.get().partitions[0].snapshot.manifest.quantizers
         assert len(after) == 2
         assert after[-1] == before
         index.merge()
-        assert index._view.get().snapshot.manifest.quantizers == (before,)
+        assert index._view.get().partitions[0].snapshot.manifest.quantizers == (before,)
 
 
 def test_equal_ids(tmp_path):

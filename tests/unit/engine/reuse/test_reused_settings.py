@@ -28,7 +28,7 @@ def model(tmp_path_factory):
 
 def manifest(path):
     with Engine.open(path) as index:
-        return index._view.get().snapshot.manifest
+        return index._view.get().partitions[0].snapshot.manifest
 
 
 @pytest.mark.parametrize("n", [0, 5, 120])

@@ -46,7 +46,7 @@ def test_where_the_centroids_do_not_fit_the_codes_are_taken(index):
     for limit, whole in ((None, True), ((1 << 20) + ROWS_BYTES - 1, False)):
         with Engine.open(path, backend="gpu", device="cpu", device_bytes=limit) as opened:
             hits = opened.search_vectors(queries, k=1)
-            backend = opened._view.get().searcher.backends[0]
+            backend = opened._view.get().partitions[0].searcher.backends[0]
         assert [each[0].id for each in hits] == [str(number) for number in range(50)]
         assert (backend._lists is None) == whole
         assert (backend._final is not None) == whole  # if centroids stay on the host, so does stage 2
@@ -65,7 +65,7 @@ def test_a_budget_that_is_too_small_is_reported(index):
 def test_closing_frees_the_device(index):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = opened._view.get().searcher.backends[0]
+    backend = opened._view.get().partitions[0].searcher.backends[0]
     gone, device = weakref.ref(backend), opened._device
     assert device._used_bytes == backend.device_bytes
     del backend
@@ -78,7 +78,7 @@ def test_closing_frees_the_device(index):
 def test_closing_gives_memory_back_when_nothing_holds_it_any_more(index, monkeypatch):
     opened = Engine.open(index[0], backend="gpu", device="cpu")
     opened.search_vectors(index[1][0], k=1)
-    backend = weakref.ref(opened._view.get().searcher.backends[0])
+    backend = weakref.ref(opened._view.get().partitions[0].searcher.backends[0])
     held = []
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: held.append(backend()))
     opened._device.__dict__["place"] = torch.device("cuda")

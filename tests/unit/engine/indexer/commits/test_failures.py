@@ -183,7 +183,7 @@ def test_a_step_that_fails(writer, monkeypatch, case):
         patch.setattr(f"quarry.{case.where}", after(case.n_calls, method, case.error))
         with pytest.raises(case.raised):
             STEPS[case.step](writer)
-    assert writer._state.status == case.status
+    assert writer.partitions[0]._state.status == case.status
     assert ids(path) == case.documents
     if case.status == LITTERED:  # uncommitted changes are kept
         assert writer.commit() == (3, 0)
@@ -201,6 +201,6 @@ def test_a_step_that_fails(writer, monkeypatch, case):
 def test_a_write_that_works_leaves_the_writer_clean(writer):
     for step in ("add", "commit", "merge", "rollback"):
         STEPS[step](writer)
-        assert writer._state.status == CLEAN
+        assert writer.partitions[0]._state.status == CLEAN
     writer.close()
-    assert writer._state.status == CLOSED
+    assert writer.partitions[0]._state.status == CLOSED

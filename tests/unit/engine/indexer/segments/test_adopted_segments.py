@@ -31,7 +31,7 @@ def test_delete_by_filter_and_by_id(tmp_path):
     folder.mkdir()
     settings = BuildPlan.of(ENCODER, None, {}).settings()
     writer = IndexWriter(Directory(folder), ENCODER, 1, fresh=settings)
-    assert writer.adopt(segments) == 10
+    assert writer.adopt([{0: segment} for segment in segments]) == 10
     assert writer.delete_matching(parse_filter({"n": {"$lt": 5}})) == 5
     assert writer.delete(["7", "2"]) == 1
     writer.commit()

@@ -13,7 +13,7 @@ from support.indexes.sharded import ENCODER, columns, random_documents, random_q
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.cli.commands import main
-from quarry.engine.shards.gathering import Gathering, ShardThreads
+from quarry.engine.index.gathering import Gathering, ShardThreads
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader

@@ -11,7 +11,6 @@ from support.indexes.sharded import ENCODER, columns, random_documents, random_q
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.cli.commands import main
-from quarry.engine.shards.shard_folders import shard_directory
 from quarry.engine.thresholds import MergeLimits, Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
@@ -24,6 +23,7 @@ from quarry.formats.errors import (
     InvalidSetting,
     ReadOnlyIndex,
 )
+from quarry.formats.shard_folders import shard_directory
 from quarry.formats.shard_set import load_newest_shard_set, shard_of
 from quarry.formats.snapshot import Snapshot
 
@@ -314,7 +314,7 @@ def test_synchronization_that_stopped_between_two_shards(tmp_path, capsys):
         torn = tmp_path / f"torn{n_committed}"
         shutil.copytree(path, torn)
         with opened(torn, writable=True) as index:
-            broken = index._writer.writers[n_committed]
+            broken = index._writer.partitions[n_committed]
 
             def fail():
                 raise CommitFailed("the disk is full")
@@ -362,7 +362,7 @@ def test_a_rollback_of_the_other_shards_if_one_is_missing(tmp_path):
         with pytest.raises(IndexLocked, match=missing.name):
             index.rollback()
         (tmp_path / "away").rename(missing)
-        writers = index._require_writer().writers
+        writers = index._require_writer().partitions
         assert [writer.has_changes() for writer in writers] == [True, False, False]
         index.rollback()
         assert not any(writer.has_changes() for writer in writers)

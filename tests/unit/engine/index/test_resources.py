@@ -15,9 +15,10 @@ from quarry.engine.bundled import BUNDLED, DEFAULT_NAME
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.gpu.device import Device
-from quarry.engine.index import base_view as resources
-from quarry.engine.index.base_view import ViewResources
-from quarry.engine.index.view import IndexView
+from quarry.engine.index import resources
+from quarry.engine.index.partition import OpenPartition
+from quarry.engine.index.resources import ViewResources
+from quarry.engine.index.view import View
 from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, FormatError
@@ -120,8 +121,9 @@ def test_resources_know_whether_texts_can_be_encoded(tmp_path: Path) -> None:
     snapshot = Snapshot(Directory(tmp_path / "index"))
     record = snapshot.manifest.encoder
     unchosen, right = (ViewResources(OpenOptions(threads=1), Device(), each) for each in (None, WordEncoder()))
+    partition = OpenPartition("index", snapshot, unchosen.options, unchosen.device)
     assert not unchosen.has_encoder_of(record)
-    assert isinstance(IndexView(snapshot, unchosen).writing_encoder, NoEncoder)
+    assert isinstance(View(tmp_path, [partition], unchosen).writing_encoder, NoEncoder)
     assert right.has_encoder_of(record)
-    assert IndexView(snapshot, right).writing_encoder is right.chosen_encoder
+    assert View(tmp_path, [partition], right).writing_encoder is right.chosen_encoder
     snapshot.close()

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
 
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, join_rows
-from quarry.engine.shards.shard_folders import (
-    collect_shard_garbage,
-    delete_folders,
-    make_folders,
-    shard_directory,
-    shard_folder_names,
-)
-from quarry.engine.shards.writing.shard_writers import ShardWriters
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
 from quarry.formats.manifest import IndexSettings
+from quarry.formats.shard_folders import (
+    collect_shard_garbage,
+    delete_folders,
+    make_folders,
+    shard_folder_names,
+)
 from quarry.formats.shard_set import ShardSet, find_latest_shard_set
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock
@@ -28,8 +24,8 @@ from quarry.formats.write_lock import WriteLock
 __all__ = ["NewShards"]
 
 
-class NewShards(ShardWriters):
-    """Writers of new shards; the index that is replaced, if there is one, stays unchanged until `commit`.
+class NewShards(IndexWriter):
+    """Writes new shards; the index that is replaced, if there is one, stays unchanged until `commit`.
 
     Args:
         directory: of the index.
@@ -51,42 +47,23 @@ class NewShards(ShardWriters):
         n_shards: int,
         lock: WriteLock,
     ) -> None:
-        self._directory = directory
-        self._lock = lock
         self._plan = ListPlan(settings, threads, thresholds, encoder)
         self._set_id = secrets.token_bytes(16)
-        self._folders = shard_folder_names(self._set_id, n_shards)
+        self._new_folders = shard_folder_names(self._set_id, n_shards)
         self._is_committed = self._has_quantizer = False
-        writers: list[IndexWriter] = []
-        try:
-            make_folders(directory, self._folders)
-            for name in self._folders:
-                shard = shard_directory(directory, name, n_shards)
-                writers.append(IndexWriter(shard, encoder, threads, fresh=settings, thresholds=thresholds))
-        except BaseException:
-            for writer in writers:
-                writer.close(abandon=True)
-            delete_folders(directory, self._folders)
-            raise
-        super().__init__(self._folders, writers, threads)
+        super().__init__(directory, encoder, threads, fresh=settings, thresholds=thresholds, lock=lock)
 
-    def adopt(self, batches: Sequence[Mapping[int, StagedSegment]], n_tokens: int = 0) -> None:
-        """Collect the documents of segments that other processes wrote; see `IndexWriter.adopt`.
-
-        Args:
-            batches: in the order of their documents, segments by the number of their shard.
-            n_tokens: encoded for them.
-        """
-        max_open = max(2, MAX_OPEN // len(self.writers))
-        for number, writer in enumerate(self.writers):
-            own = [batch[number] for batch in batches if number in batch]
-            writer.adopt(own, n_tokens if number == 0 else 0, max_open)
+    def _open(self, lock: WriteLock | None, wait_s: float, *, is_new: bool) -> WriteLock:
+        del wait_s, is_new
+        assert lock is not None
+        make_folders(self._directory, self._new_folders)
+        self._open_shards(self._new_folders)
+        return lock
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer for all shards, instead of training one."""
         self._has_quantizer = True
-        for writer in self.writers:
-            writer.use_quantizer(quantizer)
+        super().use_quantizer(quantizer)
 
     def commit(self) -> tuple[int, int]:
         """Commit every shard, and then the shard set that names them; delete what it replaces.
@@ -105,9 +82,9 @@ class NewShards(ShardWriters):
         _, n_replaced = super().commit()
         generation, parent_id = _replaced(self._directory)
         shard_set = ShardSet(
-            generation=generation + 1, set_id=self._set_id, parent_id=parent_id, folders=self._folders
+            generation=generation + 1, set_id=self._set_id, parent_id=parent_id, folders=self._new_folders
         )
-        self._lock.check()
+        self.lock.check()
         shard_set.commit(self._directory)
         self._is_committed = True
         try:
@@ -118,13 +95,13 @@ class NewShards(ShardWriters):
                 path=self._directory.path,
                 actual=str(error),
             ) from error
-        collect_shard_garbage(self._directory, self._lock)
+        collect_shard_garbage(self._directory, self.lock)
         return shard_set.generation, n_replaced
 
     def _share_quantizer(self) -> None:
         """Train a quantizer for the documents of all shards together, if a shard is to have inverted lists."""
         plan = self._plan
-        parts = [rows for writer in self.writers if (rows := writer.pending_rows) is not None]
+        parts = [rows for writer in self.partitions if (rows := writer.pending_rows) is not None]
         rows = join_rows(parts)
         if not plan.has_lists(rows.n_rows, plan.trained is not None):
             return
@@ -137,7 +114,7 @@ class NewShards(ShardWriters):
             super().close(abandon=abandon)
         finally:
             if not self._is_committed:
-                delete_folders(self._directory, self._folders)
+                delete_folders(self._directory, self._new_folders)
 
 
 def _replaced(directory: Directory) -> tuple[int, bytes]:

@@ -50,7 +50,7 @@ class Gathering:
     """The requests of one search to the shards: a shard that did not answer one of them gets no others.
 
     Args:
-        threads: of the shards.
+        threads: of the shards; None: there is one partition, which is asked on the calling thread.
         names: of the shards, for messages.
         allow_partial: whether a shard may fail or be late; it is then left out and recorded in `missing`.
         timeout: seconds that the shards have to answer each request; None: no limit.
@@ -62,7 +62,7 @@ class Gathering:
 
     def __init__(
         self,
-        threads: ShardThreads,
+        threads: ShardThreads | None,
         names: Sequence[str],
         allow_partial: bool = False,
         timeout: float | None = None,
@@ -87,10 +87,13 @@ class Gathering:
             Exception: of a shard that failed, and must not, or of the last one if none answered; or an error of
                 the caller, such as an invalid query.
         """
+        threads = self._threads
+        if threads is None:
+            return {0: work(0)}
         wanted = range(len(self._names)) if shards is None else shards
         asked = [shard for shard in wanted if shard not in self.missing]
         try:
-            futures = {shard: self._ask(shard, work) for shard in asked}
+            futures = {shard: self._ask(shard, work, threads) for shard in asked}
         except PoolClosed:
             raise IndexClosed("the index is closed") from None
         try:
@@ -99,9 +102,9 @@ class Gathering:
             for future in futures.values():
                 future.cancel()
 
-    def _ask(self, shard: int, work: Callable[[int], R]) -> Future[R]:
+    def _ask(self, shard: int, work: Callable[[int], R], threads: ShardThreads) -> Future[R]:
         if shard not in self._failures:
-            return self._threads.submit(shard, work)
+            return threads.submit(shard, work)
         failed: Future[R] = Future()
         failed.set_exception(copy.copy(self._failures[shard]))  # which gets notes and a traceback
         return failed

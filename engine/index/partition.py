@@ -1,0 +1,276 @@
+"""A partition: all documents of an index without shards, or those of one shard, at one generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from quarry.engine.documents.document import Document
+from quarry.engine.filtering.cache import DocumentFilter
+from quarry.engine.filtering.evaluation import Kinds
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.gpu.device import Device
+from quarry.engine.index.memory import plan_memory
+from quarry.engine.index.statistics import index_statistics, resource_statistics
+from quarry.engine.lexical.bm25 import Collection
+from quarry.engine.lexical.close_terms import CloseTerm
+from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.listing.facets import FacetCounts, FacetRequest, count_values, select_documents
+from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.search.candidates import Candidates
+from quarry.engine.search.hits.hit_builder import Answer, HitBuilder
+from quarry.engine.search.hits.hits import Hits
+from quarry.engine.search.relevance import BackgroundSample, sample_background
+from quarry.engine.search.retriever import Retriever
+from quarry.engine.search.searcher import Searcher
+from quarry.engine.search.similar import SimilarQuery, find_document
+from quarry.formats.documents.spans import unpack_spans
+from quarry.formats.manifest import Manifest
+from quarry.formats.snapshot import OpenSegment, Snapshot
+
+__all__ = ["OpenPartition", "Partition", "PartitionSize"]
+
+
+class PartitionSize(NamedTuple):
+    """Size of a partition.
+
+    Attributes:
+        n_docs: live documents.
+        total_length: terms of all live documents, repetitions counted.
+    """
+
+    n_docs: int
+    total_length: int
+
+
+class Partition(Protocol):
+    """What a view asks of a partition, see `OpenPartition`; safe to use from several threads."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def manifest(self) -> Manifest: ...  # noqa: D102
+    @property
+    def n_documents(self) -> int: ...  # noqa: D102
+    @property
+    def background(self) -> BackgroundSample: ...  # noqa: D102
+    def measure(self) -> PartitionSize: ...  # noqa: D102
+    def document_frequencies(self, terms: Sequence[str]) -> list[int]: ...  # noqa: D102
+    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]: ...  # noqa: D102
+    def evaluate(self, condition: Condition) -> Kinds | None: ...  # noqa: D102
+    def count(self, condition: Condition) -> int: ...  # noqa: D102
+    def find_nearest(self, field: str) -> Sequence[str]: ...  # noqa: D102
+    def has(self, doc_id: str) -> bool: ...  # noqa: D102
+    def documents(self, ids: Sequence[str], with_vectors: bool) -> list[Document]: ...  # noqa: D102
+    def find_similar(self, doc_id: str, index: Path) -> SimilarQuery: ...  # noqa: D102
+    def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str: ...  # noqa: D102
+    def correct(  # noqa: D102
+        self, texts: Sequence[str], options: SearchOptions, collection: Collection | None
+    ) -> list[str]: ...
+    def find(  # noqa: D102
+        self,
+        texts: list[str] | None,
+        vectors: Queries | None,
+        options: SearchOptions,
+        collection: Collection | None,
+    ) -> Iterable[Candidates]: ...
+    def read(  # noqa: D102
+        self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None
+    ) -> list[Hits]: ...
+    def count_facets(  # noqa: D102
+        self, request: FacetRequest, condition: Condition | None, collection: Collection | None
+    ) -> list[FacetCounts]: ...
+    def describe(self) -> dict[str, object]: ...  # noqa: D102
+
+
+class OpenPartition:
+    """A snapshot with its searchers: a `Partition` whose files are open in this process.
+
+    The argument `collection` of its methods has the statistics of all documents that it is a part of; None: it is
+    all of them.
+
+    Args:
+        name: of its folder.
+        snapshot: what is searched; searches in progress continue when it is closed.
+        options: resources to use.
+        device: of backend "gpu".
+        before: this partition at another generation, whose backends are reused for the segments that are the same.
+
+    Attributes:
+        name: of its folder.
+        snapshot: what is searched.
+        manifest: of the snapshot.
+        segments: of the snapshot; they stay, even if the snapshot is closed.
+        searcher: dense search.
+        filter: evaluates filters.
+
+    Raises:
+        InvalidSetting: the memory limit is too low.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        snapshot: Snapshot,
+        options: OpenOptions,
+        device: Device,
+        before: OpenPartition | None = None,
+    ) -> None:
+        self.name = name
+        self.snapshot = snapshot
+        self.manifest = snapshot.manifest
+        self.segments = snapshot.segments
+        self._options = options
+        self._plan = plan_memory(snapshot, options.memory_bytes)
+        known = None if before is None else before.searcher
+        self.searcher: Searcher = Searcher(snapshot, options, self._plan.backend_bytes, device, known)
+        self._hits = HitBuilder(snapshot, self.searcher)
+        self._alone = self._make_retriever(None)
+        self._together: tuple[Collection, Retriever] | None = None  # of the collection that was asked about last
+        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._alone.lexical.terms)
+
+    def _make_retriever(self, collection: Collection | None) -> Retriever:
+        lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes, collection)
+        return Retriever(self.segments, self.searcher, lexical)
+
+    def _retriever(self, collection: Collection | None) -> Retriever:
+        """Return what searches this partition as a part of a collection; None: it is all of it."""
+        if collection is None:
+            return self._alone
+        known = self._together
+        if known is None or known[0] is not collection:
+            known = self._together = collection, self._make_retriever(collection)
+        return known[1]
+
+    def has_same(self, snapshot: Snapshot) -> bool:
+        """Return whether a snapshot is of the same generation and shares all open files."""
+        return (self.manifest.commit_id, self.segments) == (snapshot.manifest.commit_id, snapshot.segments)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents that are not deleted."""
+        return self.manifest.n_documents
+
+    @cached_property
+    def background(self) -> BackgroundSample:
+        """The background of its documents, for estimates of relevance; read at first use."""
+        return sample_background(self.segments, self.searcher)
+
+    def measure(self) -> PartitionSize:
+        """Return its size."""
+        own = self._alone.lexical.bm25
+        return PartitionSize(own.n_docs, own.total_length)
+
+    def document_frequencies(self, terms: Sequence[str]) -> list[int]:
+        """Return for each term the number of live documents that have it."""
+        return [self._alone.lexical.bm25.document_frequency(term) for term in terms]
+
+    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
+        """Return for each term those of the dictionaries within a distance of it."""
+        return [self._alone.lexical.bm25.close_terms(term, n_edits) for term in terms]
+
+    def evaluate(self, condition: Condition) -> Kinds | None:
+        """Evaluate a filter, and remember the documents; return the kinds of values, None without documents."""
+        return self.filter.evaluate(condition)[1] if self.segments else None
+
+    def count(self, condition: Condition) -> int:
+        """Return the number of documents that satisfy a condition."""
+        return self.filter.count(condition)
+
+    def find_nearest(self, field: str) -> list[str]:
+        """Return the fields whose names are most like one that no document has."""
+        return self.filter.find_nearest(field)
+
+    def has(self, doc_id: str) -> bool:
+        """Return whether there is a document with an id."""
+        return self.snapshot.find(doc_id) is not None
+
+    def documents(self, ids: Sequence[str], with_vectors: bool) -> list[Document]:
+        """Return the documents with these ids, in their order; ids that no document has are ignored."""
+        places = ((doc_id, self.snapshot.find(doc_id)) for doc_id in ids)
+        metric = Metric.of(self.manifest)
+        return [_read(doc_id, *place, metric, with_vectors=with_vectors) for doc_id, place in places if place]
+
+    def find_similar(self, doc_id: str, index: Path) -> SimilarQuery:
+        """Return a document as a query; see `quarry.engine.search.similar.find_document`."""
+        return find_document(self.snapshot, doc_id, index)
+
+    def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str:
+        """Return the words of a document that is a query; see `SimilarQuery.words`."""
+        lexical = self._alone.lexical
+        return query.words(lexical.terms, lexical.bm25 if collection is None else collection)
+
+    def correct(self, texts: Sequence[str], options: SearchOptions, collection: Collection | None) -> list[str]:
+        """Return texts with words corrected that no document has."""
+        lexical = self._retriever(collection).lexical
+        return [lexical.correct(text, options) for text in texts]
+
+    def find(
+        self,
+        texts: list[str] | None,
+        vectors: Queries | None,
+        options: SearchOptions,
+        collection: Collection | None,
+    ) -> Iterator[Candidates]:
+        """Yield the candidates of each query; see `quarry.engine.search.retriever.Retriever.find`."""
+        return self._retriever(collection).find(texts, vectors, options, self.filter.allowed(options.condition))
+
+    def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
+        """Return the hits of each query, given its documents in this partition."""
+        lexical, found = self._retriever(collection).lexical, []
+        for answer in answers:
+            text, terms = answer.text, answer.terms
+            if text is not None:
+                if terms is None and options.mode != "dense":
+                    terms = lexical.query(text, options)
+                answer = answer._replace(terms=terms, words=lexical.words(text, options, terms))  # noqa: PLW2901
+            found.append(self._hits.build(answer, options))
+        return found
+
+    def count_facets(
+        self, request: FacetRequest, condition: Condition | None, collection: Collection | None
+    ) -> list[FacetCounts]:
+        """Return counts of values in the documents that satisfy a condition, for each segment; None: in all."""
+        terms = None
+        if request.query is not None:
+            options = SearchOptions(operators=request.operators)
+            terms = self._retriever(collection).lexical.query(request.query, options)
+        docs = select_documents(self.segments, self.filter.allowed(condition), terms)
+        return [count_values(each, request.field, flags) for each, flags in zip(self.segments, docs, strict=True)]
+
+    def describe(self) -> dict[str, object]:
+        """Return numbers about it, what searches it, and the memory held for it."""
+        used = [self._alone] if self._together is None else [self._alone, self._together[1]]
+        held = {
+            "postings": sum(each.lexical.resident_bytes for each in used),
+            "filters": self.filter.resident_bytes,
+        }
+        resources = resource_statistics(self.snapshot, self._options, self.searcher, self._plan, held)
+        return index_statistics(self.snapshot) | resources
+
+
+def _read(doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, with_vectors: bool) -> Document:
+    """Return a document as users get it back, with its vectors if requested."""
+    stored = segment.reader.documents[ordinal]
+    if not with_vectors:
+        return Document(doc_id, stored.text, stored.title, stored.metadata)
+    table = segment.reader.centroids
+    rows, _ = table.rows_of(np.array([ordinal]))
+    vectors = metric.vectors(StoredVectors(segment).vectors(rows))
+    spans = unpack_spans(stored.spans, segment.reader.path)
+    return Document(
+        doc_id,
+        stored.text,
+        stored.title,
+        stored.metadata,
+        vectors=np.ascontiguousarray(vectors),
+        spans=tuple((each[0][0], each[-1][1]) if each else (0, 0) for each in spans),
+        stored_as="codes" if table.kind == "none" else table.kind,
+    )
