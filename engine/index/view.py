@@ -16,7 +16,7 @@ from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
-from quarry.engine.filtering.filter import Condition
+from quarry.engine.filtering.filter import Condition, count_bytes
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.collection import Collections
 from quarry.engine.index.gathering import Gathering, ShardThreads
@@ -46,7 +46,7 @@ __all__ = ["View"]
 
 P_co = TypeVar("P_co", bound=Partition, covariant=True)
 
-_MAX_CHECKED = 256
+_MAX_CHECKED, _CHECKED_BYTES = 256, 1024  # filters that are remembered, and the size of one
 _MAX_ESTIMATORS = 4
 _NO_FAILURES: Mapping[int, Exception] = {}
 
@@ -337,6 +337,8 @@ class View(Generic[P_co]):
         if kinds is None or gathering.missing:  # what all documents have is not known
             return
         self.check_kinds(condition, kinds)
+        if count_bytes(condition) > _CHECKED_BYTES:
+            return
         with self._lock:
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked = set()
