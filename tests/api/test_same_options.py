@@ -99,7 +99,7 @@ def test_options_of_the_command_line_reach_the_search(tmp_path, capsys) -> None:
     docs = [{"id": f"d{number}", "text": f"moon text {number}"} for number in range(30)]
     engine.build(docs, tmp_path / "index", threads=1, encoder=WordEncoder())
     index = str(tmp_path / "index")
-    assert main(["search", index, "mooon", "--mode", "lexical", "--no-typos"]) == 0
+    assert main(["search", index, "mooon", "--mode", "lexical", "--no-typos"]) == 1  # no hits
     assert "d1" not in capsys.readouterr().out
     assert main(["search", index, "mooon", "--mode", "lexical", "-k", "30"]) == 0
     assert "d1" in capsys.readouterr().out
