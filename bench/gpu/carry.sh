@@ -28,5 +28,5 @@ printf 'tracked files %d, wheels %d, together %d bytes (%.1f MiB of 62)\n' \
 ((total <= most)) || { echo "too large to carry" >&2; exit 1; }
 cat <<END
 then: rm -r $left_out; afterwards: git checkout -- $left_out
-there: PYTHONPATH=src python3 -m bench gpu --seconds 500 --wheels .whl --commit $(git rev-parse --short HEAD) --out gpu.jsonl
+there: make .links; PYTHONPATH=.links python3 -m bench gpu --seconds 500 --wheels .whl --commit $(git rev-parse --short HEAD) --out gpu.jsonl
 END

@@ -111,7 +111,7 @@ def _set_path(site: Path, wheels: Path | None) -> None:
         command = [sys.executable, "-m", "pip", "install", *options, "--target", str(site)]
         subprocess.run([*command, *map(str, sorted(wheels.glob("*.whl")))], check=True)
         sys.path.insert(0, str(site))
-    paths = [site, _ROOT, _ROOT / "src", _ROOT / "tests", os.environ.get("PYTHONPATH", "")]
+    paths = [site, _ROOT, _ROOT / ".links", _ROOT / "tests", os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, filter(None, paths)))
 
 

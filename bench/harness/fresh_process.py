@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-__all__ = ["ProcessFailed", "in_fresh_process"]
+__all__ = ["ROOT", "ProcessFailed", "in_fresh_process"]
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
 
 _TIMEOUT_S = 1200
 
@@ -41,8 +44,7 @@ def in_fresh_process(
     """
     import tempfile
 
-    root = Path(__file__).resolve().parents[2]
-    paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]  # of bench, and of quarry
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]  # bench is not installed
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environment or {})}
     with tempfile.TemporaryDirectory() as folder:
         result_path = Path(folder) / "result.json"

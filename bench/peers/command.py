@@ -29,7 +29,7 @@ from bench.data.prepared import Prepared, cache_folder
 from bench.data.quality import measure_quality
 from bench.data.trec_run import read_run
 from bench.harness.environment import describe_environment, n_cores
-from bench.harness.fresh_process import ProcessFailed, in_fresh_process
+from bench.harness.fresh_process import ROOT, ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, Entry, environment_python
 from quarry.engine import InvalidSetting, Mean, Pieces, open_encoder
@@ -185,8 +185,9 @@ def _install(entries: list[Entry]) -> bool:
         folder = python.parent.parent
         print(f"{folder}: {' '.join(entry.requirements)}", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", *entry.requirements, *CORE_REQUIREMENTS]
-        if subprocess.run(command, check=False).returncode:
+        pip = [str(python), "-m", "pip", "install", "--quiet"]
+        commands = [[*pip, *entry.requirements, *CORE_REQUIREMENTS], [*pip, "--no-deps", "--editable", str(ROOT)]]
+        if any(subprocess.run(command, check=False).returncode for command in commands):
             print(f"{entry.name} cannot be installed here", file=sys.stderr)
             shutil.rmtree(folder)
     return all(python.exists() for python in missing)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from quarry.engine.pyinstaller import hook_dirs
+
 
 @pytest.fixture(scope="module")
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,11 +41,20 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Extract the wheel into a folder of packages."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
 def test_the_wheel_holds_every_package(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"quarry"}
-    for top in ("engine", "exporters", "formats", "integrations", "server"):
+    for top in ("distributed", "engine", "exporters", "formats", "integrations", "server", "training"):
         for path in (repository / top).rglob("*.py"):
             assert f"quarry/{path.relative_to(repository).as_posix()}" in names
     assert "quarry/formats/SPEC.md" in names
@@ -63,10 +74,7 @@ with quarry.Engine.open("idx") as index:
 """
 
 
-def test_an_application_may_have_packages_of_the_same_names(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+def test_an_application_may_have_packages_of_the_same_names(site: Path, tmp_path: Path) -> None:
     for name in ("engine", "formats"):
         (tmp_path / f"{name}.py").write_text('WHOSE = "the application\'s"\n', encoding="utf-8")
     (tmp_path / "exporters").mkdir()
@@ -83,3 +91,42 @@ def test_an_application_may_have_packages_of_the_same_names(wheel: Path, tmp_pat
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "a ship at sea\n"
+
+
+OF_OTHER_TESTS = (  # added by hooks of PyInstaller for functions that the program does not call
+    *("IPython", "PIL", "cryptography", "fsspec", "huggingface_hub", "matplotlib", "networkx", "numba", "onnx"),
+    *("pandas", "polars", "pyarrow", "pytest", "ray", "scipy", "setuptools", "sklearn", "sympy", "tensorrt"),
+    *("torch", "transformers", "triton"),
+)
+
+
+def test_a_frozen_program_starts_and_answers(repository: Path, site: Path, tmp_path: Path) -> None:
+    """A frozen example runs from a folder of its own, without a Python installation."""
+    pytest.importorskip("PyInstaller")
+    options = [f"--exclude-module={name}" for name in OF_OTHER_TESTS]
+    options += [f"--additional-hooks-dir={folder}" for folder in hook_dirs()]  # not needed once installed
+    command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--specpath", str(tmp_path), *options]
+    environment = os.environ | {"PYINSTALLER_CONFIG_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(site)}
+    example = repository / "examples" / "desktop_search.py"
+    done = subprocess.run(
+        [*command, str(example)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "bread.md").write_text("# Bread\n\nBread is baked for forty minutes.\n", encoding="utf-8")
+    (notes / "garden.md").write_text("# Garden\n\nTomatoes are planted in May.\n", encoding="utf-8")
+    program = tmp_path / "dist" / "desktop_search" / "desktop_search"
+    for _ in range(2):  # the second run finds an index
+        done = subprocess.run(
+            [program, notes, "how long is bread baked?"],
+            cwd=tmp_path,
+            env={"PATH": os.defpath, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("bread.md, line")
+        assert "forty minutes" in done.stdout
+    assert (tmp_path / "notes.index").is_dir()

@@ -40,7 +40,7 @@ def test_every_package_is_on_the_map(repository: Path) -> None:
     assert [folder for folder in folders if folder not in named] == []
 
 
-TESTED_ELSEWHERE = {"engine/pyinstaller"}  # tests/api/test_frozen_programs.py runs it in a frozen program
+TESTED_ELSEWHERE = {"engine/pyinstaller"}  # tests/api/test_installed.py runs it in a frozen program
 
 
 def test_unit_tests_mirror_the_packages(repository: Path) -> None:

@@ -52,7 +52,7 @@ def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun, ca
 def test_a_peer_is_measured_in_an_environment_of_its_own(
     copied_run: ReadmeRun, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    """The environment has the libraries of this one, but not Quarry; without libraries the failure is an error."""
+    """One environment has the packages of this one; the other has none, and the failure is an error."""
     bm25s = next(entry for entry in PEERS if entry.name == "bm25s")
     apart, bare = (replace(bm25s, name=name, environment=name) for name in ("apart", "bare"))
     monkeypatch.setattr("bench.peers.command.PEERS", (apart, bare))
@@ -61,7 +61,8 @@ def test_a_peer_is_measured_in_an_environment_of_its_own(
     for entry in (apart, bare):
         venv.create(environment_python(entry).parent.parent, symlinks=True)
     packages = next(environment_python(apart).parent.parent.glob("[Ll]ib/**/site-packages"))
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
+    everything = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"  # reads its .pth files too
+    (packages / "packages.pth").write_text(everything, "utf-8")
     arguments = ["peers", str(copied_run.collection), "--out", str(copied_run.results), "--only"]
     assert main([*arguments, "apart"]) == 0
     assert main([*arguments, "bare"]) == 1
