@@ -127,7 +127,8 @@ def test_many_documents_get_lists_and_keep_the_codebooks(
         assert first.quantizer.probe_recall is not None
         assert first.quantizer.search_settings  # calibrated with queries
         assert is_same(first.quantizer, made_quantizer())
-        assert first.reader.centroids.kind == centroids
+        # int8 is too coarse for the vectors of this encoder, which are alike
+        assert first.reader.centroids.kind == ("none" if centroids == "none" else "float16")
     with engine.Engine.open(path, encoder=bundle.path, writable=True, thresholds=small) as opened:
         opened.add(words(200))
         opened.commit()
