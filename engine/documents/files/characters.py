@@ -10,7 +10,7 @@ import webencodings
 
 from quarry.engine.documents.files.file_text import UnreadableError
 
-__all__ = ["codec_of", "decoded", "decoded_as", "decoded_page"]
+__all__ = ["codec_of", "decoded", "decoded_as", "decoded_page", "is_utf8"]
 
 _MARKS = (  # the longer ones first: one of UTF-32 begins with one of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
@@ -86,7 +86,7 @@ def decoded_page(content: bytes, is_xml: bool = False) -> str:
         return _with_line_feeds(_without_cut_letter(content, encoding))
     head = content[:_LABEL_BYTES]
     found = _XML_LABEL.match(head)
-    if found is None and not (is_xml and _is_utf8(content)):
+    if found is None and not (is_xml and is_utf8(content)):
         found = _META_LABEL.search(_COMMENT.sub(b"", head))
     label = found[1].decode("ascii", "replace") if found else ""
     codec = codec_of(label)
@@ -132,7 +132,8 @@ def _reads_ascii(codec: str) -> bool:
     return b"charset".decode(codec, "replace") == "charset"
 
 
-def _is_utf8(content: bytes) -> bool:
+def is_utf8(content: bytes) -> bool:
+    """Return whether bytes are valid UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError:
@@ -167,7 +168,7 @@ def _decoded_by(content: bytes, codec: str) -> str:
     try:
         return content.decode(codec)
     except UnicodeDecodeError:
-        if _is_utf8(content) and not content.isascii():
+        if is_utf8(content) and not content.isascii():
             return content.decode()
     return _without_cut_letter(content, codec)
 

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from itertools import chain, count, islice
 from typing import NamedTuple
 
-from quarry.engine.documents.files.characters import decoded, decoded_as
+from quarry.engine.documents.files.characters import decoded, decoded_as, decoded_page, is_utf8
 from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
 
@@ -62,7 +62,8 @@ class _BoundedHeaders(Compat32):
 def read_message(content: bytes, max_bytes: int = _MAX_BYTES, max_tags: int = MAX_TAGS) -> FileText:
     """Make the document of one message: its subject is the title, sender, recipients and date are metadata.
 
-    The text is that of its parts in order; of alternatives the last plain one, or the last one if none is plain.
+    The text is that of its parts in order; of alternatives the last plain one, or the last one if none is plain. Of
+    messages in it the subjects are text too.
     Attachments are left out, and named in the metadata; their names are the text of a message with nothing else.
 
     Raises:
@@ -74,8 +75,9 @@ def read_message(content: bytes, max_bytes: int = _MAX_BYTES, max_tags: int = MA
         raise UnreadableError("is not a message: it has no header From, To, Subject, Date or Message-ID")
     parts = _Parts(max_tags)
     text = printable("\n\n".join(part.text.strip("\n") for part in parts.texts(message)))
-    title = _header(message, "subject")
-    metadata: dict[str, object] = {name: _header(message, name) for name in ("from", "to", "cc")}
+    label = _charset(message)
+    title = _header(message, "subject", label)
+    metadata: dict[str, object] = {name: _header(message, name, label) for name in ("from", "to", "cc")}
     with suppress(TypeError, ValueError, IndexError):
         metadata["date"] = parsedate_to_datetime(_header(message, "date")).isoformat()
     metadata["attachments"] = parts.attachments
@@ -159,6 +161,9 @@ class _Parts:
         for each in _inside(part):
             is_left_out = each.is_multipart() and each.get_content_disposition() == "attachment"
             texts = self._name(each) if is_left_out else self.texts(each)
+            label = each.get_content_charset() or "utf-8"
+            if part.get_content_type() == "message/rfc822" and (subject := _header(each, "subject", label)):
+                texts = [_Text(subject, is_page=False), *texts]
             if texts:
                 found.append(texts)
         if part.get_content_type() == "multipart/alternative":
@@ -168,10 +173,12 @@ class _Parts:
 
     def _own_text(self, part: Message) -> _Text | None:
         kind = part.get_content_type()
+        if part.get_content_maintype() == "multipart":  # without a part: its boundary is missing, or another one
+            kind = "text/plain"
         if kind not in {"text/plain", "text/html"} or part.get_content_disposition() == "attachment":
             self._name(part)
             return None
-        text = _characters(_content(part), part.get_content_charset())
+        text = _characters(_content(part), part.get_content_charset(), kind == "text/html")
         if kind == "text/plain":
             return _Text(text, is_page=False)
         self._tags_left -= text.count("<")
@@ -236,25 +243,36 @@ def _file_name(part: Message) -> str:
     return _in_one_line(text) or part.get_content_type()
 
 
-def _characters(content: bytes, charset: str | None) -> str:
-    return decoded_as(content, charset or "utf-8").replace("\0", "")
+def _characters(content: bytes, charset: str | None, is_page: bool) -> str:
+    """The text of a part; a page without a label, or with the usual one of ASCII, is labelled by itself."""
+    text = None
+    if is_page and charset in (None, "us-ascii"):
+        with suppress(UnreadableError):  # it has zeros
+            text = decoded_page(content)
+    return (decoded_as(content, charset or "utf-8") if text is None else text).replace("\0", "")
 
 
-def _header(message: Message, name: str) -> str:
-    """A header in one line; "" when it is missing."""
-    return _in_one_line(_readable(message.get(name, "")))[:_MAX_ADDRESSES]
+def _charset(message: Message) -> str:
+    """The encoding of the first part that names one; "utf-8" if none does."""
+    return next(filter(None, (part.get_content_charset() for part in message.walk())), "utf-8")
+
+
+def _header(message: Message, name: str, label: str = "utf-8") -> str:
+    """A header in one line, its bytes in UTF-8 or the encoding of this label; "" when it is missing."""
+    return _in_one_line(_readable(message.get(name, ""), label))[:_MAX_ADDRESSES]
 
 
 def _in_one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def _readable(header: str) -> str:
+def _readable(header: str, label_of_bytes: str = "utf-8") -> str:
     """Decode a header: bytes that are not ASCII, and encoded words (RFC 2047).
 
     Words that follow each other in one encoding are decoded together, since letters may be divided between them.
     """
-    text = decoded_as(header.encode("utf-8", "surrogateescape"), "utf-8")
+    raw = header.encode("utf-8", "surrogateescape")
+    text = decoded_as(raw, "utf-8" if is_utf8(raw) else label_of_bytes)
     pieces: list[tuple[str, bytes]] = []
     end = 0
     is_after_word = False
@@ -262,8 +280,8 @@ def _readable(header: str) -> str:
         label, encoding, letters = word.groups()
         label = label.partition("*")[0].lower()  # without a language
         between = text[end : word.start()]
-        raw = letters.encode()
-        content = _from_base64(raw) if encoding in "bB" else a2b_qp(raw, header=True)
+        encoded = letters.encode()
+        content = _from_base64(encoded) if encoding in "bB" else a2b_qp(encoded, header=True)
         if is_after_word and not between.strip():
             between = ""
             if pieces[-1][0] == label:

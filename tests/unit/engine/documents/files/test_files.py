@@ -461,7 +461,7 @@ FORWARDED = "Content-Type: message/rfc822\n\nSubject: y\n" + BODY
         (part("multipart/alternative", BLANK, part("multipart/related", BODY, ATTACHED)), "The Moon"),
         (part("multipart/alternative", SAME, part("multipart/mixed", BODY, FOOTER)), "plain Moon"),
         (part("multipart/alternative", part("multipart/mixed", BODY, FOOTER)), "The Moon\n\nUnsubscribe"),
-        (part("multipart/mixed", FOOTER, FORWARDED), "Unsubscribe\n\nThe Moon"),
+        (part("multipart/mixed", FOOTER, FORWARDED), "Unsubscribe\n\ny\n\nThe Moon"),
         (part("multipart/alternative", BODY, ATTACHED), "The Moon"),
         (part("multipart/alternative", part("multipart/mixed", FOOTER, BODY), BODY), "The Moon"),
         (
@@ -532,7 +532,7 @@ def test_files_with_a_title_and_no_text_are_documents_and_attachments_are_named(
     assert found == {
         "a.eml": ("Invoice", "", None),
         "b.eml": ("", "朱镕.pdf", ["朱镕.pdf"]),
-        "c.eml": ("Both", "plain Moon\n\nThe Moon", ["text/plain", "朱镕.pdf"]),
+        "c.eml": ("Both", "plain Moon\n\ny\n\nThe Moon", ["text/plain", "朱镕.pdf"]),
         "d.html": ("Calendar", "", None),
     }
     assert stream.n_skipped == 2
@@ -542,7 +542,26 @@ def test_files_with_a_title_and_no_text_are_documents_and_attachments_are_named(
 def test_a_message_in_base64_in_a_message(tmp_path: Path) -> None:
     inner = base64.encodebytes(b"Subject: y\n\nThe Moon").decode()
     head = "Subject: x\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n"
-    assert one(tmp_path, "a.eml", head + inner).text == "The Moon"
+    assert one(tmp_path, "a.eml", head + inner).text == "y\n\nThe Moon"
+
+
+def test_bytes_of_headers_are_in_utf8_or_the_encoding_of_the_message(tmp_path: Path) -> None:
+    head = "Subject: Привет\nContent-Type: multipart/mixed; boundary=b\n\n--b\n"
+    content = f"{head}Content-Type: text/plain; charset=koi8-r\n\nМосква\n--b--\n"
+    assert one(tmp_path, "a.eml", content.encode("koi8-r")).title == "Привет"
+    assert one(tmp_path, "b.eml", content.encode()).title == "Привет"
+
+
+@pytest.mark.parametrize("charset", ["", "; charset=us-ascii"])
+def test_a_page_in_a_message_is_labelled_by_itself(tmp_path: Path, charset: str) -> None:
+    content = f"Subject: x\nContent-Type: text/html{charset}\n\n<meta charset=windows-874>ภาษาไทย"
+    assert one(tmp_path, "a.eml", content.encode("cp874")).text == "ภาษาไทย"
+
+
+@pytest.mark.parametrize("boundary", ["", "; boundary=b"])
+def test_a_message_whose_parts_are_not_found_is_a_text(tmp_path: Path, boundary: str) -> None:
+    content = f"Subject: x\nContent-Type: multipart/mixed{boundary}\n\n--other\n\nThe Moon\n--other--\n"
+    assert "The Moon" in one(tmp_path, "a.eml", content).text
 
 
 def test_a_mailbox_has_several_documents(tmp_path: Path) -> None:
