@@ -6,7 +6,6 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote
 
 from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.files.zipped import Archive, parse_xml
@@ -74,9 +73,10 @@ def _related_parts(archive: Archive, part: str) -> Mapping[str, str]:
 
     def start(element: str, attributes: dict[str, str]) -> None:
         if element == "Relationship" and attributes.get("TargetMode") != "External":
-            target = posixpath.join("/", folder, unquote(attributes.get("Target", "")))
-            kind = attributes.get("Type", "").rpartition("/")[2]
-            found.setdefault(kind, archive.member(posixpath.normpath(target).lstrip("/")))
+            target = attributes.get("Target", "").partition("#")[0].replace("\\", "/")
+            member = archive.member(posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/"))
+            if member in archive:
+                found.setdefault(attributes.get("Type", "").rpartition("/")[2], member)
 
     relationships = archive.member(posixpath.join(folder, "_rels", f"{name}.rels"))
     if relationships in archive:

@@ -33,7 +33,7 @@ def read_epub(content: bytes, max_tags: int = MAX_TAGS, max_characters: int = MA
     headings: list[Heading] = []
     position, tags_left = 0, max_tags
     for chapter in chapters:
-        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(chapter)))
+        name = archive.member(posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(chapter))))
         try:
             page = decoded_page(archive.read(name), is_xml=True)
         except UnreadableError as error:
@@ -61,7 +61,7 @@ def _package_path(archive: Archive) -> str:
     parse_xml(archive.read(_CONTAINER), start)
     if not found:
         raise UnreadableError("is not a book: its container names no package")
-    return found[0]
+    return archive.member(found[0])
 
 
 def _read_package(content: bytes) -> tuple[str, list[str]]:

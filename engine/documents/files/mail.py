@@ -62,9 +62,9 @@ class _BoundedHeaders(Compat32):
 def read_message(content: bytes, max_bytes: int = _MAX_BYTES, max_tags: int = MAX_TAGS) -> FileText:
     """Make the document of one message: its subject is the title, sender, recipients and date are metadata.
 
-    The text is that of its parts in order; of alternatives the last plain one, or the last one if none is plain. Of
-    messages in it the subjects are text too.
-    Attachments are left out, and named in the metadata; their names are the text of a message with nothing else.
+    The text is that of its parts in order; of alternatives the last plain one, or the last one if none is plain.
+    The subjects of messages in it are text too. Attachments are left out, and named in the metadata; their names
+    are the text of a message with nothing else.
 
     Raises:
         UnreadableError: it has no header that a message has, is larger than `max_bytes`, or has too many parts, or

@@ -6,6 +6,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from urllib.parse import unquote
 from xml.parsers import expat
 
 from quarry.engine.documents.files.characters import decoded_page
@@ -53,7 +54,7 @@ class Archive:
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise UnreadableError(f"is not a zip archive: {error}") from error
         self._names = set(self._archive.namelist())
-        self._of_lower = {name.lower(): name for name in reversed(self._archive.namelist())}
+        self._of_form = {_form(name): name for name in reversed(self._archive.namelist())}
         self._max_member_bytes = max_member_bytes
         self._left = max_total_bytes
 
@@ -61,8 +62,11 @@ class Archive:
         return name in self._names
 
     def member(self, name: str) -> str:
-        """Return the name of the member that a name means; in OPC capitals make no difference."""
-        return name if name in self._names else self._of_lower.get(name.lower(), name)
+        """Return the name of the member that a name means.
+
+        Capitals make no difference in OPC, names may be escaped as in URLs, and some programs write backslashes.
+        """
+        return name if name in self._names else self._of_form.get(_form(name), name)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member.
@@ -87,6 +91,10 @@ class Archive:
             raise UnreadableError(f"has a member {name[:200]!r} of more than {limit} bytes")
         self._left -= len(content)
         return content
+
+
+def _form(name: str) -> str:
+    return unquote(name).replace("\\", "/").lower()
 
 
 def parse_xml(

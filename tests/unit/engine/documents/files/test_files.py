@@ -714,6 +714,25 @@ def test_parts_of_word_are_found_by_relationships_and_notes_are_read(tmp_path: P
     assert "is not a document of Word" in refused(tmp_path, "b.docx", zipped(members))
 
 
+@pytest.mark.parametrize(
+    ("target", "member"),
+    [
+        ("word/the%20text.xml", "word/the%20text.xml"),
+        ("word/the%20text.xml", "word/the text.xml"),
+        ("word\\text.xml", "word/text.xml"),
+        ("/word/text.xml#top", "word\\Text.xml"),
+        ("gone.xml", "word/document.xml"),
+    ],
+)
+def test_names_of_parts_are_written_in_several_ways(tmp_path: Path, target: str, member: str) -> None:
+    body = (
+        f'<w:document xmlns:w="{NAMESPACES["transitional"][0]}"><w:body>{paragraph("Moon")}</w:body></w:document>'
+    )
+    relationships = f'<Relationships><Relationship Type="x/officeDocument" Target="{target}"/></Relationships>'
+    content = zipped({"_rels/.rels": relationships, member: body})
+    assert one(tmp_path, "a.docx", content).text == "Moon"
+
+
 def test_a_style_before_a_tracked_change_of_word_makes_no_heading(tmp_path: Path) -> None:
     before = '<w:pPrChange><w:pPr><w:pStyle w:val="berschrift1"/></w:pPr></w:pPrChange>'
     body = f"<w:p><w:pPr>{before}</w:pPr><w:r><w:t>Only a sentence.</w:t></w:r></w:p>"
