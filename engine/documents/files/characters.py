@@ -27,6 +27,24 @@ _REFUSED = frozenset(  # the first two take quadratic time, and no text of a fil
 _NO_CODECS = frozenset({"replacement", "x-user-defined"})  # of the standard; some have one in Python
 _SUPERSETS = {"gbk": "gb18030", "iso-2022-jp": "iso2022_jp_ext"}  # which the standard's decoders are
 _CODE_PAGE = re.compile(r"(?:x-)?(?:windows|win|ibm|cp|ms|ccsid|dos)?[-_ ]?0*(\d{3,5})")
+_NO_LETTER = re.compile(r"[\W_]")
+_OTHER_LABELS = {  # without punctuation; of the standard, then of Windows and old programs
+    **{_NO_LETTER.sub("", label): label for label in webencodings.LABELS},
+    "big5eten": "big5",
+    "cngb": "gbk",
+    "cp10000": "macintosh",
+    "cp10007": "x-mac-cyrillic",
+    "cp20866": "koi8-r",
+    "cp21866": "koi8-u",
+    "cp50220": "iso-2022-jp",
+    "cp51932": "euc-jp",
+    "cp51949": "euc-kr",
+    "cp54936": "gb18030",
+    "eucjpwin": "euc-jp",
+    "macce": "mac-latin2",
+    "macicelandic": "mac-iceland",
+    "sjiswin": "shift_jis",
+}
 _LINE_BREAK = re.compile("\r\n?")
 _NOT_ASCII = bytes(range(128, 256))
 _WINDOWS_1252 = {0xDC00 + byte: bytes([byte]).decode("cp1252", "replace") for byte in _NOT_ASCII}
@@ -115,8 +133,16 @@ def codec_of(label: str) -> str | None:
 
 def _names(label: str) -> Iterator[str]:
     yield label
-    if page := _CODE_PAGE.fullmatch(label):
-        yield f"cp{page[1]}"
+    letters = _NO_LETTER.sub("", label)
+    if letters not in _OTHER_LABELS:
+        letters = letters.removeprefix("cs").removeprefix(
+            "x"
+        )  # registered aliases begin so, and unregistered names
+    for name in (label, letters):
+        if page := _CODE_PAGE.fullmatch(name):
+            yield f"cp{page[1]}"
+            yield _OTHER_LABELS.get(f"cp{page[1]}", "")
+    yield _OTHER_LABELS.get(letters, letters)
 
 
 def _python_codec(name: str) -> str | None:

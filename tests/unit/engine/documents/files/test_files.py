@@ -277,6 +277,12 @@ def test_encodings_of_pages(tmp_path: Path, page: str, text: str) -> None:
         ("utf-7", "é".encode(), "é"),
         ("no such", b"\xe9", "é"),
         ("punycode", b"a-b", "a-b"),
+        ("csKOI8U", "Їґ".encode("koi8-u"), "Їґ"),
+        ("csWindows31J", "①".encode("cp932"), "①"),
+        ("big-5", "繁體".encode("big5"), "繁體"),
+        ("x-mac-greek", "Ελ".encode("mac_greek"), "Ελ"),
+        ("windows-10007", "Рус".encode("mac_cyrillic"), "Рус"),
+        ("x-user-defined", "é".encode(), "é"),
     ],
 )
 def test_labels_of_encodings_are_those_of_the_standard(
