@@ -29,7 +29,7 @@ with importing("langchain"):
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
     from langchain_core.retrievers import BaseRetriever
-    from langchain_core.vectorstores import VectorStore
+    from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
     from pydantic import ConfigDict, Field, model_validator
 
 __all__ = ["QuarryRetriever", "QuarryVectorStore"]
@@ -166,6 +166,21 @@ class QuarryVectorStore(VectorStore):
         """Do the same as `max_marginal_relevance_search` for the vector of a query."""
         hits = self._search_vector(embedding, fetch_k, kwargs)
         return self._select_diverse(np.asarray(embedding, np.float32), hits, k, lambda_mult)
+
+    def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
+        """Return a retriever of LangChain; options of a search belong to its keyword `search_kwargs`.
+
+        Raises:
+            InvalidSetting: it has no such keyword; LangChain would ignore it.
+        """
+        unknown = sorted(kwargs.keys() - VectorStoreRetriever.model_fields.keys())
+        if unknown:
+            raise InvalidSetting(
+                "unknown setting",
+                expected="search_type, search_kwargs, name, tags, metadata",
+                actual=", ".join(unknown),
+            )
+        return super().as_retriever(**kwargs)
 
     @classmethod
     def from_texts(  # type: ignore[override]  # embeddings are optional here

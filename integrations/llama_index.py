@@ -417,7 +417,7 @@ def _condition(query: VectorStoreQuery) -> Filter | None:
     """Return the filters, source documents and ids of a query as one filter; None: there are none."""
     parts: list[Filter] = []
     filters = checked_filters(query.filters)
-    if filters is not None and filters.filters:
+    if filters is not None and not is_without_conditions(filters):
         parts.append(translate_filters(filters))
     if query.doc_ids is not None:
         parts.append({"ref_doc_id": {"$in": checked_list(query.doc_ids, "doc_ids")}})

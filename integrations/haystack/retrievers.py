@@ -80,7 +80,7 @@ class _StoreRetriever:
         found = self._store.search(
             query,
             self._top_k if top_k is None else checked_integer(top_k, "top_k", 1, MAX_K),
-            self._filters if filters is None else filters,
+            self._filters if filters in (None, {}) else filters,  # no filters must not undo a restriction
             join_options(self._options, mode=mode),
             query_embedding,
         )
@@ -102,7 +102,7 @@ class QuarryEmbeddingRetriever(_StoreRetriever):
 
         Args:
             query_embedding: embedding of the query.
-            filters: filters of Haystack; None: those of the retriever.
+            filters: filters of Haystack; None or {}: those of the retriever.
             top_k: number of documents; None: that of the retriever.
         """
         return self._find(None, query_embedding, "dense", filters, top_k)
@@ -120,7 +120,7 @@ class QuarryBM25Retriever(_StoreRetriever):
 
         Args:
             query: the query.
-            filters: filters of Haystack; None: those of the retriever.
+            filters: filters of Haystack; None or {}: those of the retriever.
             top_k: number of documents; None: that of the retriever.
         """
         return self._find(query, None, "lexical", filters, top_k)
@@ -146,7 +146,7 @@ class QuarryHybridRetriever(_StoreRetriever):
             query: the query.
             query_embedding: embedding of the query, which a store with `embedding_dim` needs; None: that of the
                 encoder.
-            filters: filters of Haystack; None: those of the retriever.
+            filters: filters of Haystack; None or {}: those of the retriever.
             top_k: number of documents; None: that of the retriever.
         """
         return self._find(query, query_embedding, "hybrid", filters, top_k)
@@ -190,7 +190,7 @@ class QuarryRetriever(_StoreRetriever):
 
         Args:
             query: the query.
-            filters: filters of Haystack; None: those of the retriever.
+            filters: filters of Haystack; None or {}: those of the retriever.
             top_k: number of documents; None: that of the retriever.
         """
         return self._find(query, None, self._mode, filters, top_k)

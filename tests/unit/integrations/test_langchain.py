@@ -151,6 +151,8 @@ class TestSearch:
         ):
             retriever = store.as_retriever(search_type=kind, search_kwargs={"k": 2, "filter": {"n": 1}, **extra})
             assert {each.id for each in retriever.invoke("a ship on the ocean")} == {"ship"}
+        with pytest.raises(InvalidSetting, match=r"search_kwargs.*found k$"):
+            store.as_retriever(k=2)
 
     def test_asynchronous_calls(self, store):
         async def use():

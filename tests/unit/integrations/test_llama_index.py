@@ -304,7 +304,9 @@ class TestFilters:
         inner = only(CASES[0], MetadataFilter(key="kind", value="weather"), condition=FilterCondition.OR)
         outer = only(inner, MetadataFilter(key="n", value=3, operator=FilterOperator.LT))
         assert [each.node_id for each in store.get_nodes(filters=outer)] == ["ship"]
-        assert len(store.get_nodes(filters=only())) == 4
+        for nothing in (only(), only(only()), only(only(), condition=FilterCondition.NOT)):
+            assert len(store.get_nodes(filters=nothing)) == 4
+            assert len(ask(store, filters=nothing, similarity_top_k=9).ids) == 4
 
     def test_empty_fields(self, store):
         """Missing values, None and empty lists are empty."""

@@ -259,6 +259,7 @@ class TestEmbeddings:
             if isinstance(retriever, QuarryHybridRetriever):
                 given["query"] = "rain"
             assert [each.id for each in retriever.run(**given)["documents"]] == ["linen"]
+            assert [each.id for each in retriever.run(**given, filters={})["documents"]] == ["linen"]
             other = {"field": "meta.n", "operator": "==", "value": 4}
             assert {each.id for each in retriever.run(**given, filters=other)["documents"]} == {"ship", "rain"}
             assert len(retriever.run(**given, filters=other, top_k=1)["documents"]) == 1
