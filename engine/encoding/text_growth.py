@@ -10,13 +10,27 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["MAX_GROWTH", "MAX_STEPS", "count_steps_and_growth"]
+__all__ = [
+    "MAX_GROWTH",
+    "MAX_STEPS",
+    "MAX_TEMPLATE",
+    "MAX_WORD",
+    "count_steps_and_growth",
+    "count_template",
+    "count_word",
+]
 
 MAX_GROWTH = 4096
 """Characters that may become of one. Known tokenizers have up to about 1,300, counted as here."""
 
 MAX_STEPS = 256
 """Normalizers and pre-tokenizers that may be run one after another. Known tokenizers have fewer than 40."""
+
+MAX_TEMPLATE = 256
+"""Special tokens and texts in the template of an input. Known tokenizers have fewer than ten."""
+
+MAX_WORD = 1000
+"""Characters of a word that WordPiece divides, in quadratic time. Known tokenizers have 100 or 200."""
 
 _COMPATIBILITY = 18  # most characters that a compatibility decomposition makes of one (U+FDFA)
 
@@ -31,13 +45,28 @@ def count_steps_and_growth(tokenizer: Any) -> tuple[int, int]:  # noqa: ANN401 -
     return n_steps, growth
 
 
+def count_template(tokenizer: Any) -> int:  # noqa: ANN401
+    """Return how many tokens and texts the templates of an input have, each special token as often as it is put."""
+    n_items = 0
+    for step in _list_steps(tokenizer.post_processor):
+        n_ids = {name: len(each["ids"]) for name, each in (step.get("special_tokens") or {}).items()}
+        for item in (*(step.get("single") or ()), *(step.get("pair") or ())):
+            n_items += n_ids.get(item["SpecialToken"]["id"], 1) if "SpecialToken" in item else 1
+    return n_items
+
+
+def count_word(tokenizer: Any) -> int:  # noqa: ANN401
+    """Return the most characters of a word that WordPiece divides; 0 for other models."""
+    return getattr(tokenizer.model, "max_input_chars_per_word", 0)
+
+
 def _list_steps(part: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 - classes of the library without types
     """Yield the settings of a part of a tokenizer and of all parts inside it."""
     left = [] if part is None else [json.loads(part.__getstate__())]
     while left:
         step = left.pop()
         yield step
-        left += step.get("normalizers") or step.get("pretokenizers") or []
+        left += step.get("normalizers") or step.get("pretokenizers") or step.get("processors") or []
 
 
 def _keep(step: Mapping[str, Any]) -> int:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quarry.engine.arguments import lone_surrogate
-from quarry.engine.encoding.text_growth import MAX_GROWTH, MAX_STEPS, count_steps_and_growth
+from quarry.engine.encoding.text_growth import (
+    MAX_GROWTH,
+    MAX_STEPS,
+    MAX_TEMPLATE,
+    MAX_WORD,
+    count_steps_and_growth,
+    count_template,
+    count_word,
+)
 from quarry.engine.process.libraries import loading
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.bundle.encoder import EncoderBundle
@@ -57,7 +65,7 @@ class TextTokenizer:
     A call uses one core.
 
     Raises:
-        CorruptFile: the file is not a valid tokenizer, or makes texts much longer; methods raise it too, when the
+        CorruptFile: the file is not a valid tokenizer, or makes texts much longer or takes too long; methods raise it too, when the
             tokenizer fails on a text.
     """
 
@@ -71,12 +79,20 @@ class TextTokenizer:
             self._library.no_padding()
             self._library.no_truncation()
             n_steps, growth = count_steps_and_growth(self._library)
+            n_in_template, n_in_word = count_template(self._library), count_word(self._library)
         if n_steps > MAX_STEPS or growth > MAX_GROWTH:
             raise CorruptFile(
                 "the tokenizer could make texts too long",
                 path=path,
                 expected=f"at most {MAX_STEPS} normalizers and pre-tokenizers, {MAX_GROWTH} characters of one",
                 actual=f"{n_steps}, {growth if growth < 10**12 else 'more than 10^12'}",
+            )
+        if n_in_template > MAX_TEMPLATE or n_in_word > MAX_WORD:
+            raise CorruptFile(
+                "the tokenizer could take too long",
+                path=path,
+                expected=f"at most {MAX_TEMPLATE} tokens in the template of an input, {MAX_WORD} characters of a word",
+                actual=f"{n_in_template}, {n_in_word}",
             )
 
     def tokenize(self, text: str, prefix: str = "") -> Tokens:

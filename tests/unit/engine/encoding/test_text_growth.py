@@ -57,6 +57,20 @@ def test_a_tokenizer_that_makes_texts_long_is_refused(tmp_path, parts):
         open_tokenizer(tmp_path, **parts)
 
 
+def test_a_tokenizer_that_takes_long_is_refused(tmp_path):
+    text, token = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
+    many = {"[CLS]": {"id": "[CLS]", "ids": [2] * 100_000, "tokens": ["[CLS]"] * 100_000}}
+    template = {"type": "TemplateProcessing", "single": [token, text], "pair": [text], "special_tokens": many}
+    for parts in (
+        {"post_processor": template},
+        {"post_processor": {"type": "Sequence", "processors": [template]}},
+        {"post_processor": {**template, "single": [text] * 300, "special_tokens": {}}},
+        {"model": {**tokenizer_object()["model"], "max_input_chars_per_word": 10**9}},
+    ):
+        with pytest.raises(CorruptFile, match=r"tokenizer.json: the tokenizer could take too long; expected"):
+            open_tokenizer(tmp_path, **parts)
+
+
 @pytest.mark.parametrize(
     "normalizer", [None, sequence(*USUAL), sequence(*[replacement({"String": "ab"}, "b")] * 50)]
 )
