@@ -46,7 +46,7 @@ def count_steps_and_growth(tokenizer: Any) -> tuple[int, int]:  # noqa: ANN401 -
 
 
 def count_template(tokenizer: Any) -> int:  # noqa: ANN401
-    """Return how many tokens and texts the templates of an input have, each special token as often as it is put."""
+    """Return how many special tokens and texts the templates of an input have."""
     n_items = 0
     for step in _list_steps(tokenizer.post_processor):
         n_ids = {name: len(each["ids"]) for name, each in (step.get("special_tokens") or {}).items()}

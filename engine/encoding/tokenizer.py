@@ -65,8 +65,8 @@ class TextTokenizer:
     A call uses one core.
 
     Raises:
-        CorruptFile: the file is not a valid tokenizer, or makes texts much longer or takes too long; methods raise it too, when the
-            tokenizer fails on a text.
+        CorruptFile: the file is not a valid tokenizer, or makes texts much longer, or takes too long; methods raise
+            it too, when the tokenizer fails on a text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class TextTokenizer:
             raise CorruptFile(
                 "the tokenizer could take too long",
                 path=path,
-                expected=f"at most {MAX_TEMPLATE} tokens in the template of an input, {MAX_WORD} characters of a word",
+                expected=f"at most {MAX_TEMPLATE} items of its templates, {MAX_WORD} characters of a word",
                 actual=f"{n_in_template}, {n_in_word}",
             )
 

@@ -187,6 +187,11 @@ def test_dates_in_metadata_become_texts() -> None:
     given = {"day": date(2025, 1, 2), "times": [datetime(2025, 1, 2, 3, 4), datetime(2025, 1, 2, tzinfo=zone)]}
     found = document_from({"text": "x", "metadata": given}, "document 1").metadata
     assert found == {"day": "2025-01-02", "times": ["2025-01-02T03:04:00", "2025-01-02T00:00:00+02:00"]}
+    moments = [np.datetime64("2025-01-02"), np.datetime64("2025-01-02T03:04", "ns")]
+    found = document_from({"text": "x", "metadata": {"times": moments}}, "document 1").metadata
+    assert found == {"times": ["2025-01-02", "2025-01-02T03:04:00"]}
+    for wrong in (np.datetime64("NaT"), np.datetime64(9000, "Y")):
+        rejected({"text": "x", "metadata": {"n": wrong}}, "metadata.n", "cannot be stored")
 
 
 def test_a_missing_date_of_pandas_is_refused() -> None:

@@ -614,6 +614,7 @@ def dated(tmp_path_factory):
         ({"at": {"$lte": "2025-01-02"}}, "day evening"),
         ({"at": {"$gt": date(2025, 1, 2)}}, "next last"),
         ({"at": {"$gte": datetime(2025, 1, 2, 18)}}, "evening next last"),
+        ({"at": {"$gte": np.datetime64("2025-01-02T18", "ns")}}, "evening next last"),
         ({"at": {"$lt": "2025-01-02"}}, ""),
         ({"at": {"$between": ["2025-01-01", date(2025, 1, 2)]}}, "day evening"),
         ({"at": {"$not": {"$between": ["2025-01-02", "2025-01-02"]}}}, "next last"),
