@@ -111,8 +111,8 @@ def is_one_of(value: object, names: Container[str]) -> bool:
 def python_scalar(value: object) -> object:
     """Return a bool, an integer or a real number of NumPy as Python's, and a date or a date with a time as text.
 
-    The text is that of `datetime.isoformat`, of NumPy's dates too. Any other value is returned as it is, also missing
-    dates and those of years with more than four digits.
+    The text is that of `datetime.isoformat`, also of dates of NumPy. Any other value is returned as it is, missing
+    dates and those of years with more than four digits too.
     """
     if isinstance(value, np.datetime64) and isinstance(moment := value.astype("datetime64[us]").item(), date):
         value = value.item() if isinstance(value.item(), date) else moment  # of nanoseconds an integer

@@ -65,8 +65,8 @@ class TextTokenizer:
     A call uses one core.
 
     Raises:
-        CorruptFile: the file is not a valid tokenizer, or makes texts much longer, or takes too long; methods raise
-            it too, when the tokenizer fails on a text.
+        CorruptFile: the file is not a valid tokenizer, or one that makes texts much longer or takes too long;
+            methods raise it too, when the tokenizer fails on a text.
     """
 
     def __init__(self, path: Path) -> None:

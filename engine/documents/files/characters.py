@@ -10,7 +10,7 @@ import webencodings
 
 from quarry.engine.documents.files.file_text import UnreadableError
 
-__all__ = ["codec_of", "decoded", "decoded_as", "decoded_page", "is_utf8"]
+__all__ = ["codec_of", "decoded", "decoded_as", "decoded_page", "decoded_source", "is_utf8"]
 
 _MARKS = (  # the longer ones first: one of UTF-32 begins with one of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
@@ -58,6 +58,9 @@ _CUT = frozenset(
 _LABEL = rb"""\s*=\s*["']?\s*([\w.:+-]{1,40})"""
 _XML_LABEL = re.compile(rb"\s*<\?xml[^>]{0,200}?\sencoding" + _LABEL)
 _META_LABEL = re.compile(rb"<meta[^>]{0,200}charset" + _LABEL, re.IGNORECASE)
+_SOURCE_LABEL = re.compile(  # of Python (PEP 263), of editors, and of CSS
+    rb"""(?:[^\n]*\n)?[^\n]{0,200}?coding[:=][ \t]*([\w.-]{1,40})|@charset "([\w.:+-]{1,40})";"""
+)
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _LABEL_BYTES = 64 << 10  # of the beginning; the standard says 1024, but browsers read again for a later one
 
@@ -111,6 +114,19 @@ def decoded_page(content: bytes, is_xml: bool = False) -> str:
     if codec is None or not _reads_ascii(codec):  # such as UTF-16: its declaration could not have been read
         return decoded(content)
     return decoded_as(content, label)
+
+
+def decoded_source(content: bytes) -> str:
+    """Decode source code: if it is not UTF-8, by what its first two lines declare, and else as in `decoded`.
+
+    Raises:
+        UnreadableError: it is a binary file.
+    """
+    text = decoded(content)
+    found = None if is_utf8(content) else _SOURCE_LABEL.match(content[:_LABEL_BYTES])
+    if found is None:
+        return text
+    return decoded_as(content, (found[1] or found[2]).decode("ascii", "replace"))
 
 
 def codec_of(label: str) -> str | None:

@@ -17,7 +17,7 @@ from quarry.engine.documents.files.file_text import FileText, UnreadableError
 from quarry.engine.documents.files.html_text import read_html
 from quarry.engine.documents.files.kinds import KINDS, MAX_FILE_BYTES
 from quarry.engine.documents.files.mail import read_mailbox, read_message
-from quarry.engine.documents.files.markup import read_markdown, read_plain, read_rst
+from quarry.engine.documents.files.markup import read_markdown, read_plain, read_rst, read_source
 from quarry.engine.documents.files.notebook import read_notebook
 from quarry.engine.documents.files.pdf import read_pdf
 from quarry.formats.errors import InvalidDocument
@@ -27,7 +27,7 @@ __all__ = ["FileContent", "documents_of_file", "file_metadata", "read_content", 
 
 _READERS: dict[str, Callable[[bytes], FileText | Iterable[FileText]]] = {
     "text": read_plain,
-    "code": read_plain,
+    "code": read_source,
     "markdown": read_markdown,
     "rst": read_rst,
     "html": read_html,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files.characters import decoded
+from quarry.engine.documents.files.characters import decoded, decoded_source
 from quarry.engine.documents.files.file_text import FileText, UnreadableError
 from quarry.engine.documents.outline import Heading, Outline
 
-__all__ = ["markdown_headings", "read_markdown", "read_plain", "read_rst"]
+__all__ = ["markdown_headings", "read_markdown", "read_plain", "read_rst", "read_source"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)")
@@ -23,8 +23,13 @@ _MAX_HEADING = 500  # characters; what is longer is no heading
 
 
 def read_plain(content: bytes, max_characters: int = MAX_TEXT_CHARACTERS) -> FileText:
-    """Make the document of a text file or of source code."""
+    """Make the document of a text file."""
     return FileText(_decoded(content, max_characters), outline=Outline("line"))
+
+
+def read_source(content: bytes) -> FileText:
+    """Make the document of source code."""
+    return FileText(_decoded(content, decode=decoded_source), outline=Outline("line"))
 
 
 def read_markdown(content: bytes) -> FileText:
@@ -39,10 +44,12 @@ def read_rst(content: bytes) -> FileText:
     return FileText(text, outline=Outline("line", headings=tuple(_rst_headings(text))))
 
 
-def _decoded(content: bytes, max_characters: int = MAX_TEXT_CHARACTERS) -> str:
+def _decoded(
+    content: bytes, max_characters: int = MAX_TEXT_CHARACTERS, decode: Callable[[bytes], str] = decoded
+) -> str:
     if len(content) > _BYTES * max_characters:
         raise UnreadableError(f"has more than {max_characters} characters: split it into several files")
-    return decoded(content)
+    return decode(content)
 
 
 def markdown_headings(text: str, offset: int = 0) -> Iterator[Heading]:

@@ -295,6 +295,20 @@ def test_labels_of_encodings_are_those_of_the_standard(
 
 
 @pytest.mark.parametrize(
+    ("name", "declaration", "encoding"),
+    [
+        ("a.py", "#!/usr/bin/python\n# -*- coding: cp1251 -*-\n", "cp1251"),
+        ("a.rb", "# vim: fileencoding=koi8-r\n", "koi8-r"),
+        ("a.css", '@charset "windows-1251";\n', "cp1251"),
+        ("a.py", "# coding: latin-1\n", "utf-8"),
+    ],
+)
+def test_source_code_declares_its_encoding(tmp_path: Path, name: str, declaration: str, encoding: str) -> None:
+    text = f'{declaration}name = "Привет"\n'
+    assert one(tmp_path, name, text.encode(encoding)).text == text
+
+
+@pytest.mark.parametrize(
     "piece",
     [
         "<div>",
