@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections.abc import Container, Iterable, Iterator
-from datetime import date
+from datetime import date, datetime, timedelta
 
 import numpy as np
 
@@ -22,10 +22,13 @@ __all__ = [
     "lone_surrogate",
     "python_scalar",
     "shown",
+    "time_of_numpy",
 ]
 
 _SHOWN_CHARACTERS = 60
 _LONGEST_S = 86_400
+_EPOCH = datetime(1970, 1, 1)  # times of numpy have no zone
+_FINER_DIGITS = {"ns": 3, "ps": 6, "fs": 9, "as": 12}  # digits of numpy's units after those of microseconds
 
 
 def checked_flag(value: object, name: str) -> bool:
@@ -114,13 +117,33 @@ def python_scalar(value: object) -> object:
     The text is that of `datetime.isoformat`, also of dates of NumPy. Any other value is returned as it is, missing
     dates and those of years with more than four digits too.
     """
-    if isinstance(value, np.datetime64) and isinstance(moment := value.astype("datetime64[us]").item(), date):
-        value = value.item() if isinstance(value.item(), date) else moment  # of nanoseconds an integer
+    if isinstance(value, np.datetime64):
+        return value if np.isnat(value) else time_of_numpy(value)
     if isinstance(value, date) and (text := value.isoformat())[4:5] == "-":  # a datetime is a date
         return text
     if not isinstance(value, np.generic) or value.dtype.kind not in "biuf":
         return value
     return float(value.item()) if value.dtype.kind == "f" else value.item()  # of a longdouble a longdouble
+
+
+def time_of_numpy(value: np.datetime64) -> object:
+    """Convert a date or time to text as `datetime.isoformat` writes it; one that has no such text stays."""
+    unit, step = np.datetime_data(value.dtype)
+    n_digits = _FINER_DIGITS.get(unit)
+    if n_digits is None:
+        item: object = value.item()
+        return item.isoformat() if isinstance(item, date) else value  # a datetime is a date
+    microseconds, rest = divmod(int(value.view(np.int64)) * step, 10**n_digits)
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return value
+    if not rest:
+        return moment.isoformat()
+    digits = f"{rest:0{n_digits}}"
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    return moment.isoformat(timespec="microseconds") + digits
 
 
 def lone_surrogate(text: str) -> int | None:

@@ -18,12 +18,12 @@ from uuid import UUID
 
 import numpy as np
 
+from quarry.engine.arguments import time_of_numpy
+
 __all__ = ["MISSING", "Missing", "id_from", "plain_value", "text_from"]
 
 _MAX_DEPTH = 10  # deeper values than metadata may have are refused there
 _MISSING_TYPES = frozenset({"MaskedConstant", "NAType", "NaTType"})
-_EPOCH = datetime(1970, 1, 1)  # times of numpy have no zone
-_FINER_DIGITS = {"ns": 3, "ps": 6, "fs": 9, "as": 12}  # digits of numpy's units after those of microseconds
 _SECONDS = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 _PARTS = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}  # of a second
 
@@ -73,31 +73,11 @@ def _of_numpy(value: np.generic) -> object:
     if isinstance(value, np.datetime64 | np.timedelta64):
         if np.isnat(value):
             return MISSING
-        return _of_time(value) if isinstance(value, np.datetime64) else _of_duration(value)
+        return time_of_numpy(value) if isinstance(value, np.datetime64) else _of_duration(value)
     if isinstance(value, np.longdouble):
         return plain_value(float(value))
     item = value.item()
     return value if isinstance(item, np.generic) else plain_value(item)
-
-
-def _of_time(value: np.datetime64) -> object:
-    """Convert a date or time to text as `datetime.isoformat` writes it; one that has no such text stays."""
-    unit, step = np.datetime_data(value.dtype)
-    n_digits = _FINER_DIGITS.get(unit)
-    if n_digits is None:
-        item: object = value.item()
-        return item.isoformat() if isinstance(item, date) else value  # a datetime is a date
-    microseconds, rest = divmod(int(value.view(np.int64)) * step, 10**n_digits)
-    try:
-        moment = _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return value
-    if not rest:
-        return moment.isoformat()
-    digits = f"{rest:0{n_digits}}"
-    while digits.endswith("000"):
-        digits = digits[:-3]
-    return moment.isoformat(timespec="microseconds") + digits
 
 
 def _of_duration(value: np.timedelta64) -> object:
