@@ -95,9 +95,8 @@ def make_segment(table: SyntheticTable, quantizer: Quantizer | None = None) -> O
     reader = SimpleNamespace(
         centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a synthetic segment"
     )
-    return cast(
-        OpenSegment, SimpleNamespace(reader=reader, quantizer=quantizer, deleted=None, live=np.ones(n_docs, bool))
-    )
+    parts = {"quantizer": quantizer, "deleted": None, "live": np.ones(n_docs, bool), "distance_dim": None}
+    return cast(OpenSegment, SimpleNamespace(reader=reader, **parts))
 
 
 def _make_lists(n_rows: int, quantizer: Quantizer) -> SimpleNamespace:
