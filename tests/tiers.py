@@ -1,7 +1,7 @@
 """Choose the tests of the fast tier by recorded durations, and compare the skipped tests with a list of them.
 
 `--fast` runs as many cases of each test function as fit in `SHARE_S`, evenly spaced among its parameters, and none
-if one takes longer. tests/durations.json holds the durations, which `--record-durations` writes anew.
+if one takes longer, or if the fixtures of its file take longer than `FIXTURES_S`. tests/durations.json holds the durations, which `--record-durations` writes anew.
 `--check-skips` fails if tests are skipped that tests/skipped.txt does not name, or not skipped although it does.
 """
 
@@ -24,8 +24,11 @@ SKIPPED = FOLDER / "skipped.txt"
 SHARE_S = 0.15
 """What the cases of one test function may take in the fast tier, in seconds."""
 
-FAST_TIER_S = 400.0
-"""What all cases of the fast tier may take, in seconds of one process, by durations recorded beside other work."""
+FIXTURES_S = 10.0
+"""What the fixtures of a file may take in the fast tier, in seconds."""
+
+FAST_TIER_S = 320.0
+"""What all cases of the fast tier may take, in seconds of one process."""
 
 SMALLEST_S = 0.02
 """Functions of which a case takes less, in seconds, are not recorded."""
@@ -59,6 +62,8 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen: set[pytest.Item] = set()
     planned_s = 0.0
     for function, cases in functions.items():
+        if recorded["fixtures"].get(function.partition("::")[0], 0) > FIXTURES_S:
+            continue
         case_s = recorded["functions"].get(function, UNKNOWN_S)
         n = min(len(cases), int(SHARE_S / case_s)) if case_s else len(cases)
         chosen.update(cases[number * len(cases) // n] for number in range(n))
