@@ -1,7 +1,8 @@
 """Choose the tests of the fast tier by recorded durations, and compare the skipped tests with a list of them.
 
 `--fast` runs as many cases of each test function as fit in `SHARE_S`, evenly spaced among its parameters, and none
-if one takes longer, or if the fixtures of its file take longer than `FIXTURES_S`. tests/durations.json holds the durations, which `--record-durations` writes anew.
+if one takes longer, or if the fixtures of its file take longer than `FIXTURES_S`. tests/durations.json holds the
+durations, which `--record-durations` writes anew.
 `--check-skips` fails if tests are skipped that tests/skipped.txt does not name, or not skipped although it does.
 """
 
