@@ -10,9 +10,8 @@ dynamic quantization, which knows one scale per tensor only, can be used.
 
 Measured with that encoder on 60 paragraphs, 1 - cosine of mean vectors with those of fp32: 0.0062 without scaled
 rows, 0.0031 with them; 0.0042 and 0.0012 if the weights have 7 bits to begin with. A run takes 5 to 6 % longer on
-a CPU with AVX2, and 13 to 15 % on one with AVX-512 VNNI, where products are a smaller part of it.
-Products that make queries, keys and values are left out: scaled rows made their error
-larger.
+a CPU with AVX2, and 13 to 15 % on one with AVX-512 VNNI, where products are a smaller part of it. Products that
+make queries, keys and values are left out: scaled rows made their error larger.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class GpuBackend:
         from quarry.engine.backends.gpu.lists import DeviceLists
 
         self._lists = DeviceLists(segment, self._device)
-        if segment.reader.centroids.kind == "none" and segment.distance_dim is None:
+        if _scores_codes(segment):
             self._final = CodedRows(segment, self._lists, self._device)
 
     def accepts(self, queries: DeviceVectors) -> bool:
@@ -254,6 +254,11 @@ def _rows_bytes(segment: OpenSegment) -> int:
     return table.n_rows * row_bytes + 8 * (n_docs + 1) + 5 * n_docs
 
 
+def _scores_codes(segment: OpenSegment) -> bool:
+    """Return whether codes give the final scores, on the device."""
+    return segment.reader.centroids.kind == "none" and segment.distance_dim is None
+
+
 def _lists_bytes(segment: OpenSegment) -> int:
     """Return the device memory of the codes in bytes; 0 if there are none."""
     lists, quantizer = segment.reader.lists, segment.quantizer
@@ -263,8 +268,6 @@ def _lists_bytes(segment: OpenSegment) -> int:
     tables = quantizer.coarse.nbytes + quantizer.score_codebook.nbytes
     tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
     n_bytes = n_rows * (lists.code_bytes + 4) + tables + 8 * (quantizer.nlist + 1) + n_docs
-    if (
-        segment.reader.centroids.kind == "none" and segment.distance_dim is None
-    ):  # the place of each code, and the offset of each document
+    if _scores_codes(segment):  # the place of each code, and the offset of each document
         n_bytes += 4 * n_rows + 8 * (n_docs + 1) + length_terms_bytes(quantizer)
     return n_bytes

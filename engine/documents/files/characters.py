@@ -150,10 +150,8 @@ def codec_of(label: str) -> str | None:
 def _names(label: str) -> Iterator[str]:
     yield label
     letters = _NO_LETTER.sub("", label)
-    if letters not in _OTHER_LABELS:
-        letters = letters.removeprefix("cs").removeprefix(
-            "x"
-        )  # registered aliases begin so, and unregistered names
+    if letters not in _OTHER_LABELS:  # registered aliases begin with "cs", unregistered names with "x"
+        letters = letters.removeprefix("cs").removeprefix("x")
     for name in (label, letters):
         if page := _CODE_PAGE.fullmatch(name):
             yield f"cp{page[1]}"

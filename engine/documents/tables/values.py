@@ -11,14 +11,14 @@ The rules, which docs/documents.md gives to users:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
 
-from quarry.engine.arguments import time_of_numpy
+from quarry.engine.arguments import python_scalar, time_of_numpy
 
 __all__ = ["MISSING", "Missing", "id_from", "plain_value", "text_from"]
 
@@ -109,9 +109,9 @@ def _of_container(value: object, depth: int) -> object:
 
 
 def _of_library_type(value: object) -> object:
-    if isinstance(value, date) and not date.min.year <= value.year <= date.max.year:
-        return value  # of pandas, whose years are not limited to four digits
-    if isinstance(value, datetime | date | time):
+    if isinstance(value, date):  # a datetime is a date
+        return python_scalar(value)
+    if isinstance(value, time):
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
