@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.hits.hits import Coverage, Hit, Hits, Match
     from quarry.engine.search.hits.passages import Passage
-    from quarry.engine.sync.folder_sync import SyncReport
+    from quarry.engine.sync import SyncReport
 
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
@@ -52,7 +52,7 @@ _PLACES = {
     "SnapshotReport": "quarry.engine.reuse.snapshot",
     "FacetValue": "quarry.engine.listing.facets",
     "Facets": "quarry.engine.listing.facets",
-    "SyncReport": "quarry.engine.sync.folder_sync",
+    "SyncReport": "quarry.engine.sync",
     "TokenVectors": "quarry.engine.encoding.token_vectors",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",

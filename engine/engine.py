@@ -44,7 +44,7 @@ from quarry.engine.representation.base import Representation
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.reranker import Reranker, open_reranker
-from quarry.engine.sync.folder_sync import FolderSync, SyncReport
+from quarry.engine.sync import SyncReport, folder_sync
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
@@ -325,7 +325,7 @@ class Engine(IndexReader):
         dry_run: bool = False,
         remove_all: bool = False,
     ) -> SyncReport:
-        """Make the documents of a folder in the index those of its files; see `quarry.engine.sync`.
+        """Make the documents of a folder in the index those of its files; see `quarry.readers.sync`.
 
         All changes are one commit, unless they take longer than `Thresholds.sync_s`, 5 minutes: then what was done
         is committed, and the rest follows, so that a process that is killed does not begin again. The shards of an
@@ -365,7 +365,7 @@ class Engine(IndexReader):
         except EncoderMismatch:
             if writer is not None:
                 raise
-        plan = FolderSync(
+        plan = folder_sync()(
             checked_path(folder, "folder"),
             self._directory.path,
             [each.snapshot for each in view.partitions],

@@ -57,10 +57,10 @@ def _report(args: argparse.Namespace) -> SyncReport:
     except IndexNotFound:
         from quarry.engine.documents.tables.columns import Columns
         from quarry.engine.encoding.opening import open_encoder
-        from quarry.engine.sync.folder_sync import FolderSync
+        from quarry.engine.sync import folder_sync
 
         columns = Columns.of(args.id, args.text, args.title)
-        plan = FolderSync(args.folder, args.index, (), columns, args.remove_all, open_encoder(args.encoder))
+        plan = folder_sync()(args.folder, args.index, (), columns, args.remove_all, open_encoder(args.encoder))
         if args.dry_run:
             return plan.report()
         engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)

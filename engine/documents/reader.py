@@ -12,7 +12,6 @@ from typing import Any
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.entries import Entries, LeftOutEntry
-from quarry.engine.documents.files.kinds import kind_of_name
 from quarry.engine.documents.given import GivenDocuments
 from quarry.engine.documents.mistaken_sources import path_of_file, rows_of_columns, rows_of_table
 from quarry.engine.documents.tables.arrow import ArrowRows, exports_arrow
@@ -109,7 +108,7 @@ def read_documents(
             JSON
             (``.json``, an array or lines), CSV or TSV, each perhaps compressed (``.gz``, ``.zst``); of Parquet
             or an
-            Arrow file; of a file that is a document (see `quarry.engine.documents.files.kinds`); of a folder
+            Arrow file; of a file that is a document (see `quarry.readers.files.kinds`); of a folder
             in BEIR
             format, which has one JSON Lines file named ``corpus``; or of any other folder, whose files, and the
             rows of the tables in it, are documents. Endings may be in capitals.
@@ -134,8 +133,8 @@ def read_documents(
 
 
 def _of_path(path: Path, columns: Columns) -> Entries:
-    # These import readers of mail, archives and XML, which other sources do without.
-    from quarry.engine.documents.folders.sources import FileDocuments, FolderDocuments
+    # The door to `quarry.readers`, on top of the engine: other sources do without its mail, archives and XML.
+    from quarry.readers.folders.sources import FolderDocuments, open_file
 
     if _is_folder(path):
         corpus = _corpus_of(path)
@@ -144,8 +143,8 @@ def _of_path(path: Path, columns: Columns) -> Entries:
         return JsonLinesDocuments(corpus, columns)
     if (table := open_table(path, columns)) is not None:
         return table
-    if (of_file := kind_of_name(path.name)) is not None:
-        return FileDocuments(path, of_file, columns)
+    if (file := open_file(path, columns)) is not None:
+        return file
     raise InvalidSetting(
         "a file of a kind that is not read",
         path=path,

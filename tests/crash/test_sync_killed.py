@@ -19,7 +19,7 @@ SCRIPT = """
 import os, signal, sys
 from support.indexes.word_encoder import WordEncoder
 from quarry.engine import Engine
-from quarry.engine.sync import folder_sync
+from quarry.readers.sync import folder_sync
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import Manifest

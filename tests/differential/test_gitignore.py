@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from quarry.engine.documents.folders.folder_files import FolderFile, Unlisted, folder_files
-from quarry.engine.documents.folders.glob_pattern import GlobPattern
-from quarry.engine.documents.folders.ignore_rules import IgnoreRules
+from quarry.readers.folders.folder_files import FolderFile, Unlisted, folder_files
+from quarry.readers.folders.glob_pattern import GlobPattern
+from quarry.readers.folders.ignore_rules import IgnoreRules
 
 needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 NAMES = [

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("bench", "distributed", "engine", "exporters", "formats", "integrations", "server", "training")
+PACKAGES = (
+    *("bench", "distributed", "engine", "exporters", "formats"),
+    *("integrations", "readers", "server", "training"),
+)
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PACKAGES)}|tests|\.ci)/[\w./*-]*")
 
 

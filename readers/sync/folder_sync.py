@@ -13,56 +13,29 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.files.file_documents import (
-    FileContent,
-    documents_of_file,
-    read_content,
-    resolved_name,
-)
-from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
-from quarry.engine.documents.folders.table_rows import NotDocumentsError, documents_of_table
-from quarry.engine.documents.folders.without_links import check_without_links
 from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.representation.base import drop_empty_windows
-from quarry.engine.sync.stored_files import StoredFile, stored_files
+from quarry.engine.sync import SyncReport
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import access_failed, mode_at
+from quarry.readers.files.file_documents import (
+    FileContent,
+    documents_of_file,
+    read_content,
+    resolved_name,
+)
+from quarry.readers.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
+from quarry.readers.folders.table_rows import NotDocumentsError, documents_of_table
+from quarry.readers.folders.without_links import check_without_links
+from quarry.readers.sync.stored_files import StoredFile, stored_files
 
-__all__ = ["FolderSync", "SyncReport"]
+__all__ = ["FolderSync"]
 
 _SEVERAL = ("mailbox", TABLE)  # kinds of files that have several documents
-
-
-@dataclass(frozen=True, kw_only=True)
-class SyncReport:
-    """Report of the changes that `Engine.sync` made, or would make.
-
-    Files are named by their paths in the folder, with slashes, ascending.
-
-    Attributes:
-        added: files that the index did not have.
-        changed: files whose content is another one now.
-        removed: files that are gone, or left out now, and whose documents were deleted.
-        failed: files and folders that could not be read, and why; what the index has of them stays. Also files
-            with a document that cannot be encoded, or whose id is that of another document.
-        empty: files without text.
-        left_out: tables that hold no documents, and why: often the column of the texts has to be named.
-        n_unchanged: files whose content is the same.
-        generation: that the index has now; None for a dry run.
-    """
-
-    added: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-    failed: dict[str, str]
-    empty: tuple[str, ...]
-    left_out: dict[str, str]
-    n_unchanged: int
-    generation: int | None
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from quarry.engine.documents.files.characters import decoded
-from quarry.engine.documents.files.file_text import FileText, UnreadableError
-from quarry.engine.documents.files.markup import markdown_headings
 from quarry.engine.documents.outline import Heading, Outline
+from quarry.readers.files.characters import decoded
+from quarry.readers.files.file_text import FileText, UnreadableError
+from quarry.readers.files.markup import markdown_headings
 
 __all__ = ["read_notebook"]
 

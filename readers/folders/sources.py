@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quarry.engine.documents.entries import Entries, Entry, LeftOutEntry, ReadyEntry, RefusedEntry
-from quarry.engine.documents.files.file_documents import (
+from quarry.engine.documents.place import shown
+from quarry.engine.documents.tables.columns import Columns
+from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.readers.files.file_documents import (
     FileContent,
     documents_of_file,
     read_content,
     resolved_name,
 )
-from quarry.engine.documents.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
-from quarry.engine.documents.folders.table_rows import NotDocumentsError, iterate_rows
-from quarry.engine.documents.folders.without_links import check_without_links
-from quarry.engine.documents.place import shown
-from quarry.engine.documents.tables.columns import Columns
-from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.readers.files.kinds import kind_of_name
+from quarry.readers.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
+from quarry.readers.folders.table_rows import NotDocumentsError, iterate_rows
+from quarry.readers.folders.without_links import check_without_links
 
-__all__ = ["FileDocuments", "FolderDocuments"]
+__all__ = ["FileDocuments", "FolderDocuments", "open_file"]
 
 
 class FileDocuments(Entries):
@@ -27,7 +28,7 @@ class FileDocuments(Entries):
 
     Args:
         path: of the file.
-        kind: see `quarry.engine.documents.files.kinds`.
+        kind: see `quarry.readers.files.kinds`.
         columns: of tables; there are none.
 
     Raises:
@@ -58,7 +59,7 @@ class FolderDocuments(Entries):
     """The documents of the files of a folder; see `folder_files`.
 
     A document with the id of another one before it, such as a second row of a table with the same id, is not
-    valid, as in `quarry.engine.sync`: one of the two would be lost.
+    valid, as in `quarry.readers.sync`: one of the two would be lost.
 
     Args:
         folder: an absolute path.
@@ -152,6 +153,12 @@ class FolderDocuments(Entries):
     def fraction_read(self) -> float | None:
         """How many of the files have been read."""
         return self._n_read / (len(self._files) or 1)
+
+
+def open_file(path: Path, columns: Columns) -> FileDocuments | None:
+    """Return the documents of one file; None if its kind is not read."""
+    kind = kind_of_name(path.name)
+    return None if kind is None else FileDocuments(path, kind, columns)
 
 
 def _entries(file: FolderFile, folder: str, read: Callable[[], FileContent]) -> Iterator[Entry]:

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.documents.document import Document, document_from
-from quarry.engine.documents.files.docx import read_docx
-from quarry.engine.documents.files.epub import read_epub
-from quarry.engine.documents.files.file_text import FileText, UnreadableError
-from quarry.engine.documents.files.html_text import read_html
-from quarry.engine.documents.files.kinds import KINDS, MAX_FILE_BYTES
-from quarry.engine.documents.files.mail import read_mailbox, read_message
-from quarry.engine.documents.files.markup import read_markdown, read_plain, read_rst, read_source
-from quarry.engine.documents.files.notebook import read_notebook
-from quarry.engine.documents.files.pdf import read_pdf
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.system_errors import access_failed
+from quarry.readers.files.docx import read_docx
+from quarry.readers.files.epub import read_epub
+from quarry.readers.files.file_text import FileText, UnreadableError
+from quarry.readers.files.html_text import read_html
+from quarry.readers.files.kinds import KINDS, MAX_FILE_BYTES
+from quarry.readers.files.mail import read_mailbox, read_message
+from quarry.readers.files.markup import read_markdown, read_plain, read_rst, read_source
+from quarry.readers.files.notebook import read_notebook
+from quarry.readers.files.pdf import read_pdf
 
 __all__ = ["FileContent", "documents_of_file", "file_metadata", "read_content", "resolved_name"]
 
@@ -100,7 +100,7 @@ def documents_of_file(file: FileContent, kind: str, name: str, path: Path, folde
 
     Args:
         file: what was read.
-        kind: of the file; see `quarry.engine.documents.files.kinds`.
+        kind: of the file; see `quarry.readers.files.kinds`.
         name: the path of the file relative to the folder that is read, with slashes. It is the id of the document;
             of several, with "#" and their number after it.
         path: of the file, for errors.

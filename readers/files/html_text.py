@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from quarry.engine.documents.files.characters import decoded_page
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
-from quarry.engine.documents.files.html_tokens import html_tokens
 from quarry.engine.documents.outline import Heading, Outline
+from quarry.readers.files.characters import decoded_page
+from quarry.readers.files.file_text import FileText, UnreadableError, printable
+from quarry.readers.files.html_tokens import html_tokens
 
 __all__ = ["MAX_TAGS", "read_html", "text_of_html"]
 

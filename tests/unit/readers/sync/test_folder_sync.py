@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from support.indexes.word_encoder import WordEncoder
 
-import quarry.engine.sync.folder_sync as module
+import quarry.readers.sync.folder_sync as module
 from quarry import engine
 from quarry.engine.cli.commands import main
-from quarry.engine.documents.files.file_documents import FileContent, read_content
-from quarry.engine.documents.folders import sources, without_links
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.engine import Engine
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import AccessFailed, CommitFailed, InvalidDocument, InvalidSetting, ReadOnlyIndex
 from quarry.formats.manifest import Manifest
+from quarry.readers.files.file_documents import FileContent, read_content
+from quarry.readers.folders import sources, without_links
 
 ENCODER = WordEncoder(dim=16)
 OLD = 1_600_000_000_000_000_000  # nanoseconds; far from the modification times of the tests

@@ -16,19 +16,19 @@ from support.indexes.file_samples import docx, epub, paragraph, pdf, zipped
 from quarry import engine
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.file_place import FilePlace, find_place
-from quarry.engine.documents.files import pdf as pdf_files
-from quarry.engine.documents.files.epub import read_epub
-from quarry.engine.documents.files.file_documents import read_content
-from quarry.engine.documents.files.file_text import UnreadableError
-from quarry.engine.documents.files.html_text import read_html, text_of_html
-from quarry.engine.documents.files.mail import read_mailbox, read_message
-from quarry.engine.documents.files.markup import read_plain
-from quarry.engine.documents.files.notebook import read_notebook
-from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.readers.files import pdf as pdf_files
+from quarry.readers.files.epub import read_epub
+from quarry.readers.files.file_documents import read_content
+from quarry.readers.files.file_text import UnreadableError
+from quarry.readers.files.html_text import read_html, text_of_html
+from quarry.readers.files.mail import read_mailbox, read_message
+from quarry.readers.files.markup import read_plain
+from quarry.readers.files.notebook import read_notebook
+from quarry.readers.files.zipped import Archive, parse_xml
 
 
 def read(folder: Path, name: str, content: bytes | str) -> list[Document]:

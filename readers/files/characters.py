@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import webencodings
 
-from quarry.engine.documents.files.file_text import UnreadableError
+from quarry.readers.files.file_text import UnreadableError
 
 __all__ = ["codec_of", "decoded", "decoded_as", "decoded_page", "decoded_source", "is_utf8"]
 

@@ -6,11 +6,11 @@ import posixpath
 from urllib.parse import unquote
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files.characters import decoded_page
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
-from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
-from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
+from quarry.readers.files.characters import decoded_page
+from quarry.readers.files.file_text import FileText, UnreadableError, printable
+from quarry.readers.files.html_text import MAX_TAGS, text_of_html
+from quarry.readers.files.zipped import Archive, parse_xml
 
 __all__ = ["read_epub"]
 

@@ -12,9 +12,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from quarry.engine.documents.files.file_documents import FileContent
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.system_errors import access_failed
+from quarry.readers.files.file_documents import FileContent
 
 __all__ = ["check_without_links", "opened_folder"]
 

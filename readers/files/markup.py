@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files.characters import decoded, decoded_source
-from quarry.engine.documents.files.file_text import FileText, UnreadableError
 from quarry.engine.documents.outline import Heading, Outline
+from quarry.readers.files.characters import decoded, decoded_source
+from quarry.readers.files.file_text import FileText, UnreadableError
 
 __all__ = ["markdown_headings", "read_markdown", "read_plain", "read_rst", "read_source"]
 

@@ -14,9 +14,9 @@ from email.utils import parsedate_to_datetime
 from itertools import chain, count, islice
 from typing import NamedTuple
 
-from quarry.engine.documents.files.characters import decoded, decoded_as, decoded_page, is_utf8
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
-from quarry.engine.documents.files.html_text import MAX_TAGS, text_of_html
+from quarry.readers.files.characters import decoded, decoded_as, decoded_page, is_utf8
+from quarry.readers.files.file_text import FileText, UnreadableError, printable
+from quarry.readers.files.html_text import MAX_TAGS, text_of_html
 
 __all__ = ["read_mailbox", "read_message"]
 

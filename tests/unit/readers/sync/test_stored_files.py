@@ -11,9 +11,9 @@ import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine.sync.stored_files import StoredFile, stored_files
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
+from quarry.readers.sync.stored_files import StoredFile, stored_files
 
 FIELDS = {"path": "a.txt", "hash": "00ff", "size": 3, "modified": 10**18, "read": 2 * 10**18}
 OTHERS = [

@@ -13,11 +13,11 @@ from itertools import chain
 
 from quarry.engine.documents.document import Document, document_from, has_given_id
 from quarry.engine.documents.entries import Entry
-from quarry.engine.documents.files.file_documents import FileContent, file_metadata
-from quarry.engine.documents.folders.folder_files import FolderFile
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.table_files import open_table
 from quarry.formats.errors import InvalidDocument, InvalidSetting, QuarryError
+from quarry.readers.files.file_documents import FileContent, file_metadata
+from quarry.readers.folders.folder_files import FolderFile
 
 __all__ = ["NotDocumentsError", "documents_of_table", "iterate_rows"]
 

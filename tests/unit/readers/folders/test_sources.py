@@ -10,9 +10,9 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry.engine import Engine, build
 from quarry.engine.documents.entries import ReadyEntry, RefusedEntry
-from quarry.engine.documents.folders.sources import FileDocuments, FolderDocuments
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
+from quarry.readers.folders.sources import FileDocuments, FolderDocuments
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 from xml.parsers import expat
 
-from quarry.engine.documents.files.characters import decoded_page
-from quarry.engine.documents.files.file_text import UnreadableError
+from quarry.readers.files.characters import decoded_page
+from quarry.readers.files.file_text import UnreadableError
 
 __all__ = ["Archive", "parse_xml"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from quarry.engine.arguments import lone_surrogate
-from quarry.engine.documents.files.kinds import kind_of_name
-from quarry.engine.documents.folders.ignore_rules import IgnoreRules
-from quarry.engine.documents.folders.without_links import opened_folder
 from quarry.engine.documents.tables.table_files import is_plain_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, QuarryError
 from quarry.formats.system_errors import access_failed
+from quarry.readers.files.kinds import kind_of_name
+from quarry.readers.folders.ignore_rules import IgnoreRules
+from quarry.readers.folders.without_links import opened_folder
 
 __all__ = ["TABLE", "FolderFile", "Unlisted", "folder_files"]
 
@@ -30,7 +30,7 @@ class FolderFile:
 
     Attributes:
         name: its path relative to the folder, with slashes.
-        kind: see `quarry.engine.documents.files.kinds`; `TABLE` for one whose rows may be documents.
+        kind: see `quarry.readers.files.kinds`; `TABLE` for one whose rows may be documents.
         path: of the file.
     """
 

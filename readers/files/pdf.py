@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
-from quarry.engine.documents.files import pdf_pages
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
 from quarry.engine.documents.outline import Outline
+from quarry.readers.files import pdf_pages
+from quarry.readers.files.file_text import FileText, UnreadableError, printable
 
 __all__ = ["read_pdf"]
 

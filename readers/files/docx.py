@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from quarry.engine.documents.files.file_text import FileText, UnreadableError, printable
-from quarry.engine.documents.files.zipped import Archive, parse_xml
 from quarry.engine.documents.outline import Heading, Outline
+from quarry.readers.files.file_text import FileText, UnreadableError, printable
+from quarry.readers.files.zipped import Archive, parse_xml
 
 __all__ = ["read_docx"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from quarry.engine.documents.folders.glob_pattern import GlobPattern
 from quarry.formats.system_errors import access_failed
+from quarry.readers.folders.glob_pattern import GlobPattern
 
 __all__ = ["IgnoreRules"]
 
