@@ -1,4 +1,7 @@
-"""How bytes become characters: by labels of the WHATWG Encoding Standard, where a wrong byte costs no other."""
+"""How bytes become characters: webencodings knows the labels, and own code keeps a wrong byte from costing others.
+
+Codecs of Python lack characters that decoders of the WHATWG Encoding Standard have; `_extended` adds them.
+"""
 
 from __future__ import annotations
 

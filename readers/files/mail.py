@@ -1,4 +1,7 @@
-"""Mail: single messages (``.eml``) and mailboxes (``.mbox``)."""
+"""Mail: messages (``.eml``) and mailboxes (``.mbox``), parsed by the standard library within bounds of our own.
+
+Without them it takes quadratic time for long headers, and memory without end for many parts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Headings of Markdown and reStructuredText. The text is kept as it is, so its lines are those of the file."""
+"""Headings of Markdown and reStructuredText, found by own code because their characters in the file are needed.
+
+The text is kept as it is, so that its lines are those of the file; parsers of libraries return another text, or
+lines alone, and docutils reads further files that a text names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Members of zip archives and events of XML, bounded: archives and XML may be made to grow without end."""
+"""Members of zip archives and events of XML, with bounds of our own: both may be made to grow without end.
+
+zipfile and expat read them. Libraries for Word files and books build trees of whole parts on top, without a bound.
+"""
 
 from __future__ import annotations
 

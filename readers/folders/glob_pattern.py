@@ -1,4 +1,8 @@
-"""Patterns of paths as in ``.gitignore`` files, matched in time that no pattern can make exponential."""
+"""Patterns of ``.gitignore`` files, matched by own code because that of a library can take exponential time.
+
+pathspec 1.1 makes one regular expression of a pattern: ``*a`` twelve times and ``*b`` take 29 s for a name of 32
+letters, and microseconds here. It also differs from git: ``[[:alpha:]]`` is no class, and "é" is one character.
+"""
 
 from __future__ import annotations
 
