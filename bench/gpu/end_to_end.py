@@ -20,7 +20,7 @@ from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.torch_runner import TorchRunner
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.batches.document_batches import DocumentGroups, PreparedDocument
+from quarry.engine.indexer.batches.calls import DocumentGroups, PreparedDocument
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces

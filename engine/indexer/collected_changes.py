@@ -9,7 +9,7 @@ from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues, make_test
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.commits.committer import Committer, CopyChanged
 from quarry.engine.indexer.commits.deletions import Deletions
 from quarry.engine.indexer.commits.generation import CurrentGeneration
@@ -75,7 +75,7 @@ class CollectedChanges:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
         self._quantizer = quantizer
 
-    def add(self, batch: EncodedBatch) -> None:
+    def add(self, batch: Batch) -> None:
         """Add documents; each replaces one with the same id.
 
         Raises:
@@ -83,7 +83,10 @@ class CollectedChanges:
             InvalidSetting: segments were adopted; nothing was added.
             FormatError: a file that is searched for the ids is damaged; nothing was added.
         """
-        self._committer.replace(batch.ids, lambda: self._builder().add(batch))
+        with self._committer.mutex:  # no merge may move the documents that are replaced
+            replaced = self._committer.find_all(batch.ids)
+            self._builder().add(batch)
+            self._committer.mark(replaced)
 
     def spill(self) -> None:
         """Move documents to temporary files, to bound memory."""
@@ -137,9 +140,9 @@ class CollectedChanges:
             for doc_id, stored in self._live_documents()
             if holds(DocumentValues(doc_id, stored.title, stored.metadata))
         ]
-        n_deleted = self._committer.delete_matching(
-            lambda segments: evaluate(condition, segments, self._terms).flags
-        )
+        with self._committer.mutex:
+            segments = self._committer.live_segments()
+            n_deleted = self._committer.mark_all(segments, evaluate(condition, segments, self._terms).flags)
         if self._documents:
             for doc_id in added:  # with earlier documents of the same id, which it has replaced
                 self._documents.delete(doc_id)

@@ -15,10 +15,8 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.filtering.evaluation import Kinds, join_kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.indexer.batches.column_batches import ColumnBatches
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, OnInvalid
-from quarry.engine.indexer.batches.document_feed import DocumentFeed
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
+from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches, OnInvalid, column_bounds
 from quarry.engine.indexer.batches.stored_type import (
     N_SAMPLED,
     choose_storage,
@@ -29,7 +27,7 @@ from quarry.engine.indexer.collected_changes import CollectedChanges
 from quarry.engine.indexer.commits.committer import Compose
 from quarry.engine.indexer.partition_writer import PartitionWriter
 from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
-from quarry.engine.process.worker_pool import PoolClosed, WorkerPool
+from quarry.engine.process.worker_pool import PoolClosed, WorkAhead, WorkerPool, result_of
 from quarry.engine.progress import ProgressParts, Report, no_report
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
@@ -177,28 +175,26 @@ class IndexWriter:
             CommitFailed: an I/O error occurred; the documents until then are collected.
         """
         self.check_open()
-        how, n_taken = self.document_encoder, 0
-
-        def take(batch: EncodedBatch) -> None:
-            nonlocal n_taken
-            if self.chooses_storage and not isinstance(how.encoder, NoEncoder):
-                chosen = choose_storage(self.metric, self.metric.vectors(batch.vectors[:N_SAMPLED]))
-                self._fix_storage(replace(chosen, mean=None))  # no mean was subtracted from this batch
-            self.add_batch(batch, how.encoder)
-            n_taken += len(batch)
-
-        documents = self.choose_storage(documents)
-        with self._closed_error():
-            DocumentFeed(documents, how, self.metric, self._pool, on_invalid).pass_on(take)
-        return n_taken
+        documents, n_added = self.choose_storage(documents), 0
+        how = self.document_encoder
+        with self._closed_error(), EncodedBatches(documents, how, self._pool, on_invalid) as batches:
+            for batch in batches:
+                if self.chooses_storage and not isinstance(how.encoder, NoEncoder):
+                    chosen = choose_storage(self.metric, self.metric.vectors(batch.vectors[:N_SAMPLED]))
+                    self._fix_storage(replace(chosen, mean=None))  # no mean was subtracted from this batch
+                self.add_batch(batch, how.encoder)
+                n_added += len(batch)
+        return n_added
 
     def add_columns(self, columns: DocumentColumns) -> int:
         """Collect documents with vectors, given as columns, and return their number; see `add`."""
         self.check_open()
         if self.chooses_storage:
             self._fix_storage(choose_storage(self.metric, column_sample(columns, self.metric.dim)))
-        with self._closed_error():
-            ColumnBatches(columns, self.document_encoder.analyzer, self.metric, self._pool).pass_on(self.add_batch)
+        bounds, encode = column_bounds(columns), partial(self.document_encoder.encode_columns, columns)
+        with self._closed_error(), WorkAhead(self._pool, bounds, encode, 2 * self._pool.threads) as futures:
+            for future in futures:
+                self.add_batch(result_of(future))
         return len(columns)
 
     @property
@@ -223,7 +219,7 @@ class IndexWriter:
         for each in self.partitions:
             each.fix_storage(metric)
 
-    def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
+    def add_batch(self, batch: Batch, encoder: Encoder | None = None) -> None:
         """Collect documents that are encoded already, each in the partition that it belongs to; see `add`.
 
         Args:

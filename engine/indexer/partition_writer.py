@@ -12,8 +12,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
+from quarry.engine.indexer.batches.encode import DocumentEncoder
 from quarry.engine.indexer.collected_changes import CollectedChanges
 from quarry.engine.indexer.commits.committer import Committer, Compose
 from quarry.engine.indexer.commits.failures import WriterState, clear_frames
@@ -144,7 +144,7 @@ class PartitionWriter:
     @property
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of this index."""
-        return DocumentEncoder(self._encoder, self._representation, self._analyzer)
+        return DocumentEncoder(self._encoder, self._representation, self._analyzer, self._metric)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the files this writer has open."""
@@ -182,7 +182,7 @@ class PartitionWriter:
         return self._settings
 
     @finishes_before_exit
-    def add_batch(self, batch: EncodedBatch, encoder: Encoder | None = None) -> None:
+    def add_batch(self, batch: Batch, encoder: Encoder | None = None) -> None:
         """Collect documents that are encoded already; one replaces another with the same id.
 
         Args:
@@ -209,7 +209,7 @@ class PartitionWriter:
             except BaseException as error:  # a part of the batch may have been added
                 self._fail(error)
                 raise
-            self.n_tokens += sum(batch.n_tokens or ())
+            self.n_tokens += sum(batch.n_tokens)
             self.n_rows += len(batch.vectors)
             try:
                 self._changes.spill()

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,9 +39,8 @@ from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
-from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.reader import read_documents
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.encode import EncodedBatches
 from quarry.engine.representation.kmeans import KMeans
 
 REPEATS = (1, 12)
@@ -92,8 +92,8 @@ def is_half_read(path: Path) -> engine.Engine:
     """Keep iterators that are not exhausted."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
-    how = DocumentEncoder(index._writer.partitions[0]._encoder, KMeans(2), Analyzer("english"))
-    kept.append(EncodedDocuments(read_documents(list(documents(NEW))), how, index._writer._pool))
+    how = replace(index._writer.document_encoder, representation=KMeans(2))
+    kept.append(EncodedBatches(read_documents(list(documents(NEW)) * 100), how, index._writer._pool))
     next(kept[0])
     next(kept[1])
     return index

@@ -19,7 +19,7 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.batches.document_batches import DocumentGroups
+from quarry.engine.indexer.batches.calls import DocumentGroups
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.exporters.export import export

@@ -26,13 +26,15 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.batches.document_batches import DocumentGroups
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.batch import Batch
+from quarry.engine.indexer.batches.calls import DocumentGroups
+from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _assign, _update_centroids, kmeans
 from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.single import Mean, Pooled
+from quarry.engine.scoring.metric import Metric
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
 
@@ -225,17 +227,19 @@ def smallest_lead(values, n_clusters):
 @pytest.mark.parametrize("representation", [Pieces(), KMeans(3), FirstM(3), Mean(), Cls(), Pooled()], ids=repr)
 def test_every_representation_of_an_encoder_in_batches(encoder, representation):
     texts = real_texts()
-    how = DocumentEncoder(encoder, representation, Analyzer("english"))
+    metric = Metric("ip", encoder.dim, encoder.dim, "none")
+    how = DocumentEncoder(encoder, representation, Analyzer("english"), metric)
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
     skipped = []
-    with WorkerPool(2, "encode") as pool, EncodedDocuments(documents, how, pool, skipped.append) as encoded:
-        found = list(encoded)
+    with WorkerPool(2, "encode") as pool, EncodedBatches(documents, how, pool, skipped.append) as batches:
+        found = Batch.join(list(batches))
     assert len(skipped) == 1
     windows = [each for each in encoder.run([encoder.prepare(text) for text in texts]) if each]
-    for each, expected in zip(found, windows, strict=True):
-        right = representation.represent(each.document.text, expected, encoder.normalize)
-        np.testing.assert_allclose(each.vectors.values, right.values, atol=2e-5)
-        assert each.n_tokens == sum(len(window.values) for window in expected)
+    vectors = np.split(found.vectors, np.cumsum(found.counts)[:-1])
+    for text, values, n_tokens, expected in zip(found.texts, vectors, found.n_tokens, windows, strict=True):
+        right = representation.represent(text, expected, encoder.normalize)
+        np.testing.assert_allclose(values, right.values, atol=2e-5)
+        assert n_tokens == sum(len(window.values) for window in expected)
 
 
 def test_a_device_that_fails_is_done_without(encoder, monkeypatch, caplog):

@@ -14,8 +14,7 @@ from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
@@ -102,12 +101,12 @@ def rebuilt(path, target, live):
     directory, manifest, existing = Directory(target), source.manifest, None
     if segment.quantizer:
         existing = StoredQuantizer(segment.quantizer, write_quantizer(directory, segment.quantizer))
-    how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language))
+    how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language), Metric.of(manifest))
     with closing(SegmentBuilder(directory, ListPlan(manifest.settings, 1, SMALL))) as builder:
         documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
-        with WorkerPool(1, "encode") as pool, EncodedDocuments(documents, how, pool) as encoded:
-            for each in encoded:
-                builder.add(EncodedBatch.of([each], Metric.of(manifest)))
+        with WorkerPool(1, "encode") as pool, EncodedBatches(documents, how, pool) as batches:
+            for batch in batches:
+                builder.add(batch)
         built = builder.finish(existing)
     quantizers = (existing.record,) if existing else ()
     dataclasses.replace(manifest, segments=(built.record,), quantizers=quantizers).commit(directory)

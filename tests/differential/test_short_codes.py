@@ -12,14 +12,12 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.documents.document import Document
 from quarry.engine.index.drift import FINE, RETRAIN
-from quarry.engine.indexer.batches.document_encoder import EncodedDocument
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
+from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
 
 DIM, N = 48, 3000
@@ -46,8 +44,9 @@ def add(path, vectors, first=0, thresholds=SMALL):
     """Add documents of two vectors each."""
     with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=thresholds)) as writer:
         for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
-            encoded = EncodedDocument(Document(str(number), "text"), DocumentVectors(pair, ((), ())), [], 1)
-            writer.add_batch(EncodedBatch.of([encoded], writer.metric))
+            writer.add_batch(
+                Batch([str(number)], [""], ["text"], [{}], pair, np.array([2]), [pack_spans([(), ()])], [[]], [1])
+            )
         writer.commit()
 
 

@@ -8,9 +8,7 @@ from contextlib import ExitStack, closing
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.building.workers.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder
-from quarry.engine.indexer.batches.document_feed import DocumentFeed
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
@@ -36,11 +34,11 @@ class BatchWriter:
         self._directory = Directory(job.staging, limits=job.thresholds.writing)
         self._encoder = job.open_encoder()
         settings = job.settings
-        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
         self._how = DocumentEncoder(
             self._encoder,
             stored_representation(settings.representation, settings.representation_settings),
             Analyzer.from_settings(settings.language, settings.analysis_rules),
+            Metric.of_settings(settings, is_normalized=self._encoder.normalize),
         )
 
     def write(self, documents: Sequence[Document], order: tuple[int, ...]) -> WrittenBatch:
@@ -59,23 +57,18 @@ class BatchWriter:
         def skip(error: InvalidDocument) -> None:
             skipped.append(str(error))
 
-        n_shards = self._job.n_shards or 1
+        n_shards, on_invalid = self._job.n_shards or 1, skip if self._job.skip_invalid else None
         with ExitStack() as stack:
             builders: dict[int, SegmentBuilder] = {}
             n_tokens = 0
             pool = stack.enter_context(WorkerPool(self._threads, "quarry-encode"))
-
-            def take(batch: EncodedBatch) -> None:
-                nonlocal n_tokens
+            for batch in stack.enter_context(EncodedBatches(documents, self._how, pool, on_invalid)):
                 for shard, part in batch.divide([shard_of(doc_id, n_shards) for doc_id in batch.ids]).items():
                     if shard not in builders:
                         builders[shard] = stack.enter_context(closing(self._builder()))
                     builders[shard].add(part)
                     builders[shard].spill()
-                n_tokens += sum(batch.n_tokens or ())
-
-            on_invalid = skip if self._job.skip_invalid else None
-            DocumentFeed(documents, self._how, self._metric, pool, on_invalid).pass_on(take)
+                n_tokens += sum(batch.n_tokens)
             return WrittenBatch(
                 order=order,
                 segments={

@@ -53,6 +53,7 @@ class Committer:
         directory: of the index.
         current: the generation that the next one follows.
         state: of the writer.
+        mutex: held by every method; a caller holds it while no merge may replace segments between two of them.
     """
 
     def __init__(self, directory: Directory, lock: WriteLock, root: Manifest | None, state: WriterState) -> None:
@@ -60,14 +61,14 @@ class Committer:
         self.state = state
         self.current = CurrentGeneration(directory, root)
         self._lock = lock
-        self._mutex = threading.RLock()
+        self.mutex = threading.RLock()
         self._deletions = Deletions()
         self._garbage = Garbage(directory)
         collect_garbage(directory, lock)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the open files."""
-        with self._mutex:
+        with self.mutex:
             return self.current.snapshot()
 
     def quantizer_for_commit(self) -> StoredQuantizer | None:
@@ -79,56 +80,55 @@ class Committer:
         return self._hold_quantizer("merge", name)
 
     def _hold_quantizer(self, purpose: str, name: str) -> StoredQuantizer | None:
-        with self._mutex:
+        with self.mutex:
             found = self.current.find_quantizer(name)
             self._garbage.held[purpose] = found.record.name if found else ""
             return found
 
     def delete(self, doc_id: str) -> bool:
         """Delete the live document with that id at the next commit; return whether there was one."""
-        with self._mutex:
+        with self.mutex:
             found = self.current.find(doc_id)
             return self._deletions.mark(*found) if found else False
 
     def live_segments(self) -> list[OpenSegment]:
         """Return the segments with the documents that are deleted by now, without those that have no other."""
-        with self._mutex:
+        with self.mutex:
             segments = [replace(each, deleted=self._deletions.flags(each)) for each in self.current.segments]
             return [each for each in segments if each.deleted is not None and not each.deleted.all()]
 
-    def delete_matching(self, find: Callable[[Sequence[OpenSegment]], Sequence[BoolArray]]) -> int:
-        """Delete documents at the next commit; return how many.
-
-        Args:
-            find: returns for each segment the documents to delete, (n_docs,) bool.
-        """
-        with self._mutex:
-            segments = self.live_segments()
-            found = find(segments)
-            return sum(self._deletions.mark_all(*pair) for pair in zip(segments, found, strict=True))
-
-    def replace(self, doc_ids: Sequence[str], add: Callable[[], object]) -> None:
-        """Call `add`, and if it succeeds delete the documents with these ids that were live before.
+    def find_all(self, doc_ids: Sequence[str]) -> list[tuple[OpenSegment, int]]:
+        """Return segment and ordinal of each committed document that has one of these ids.
 
         Raises:
-            FormatError: a file that is searched for the ids is damaged; `add` was not called.
-            Exception: what `add` raises; nothing is deleted.
+            FormatError: a file that is searched for the ids is damaged.
         """
-        with self._mutex:
-            found = [self.current.find(doc_id) for doc_id in doc_ids] if self.current.segments else []
-            add()
-            for each in found:
-                if each:
-                    self._deletions.mark(*each)
+        with self.mutex:
+            found = (self.current.find(doc_id) for doc_id in doc_ids) if self.current.segments else ()
+            return [each for each in found if each is not None]
+
+    def mark(self, found: Iterable[tuple[OpenSegment, int]]) -> None:
+        """Delete what `find_all` has returned, at the next commit; hold `mutex` from there to here."""
+        for each in found:
+            self._deletions.mark(*each)
+
+    def mark_all(self, segments: Sequence[OpenSegment], docs: Sequence[BoolArray]) -> int:
+        """Delete documents at the next commit, and return how many; hold `mutex` from `live_segments` to here.
+
+        Args:
+            segments: those of `live_segments`.
+            docs: for each segment the documents to delete, (n_docs,) bool.
+        """
+        return sum(self._deletions.mark_all(*pair) for pair in zip(segments, docs, strict=True))
 
     def fix_settings(self, settings: IndexSettings) -> None:
         """Replace the settings, as long as there is no segment; the next commit stores them."""
-        with self._mutex:
+        with self.mutex:
             self.current.manifest = replace(self.current.manifest, settings=settings)
 
     def rollback(self) -> None:
         """Discard the deletions since the last commit."""
-        with self._mutex:
+        with self.mutex:
             self._deletions = Deletions()
 
     def has_changes(self) -> bool:
@@ -137,7 +137,7 @@ class Committer:
 
     def find_live(self, doc_id: str) -> tuple[OpenSegment, int] | None:
         """Return segment and ordinal of the document with that id, unless it is deleted, committed or not."""
-        with self._mutex:
+        with self.mutex:
             found = self.current.find(doc_id)
             return found if found is not None and self._deletions.is_live(*found) else None
 
@@ -154,7 +154,7 @@ class Committer:
                 unknown too.
             IndexClosed: the commit is done, but cannot be opened; or the writer has failed before.
         """
-        with self._mutex, self._publication(built.record if built else None) as publication:
+        with self.mutex, self._publication(built.record if built else None) as publication:
             deletions = self._deletions
             copies: list[SegmentRecord] = []
             if copy is not None:
@@ -184,7 +184,7 @@ class Committer:
         Raises:
             QuarryError: as `commit` does; if nothing was committed the new segment's file is deleted.
         """
-        with self._mutex, self._publication(merged.record) as publication:
+        with self.mutex, self._publication(merged.record) as publication:
             now = {segment.reader.segment_id: segment for segment in self.current.segments}
             record = merged.record
             if record is not None:
@@ -207,7 +207,7 @@ class Committer:
             QuarryError: as `commit` does, or as `compose` raises it; if nothing was committed, the new files are
                 deleted.
         """
-        with self._mutex, self._publication(None) as publication:
+        with self.mutex, self._publication(None) as publication:
             manifest = compose(self.current, publication.names)
             if manifest is None:
                 return self.current.manifest.generation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.query_sample import QuerySample
@@ -82,7 +82,7 @@ class SegmentBuilder:
             len(self), self.n_rows, rows.stored_batches, rows.owned_batches, lambda: self._queries.texts
         )
 
-    def add(self, batch: EncodedBatch) -> None:
+    def add(self, batch: Batch) -> None:
         """Append documents."""
         kind, rows = self._writer.centroids.kind, batch.rounded
         if rows is None or rows.values.dtype != kind:
@@ -171,7 +171,7 @@ class SegmentBuilder:
             lists.close()
 
 
-def _stored_documents(batch: EncodedBatch) -> list[StoredDocument]:
+def _stored_documents(batch: Batch) -> list[StoredDocument]:
     """Return what is stored of documents; documents in a row without content of their own are one object."""
     stored: list[StoredDocument] = []
     last: tuple[object, ...] = (None, None, None, None)

@@ -11,14 +11,12 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.documents.document import Document
 from quarry.engine.index.drift import FINE, REBUILD, RETRAIN, _advise
-from quarry.engine.indexer.batches.document_encoder import EncodedDocument
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.representation.base import DocumentVectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
+from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
 
@@ -41,9 +39,8 @@ def of_topics(seed, n):
 def add(path, vectors, first):
     with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
         for number, vector in enumerate(vectors, first):
-            document = Document(str(number), "text")
-            encoded = EncodedDocument(document, DocumentVectors(vector[None], ((),)), [], 1)
-            writer.add_batch(EncodedBatch.of([encoded], writer.metric))
+            counts, spans = np.array([1]), [pack_spans([()])]
+            writer.add_batch(Batch([str(number)], [""], ["text"], [{}], vector[None], counts, spans, [[]], [1]))
         writer.commit()
 
 

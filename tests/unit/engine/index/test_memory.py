@@ -14,16 +14,13 @@ from support.indexes.word_encoder import WordEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.documents.document import Document
 from quarry.engine.index.memory import memory_bytes, plan_memory
-from quarry.engine.indexer.batches.document_encoder import EncodedDocument
-from quarry.engine.indexer.batches.encoded_batch import EncodedBatch
+from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
-from quarry.engine.representation.base import DocumentVectors
-from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
+from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import HnswGraph, write_graph
@@ -75,11 +72,9 @@ def fill(directory, n_docs, n_each, quantizer):
     manifest = Snapshot(directory).manifest
     builder = SegmentBuilder(directory, ListPlan(manifest.settings, 2, Thresholds()))
     for doc in range(n_docs):
-        vectors = DocumentVectors(generator.standard_normal((n_each, DIM), np.float32), ((),) * n_each)
-        encoded = EncodedDocument(Document(f"new {doc}", "text"), vectors, ["text", f"w{doc % 500}"], 0)
-        builder.add(
-            EncodedBatch.of([encoded], Metric("ip", vectors.values.shape[1], vectors.values.shape[1], "int8"))
-        )
+        vectors = generator.standard_normal((n_each, DIM), np.float32)
+        counts, spans, terms = np.array([n_each]), [pack_spans([()] * n_each)], [["text", f"w{doc % 500}"]]
+        builder.add(Batch([f"new {doc}"], [""], ["text"], [{}], vectors, counts, spans, terms, [0]))
     built = builder.finish(quantizer)
     builder.close()
     manifest.next((built.record,), (built.quantizer,)).commit(directory)

@@ -19,9 +19,10 @@ from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder, batches
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.pieces import Pieces
+from quarry.engine.scoring.metric import Metric
 from quarry.exporters.export import export
 from quarry.formats.errors import InvalidDocument, InvalidQuery
 
@@ -73,23 +74,30 @@ def documents(n):
 
 @contextmanager
 def encoded(encoder, given, **options):
-    how = DocumentEncoder(encoder, Pieces(), Analyzer("english"))
-    with WorkerPool(2, "encode") as pool, EncodedDocuments(given, how, pool, **options) as found:
+    how = DocumentEncoder(encoder, Pieces(), Analyzer("english"), Metric("ip", encoder.dim, encoder.dim, "none"))
+    with WorkerPool(2, "encode") as pool, EncodedBatches(given, how, pool, **options) as found:
         yield found
+
+
+def ids_until_error(batches, error, match):
+    found = []
+    with pytest.raises(error, match=match):
+        found.extend(doc_id for batch in batches for doc_id in batch.ids)
+    return found
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 256, 600])
 def test_documents_come_out_in_order(encoders, n):
     with encoded(encoders[1], documents(n)) as found:
-        assert [each.document for each in found] == documents(n)
+        assert [doc_id for batch in found for doc_id in batch.ids] == [each.id for each in documents(n)]
 
 
 def test_documents_equal_those_of_an_encoder_of_single_texts(encoders):
     with encoded(encoders[0], documents(40)) as alone, encoded(encoders[1], documents(40)) as together:
         for one, other in zip(alone, together, strict=True):
-            np.testing.assert_allclose(one.vectors.values, other.vectors.values, atol=2e-5)
-            assert one.vectors.spans == other.vectors.spans
-            assert (one.terms, one.n_tokens) == (other.terms, other.n_tokens)
+            np.testing.assert_allclose(one.vectors, other.vectors, atol=2e-5)
+            assert one.counts.tolist() == other.counts.tolist()
+            assert (one.spans, one.terms, one.n_tokens) == (other.spans, other.terms, other.n_tokens)
 
 
 def with_bad_ones():
@@ -98,16 +106,14 @@ def with_bad_ones():
 
 def test_documents_that_cannot_be_encoded_are_reported_in_order(encoders):
     with encoded(encoders[1], with_bad_ones()) as found:
-        assert [next(found).document for _ in range(300)] == documents(300)
-        with pytest.raises(InvalidDocument, match="'blank'"):
-            next(found)
+        assert ids_until_error(found, InvalidDocument, "'blank'") == [each.id for each in documents(300)]
 
 
 def test_documents_that_cannot_be_encoded_can_be_skipped(encoders):
     skipped = []
     with encoded(encoders[1], with_bad_ones(), on_invalid=skipped.append) as encoding:
-        found = list(encoding)
-    assert [each.document.id for each in found][-1] == "last"
+        found = [doc_id for batch in encoding for doc_id in batch.ids]
+    assert found[-1] == "last"
     assert len(found) == 301
     assert [str(error).split(":")[0] for error in skipped] == ["document 'blank'", "document 'odd'"]
 
@@ -119,9 +125,7 @@ def test_changes_before_a_failure_are_kept(encoders, n):
         raise OSError("the disk is gone")
 
     with encoded(encoders[1], failing()) as found:
-        assert [next(found).document for _ in range(n)] == documents(n)
-        with pytest.raises(OSError, match="the disk is gone"):
-            next(found)
+        assert ids_until_error(found, OSError, "the disk is gone") == [each.id for each in documents(n)]
 
 
 def test_an_index_built_in_batches_opens_with_the_encoder_of_single_texts(encoders, tmp_path):

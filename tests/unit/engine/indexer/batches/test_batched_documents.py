@@ -19,10 +19,11 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.functions.passages import cut_passages
-from quarry.engine.indexer.batches.document_batches import PreparedDocument, divide_into_batches
-from quarry.engine.indexer.batches.document_encoder import DocumentEncoder, EncodedDocuments
+from quarry.engine.indexer.batches.calls import Part, PreparedDocument, divide_into_calls
+from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.pieces import Pieces
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import QuarryError
 
@@ -40,6 +41,12 @@ def documents(n, n_passages=lambda number: number % 4 + 1, start=0):
         {"id": f"d{number}", "text": " ".join(f"a{number} b{part} end." for part in range(n_passages(number)))}
         for number in range(start, start + n)
     ]
+
+
+def how_of(function, **settings):
+    return DocumentEncoder(
+        encoder_of(function, **settings), Pieces(), Analyzer("english"), Metric("ip", DIM, DIM, "none")
+    )
 
 
 def n_passages_of(docs):
@@ -160,27 +167,29 @@ class TestBatches:
     @given(st.lists(st.integers(0, 7), max_size=30), st.integers(1, 5))
     def test_divided_documents_are_joined_again(self, lengths, batch_size):
         docs = [Document(str(n), "") for n in range(len(lengths))]
-        items = [
-            (doc, PreparedDocument(cut_passages("word " * n, 1), None))
+        parts = [
+            Part([doc], PreparedDocument(cut_passages("word " * n, 1), None))
             for doc, n in zip(docs, lengths, strict=True)
         ]
-        batches = list(divide_into_batches(items, BatchLimits(3, inputs=batch_size)))
-        sizes = [sum(each.part.text.n_inputs for each in batch) for batch in batches]
+        calls = list(divide_into_calls(parts, BatchLimits(3, inputs=batch_size)))
+        sizes = [sum(each.inputs.text.n_inputs for each in call) for call in calls]
         assert all(size == batch_size for size in sizes[:-1])
         assert sum(sizes) == sum(lengths)
-        assert [each.item[0] for batch in batches for each in batch if each.is_last] == docs
-        passages = [p.start for batch in batches for each in batch for p in each.part.text.passages]
+        assert [each.documents[0] for call in calls for each in call if each.is_last] == docs
+        passages = [p.start for call in calls for each in call for p in each.inputs.text.passages]
         assert passages == [5 * place for n in lengths for place in range(n)]
 
     @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
     def test_whole_documents_end_a_batch_by_number_or_tokens(self, lengths, n_documents, n_tokens):
-        items = [(Document(str(n), ""), PreparedDocument(cut_passages("word " * n, 9), None)) for n in lengths]
-        batches = list(divide_into_batches(items, BatchLimits(n_documents, tokens=n_tokens)))
-        assert [each.item for batch in batches for each in batch] == items
-        for batch in batches:
-            assert all(each.is_last for each in batch)
-            assert 1 <= len(batch) <= n_documents
-            assert sum(each.part.text.n_tokens for each in batch[:-1]) < n_tokens
+        parts = [
+            Part([Document(str(n), "")], PreparedDocument(cut_passages("word " * n, 9), None)) for n in lengths
+        ]
+        calls = list(divide_into_calls(parts, BatchLimits(n_documents, tokens=n_tokens)))
+        assert [each for call in calls for each in call] == parts
+        for call in calls:
+            assert all(each.is_last for each in call)
+            assert 1 <= len(call) <= n_documents
+            assert sum(each.inputs.text.n_tokens for each in call[:-1]) < n_tokens
 
     def test_a_failing_source_gives_what_came_before(self, tmp_path):
         def failing():
@@ -368,32 +377,31 @@ class TestConcurrency:
     def test_an_iterator_that_is_dropped_leaves_no_thread_that_works(self, in_flight):
         """An iterator that is dropped stops its threads, while calls that have begun finish."""
         function = EmbeddingFunction(DIM)
-        how = DocumentEncoder(encoder_of(function, max_in_flight=in_flight), Pieces(), Analyzer("english"))
+        how = how_of(function, max_in_flight=in_flight)
         before = threading.active_count()
         docs = (Document(doc["id"], doc["text"]) for doc in documents(10_000))
         with WorkerPool(2, "encode") as pool:
-            encoded = EncodedDocuments(docs, how, pool)
-            assert next(encoded).document.id == "d0"
+            encoded = EncodedBatches(docs, how, pool)
+            assert next(encoded).ids[0] == "d0"
             del encoded
         end = time.monotonic() + 20
         while threading.active_count() > before and time.monotonic() < end:
             time.sleep(0.01)
         assert threading.active_count() == before
-        assert len(function.calls) < 100
+        assert len(function.calls) < 150
 
     def test_a_source_without_end_is_read_as_documents_are_added(self):
-        how = DocumentEncoder(encoder_of(EmbeddingFunction(DIM), max_in_flight=3), Pieces(), Analyzer("english"))
-        read = []
+        how, read = how_of(EmbeddingFunction(DIM), max_in_flight=3), []
 
         def endless():
             for number in itertools.count():
                 read.append(number)
                 yield Document(str(number), f"a{number} b end.")
 
-        with WorkerPool(2, "encode") as pool, EncodedDocuments(endless(), how, pool) as encoded:
-            for number in range(300):
-                assert next(encoded).document.id == str(number)
-                assert len(read) <= number + 1 + 5 * 10 + 3 * 10
+        with WorkerPool(2, "encode") as pool, EncodedBatches(endless(), how, pool) as encoded:
+            for number in range(5):
+                assert next(encoded).ids == [str(64 * number + place) for place in range(64)]
+                assert len(read) <= 64 * (number + 1) + 5 * 10 + 3 * 10
         assert threading.active_count() < 20
 
     def test_closing_the_index_ends_an_add_on_another_thread(self, tmp_path):

@@ -1,0 +1,176 @@
+"""Documents for an encoder that takes many texts in one call: divided among calls, and joined again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from quarry.engine.documents.document import Document
+from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, DeviceBatchEncoder
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.process.exit_gate import in_progress
+from quarry.engine.process.worker_pool import PoolClosed
+from quarry.engine.representation.base import DocumentVectors, Representation
+from quarry.engine.representation.pieces import TextPieces
+from quarry.formats.errors import InvalidDocument
+
+if TYPE_CHECKING:
+    from quarry.engine.representation.on_device import DeviceRepresentation
+
+__all__ = ["DocumentGroups", "Found", "Part", "PreparedDocument", "divide_into_calls", "join_parts"]
+
+_log = logging.getLogger(__name__)
+
+_WAITING = 256
+"""Documents with vectors that wait for the call between them to be full."""
+
+Found = DocumentVectors | list[TokenVectors]
+"""The centroids of a document, or its windows; no windows if it has no token."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDocument:
+    """A document, or a part of one, ready for an encoder that works in batches.
+
+    Attributes:
+        text: its inputs.
+        pieces: where it is cut, if that is needed on the device.
+    """
+
+    text: Any  # PreparedInputs of the encoder
+    pieces: TextPieces | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a document that is in one call; or documents that pass by, without a part in any call.
+
+    Attributes:
+        documents: one, or several that come with vectors.
+        inputs: of the document, in this call; None: it is not encoded.
+        error: why the document cannot be encoded, if it cannot.
+        is_last: whether all inputs of the document are in this call or in earlier ones.
+    """
+
+    documents: list[Document]
+    inputs: PreparedDocument | None
+    error: InvalidDocument | None = None
+    is_last: bool = True
+
+    def cut(self, first: int, stop: int) -> Part:
+        """Return the part with the inputs from `first` to before `stop`."""
+        if self.inputs is None or stop - first == self.inputs.text.n_inputs:
+            return self
+        text = self.inputs.text
+        return replace(self, inputs=PreparedDocument(text.part(first, stop), None), is_last=stop == text.n_inputs)
+
+
+class DocumentGroups:
+    """Encodes groups of documents with a `BatchEncoder`; computes their centroids on its device if possible."""
+
+    def __init__(self, encoder: BatchEncoder[Any, Any], representation: Representation) -> None:
+        self._encoder = encoder
+        self._on_device: tuple[DeviceBatchEncoder, DeviceRepresentation] | None = None
+        if isinstance(encoder, DeviceBatchEncoder) and "token" in encoder.vector_kinds:
+            from quarry.engine.representation.on_device import device_representation
+
+            found = device_representation(representation)
+            self._on_device = (encoder, found) if found else None
+
+    def prepare(self, text: str) -> PreparedDocument:
+        """Cut a document into inputs; safe to call from several threads.
+
+        Raises:
+            InvalidDocument: the text has a lone surrogate; the message names its position.
+        """
+        prepared, on_device = self._encoder.prepare(text), self._on_device
+        return PreparedDocument(prepared, on_device[1].plan(text, prepared) if on_device else None)
+
+    def encode(self, call: Sequence[Part]) -> list[tuple[Part, Found]]:
+        """Return the parts of a call, each with its centroids or windows."""
+        with in_progress:
+            found = iter(self.run([part.inputs for part in call if part.inputs is not None]))
+        return [(part, [] if part.inputs is None else next(found)) for part in call]
+
+    def run(self, group: Sequence[PreparedDocument]) -> list[Found]:
+        """Return the centroids of each document, or its windows in main memory; no windows if it has no token.
+
+        If the device fails, for example because its memory is full, a warning is logged, and from then on
+        centroids are computed in main memory.
+        """
+        if self._on_device is not None:
+            try:
+                return self._represent(*self._on_device, group)
+            except RuntimeError as error:
+                _log.warning("centroids are computed in main memory, because the device failed: %s", error)
+                self._on_device = None
+        return [*self._encoder.run([each.text for each in group])]
+
+    def _represent(
+        self, encoder: DeviceBatchEncoder, device: DeviceRepresentation, group: Sequence[PreparedDocument]
+    ) -> list[Found]:
+        texts = [each.text for each in group if each.text.n_inputs]
+        plans = [each.pieces for each in group if each.text.n_inputs]
+        if not texts:
+            return [[] for _ in group]
+        vectors = encoder.run_on_device(texts)
+        found = iter(device.represent(vectors, texts, plans, self._encoder.normalize))
+        return [next(found) if each.text.n_inputs else [] for each in group]
+
+
+def divide_into_calls(parts: Iterable[Part], limits: BatchLimits) -> Iterator[list[Part]]:
+    """Yield the parts of each call, in the order of the documents.
+
+    With `BatchLimits.inputs`, every call but the last has exactly so many, because documents are divided; but a
+    call ends earlier if 256 documents that come with vectors wait for it. Otherwise a call ends with the document
+    with which it reaches the number of documents or of tokens.
+
+    Args:
+        parts: whole documents.
+        limits: of a call.
+
+    Raises:
+        Exception: what `parts` raised, after a call of all documents before it; `PoolClosed` at once.
+    """
+    call: list[Part] = []
+    n_inputs = n_tokens = n_waiting = 0
+    try:
+        for part in parts:
+            n_all, stop = part.inputs.text.n_inputs if part.inputs else 0, -1
+            while stop < n_all:
+                first = max(0, stop)
+                stop = n_all if limits.inputs is None else min(n_all, first + limits.inputs - n_inputs)
+                call.append(part.cut(first, stop))
+                n_inputs += stop - first
+                if part.inputs is None:
+                    n_waiting += len(part.documents)
+                elif limits.inputs is None:
+                    n_tokens += part.inputs.text.n_tokens
+                is_full = len(call) >= limits.documents if limits.inputs is None else n_inputs == limits.inputs
+                if is_full or n_waiting >= _WAITING or (limits.tokens is not None and n_tokens >= limits.tokens):
+                    yield call
+                    call = []
+                    n_inputs = n_tokens = n_waiting = 0
+    except PoolClosed:
+        raise
+    except Exception:
+        if call:
+            yield call
+        raise
+    if call:
+        yield call
+
+
+def join_parts(calls: Iterable[list[tuple[Part, Found]]]) -> Iterator[tuple[Part, Found]]:
+    """Yield the last part of each document with all that was encoded of it, in the order of the documents."""
+    windows: list[TokenVectors] = []
+    for part, found in (each for call in calls for each in call):
+        if isinstance(found, DocumentVectors):
+            yield part, found
+            continue
+        windows += found
+        if part.is_last:
+            yield part, windows
+            windows = []

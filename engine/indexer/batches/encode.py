@@ -1,0 +1,396 @@
+"""Documents to encoded batches: several threads work a bounded number of documents ahead, and results come in order.
+
+Texts are encoded and given vectors checked by one `DocumentEncoder`. `EncodedBatches` divides a stream of documents
+into chunks, which the threads encode, and joins the results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.documents.document import Document, full_text
+from quarry.engine.documents.tables.document_columns import DocumentColumns
+from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
+from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.indexer.batches.batch import Batch
+from quarry.engine.indexer.batches.calls import (
+    DocumentGroups,
+    Found,
+    Part,
+    divide_into_calls,
+    join_parts,
+)
+from quarry.engine.process.worker_pool import PoolClosed, WorkAhead, WorkerPool, result_of
+from quarry.engine.representation.base import DocumentVectors, Representation
+from quarry.engine.representation.registry import encoder_of_documents
+from quarry.engine.scoring.metric import Metric
+from quarry.formats.arrays import Float32Array
+from quarry.formats.documents.packed_metadata import PackedMetadata
+from quarry.formats.documents.spans import pack_spans
+from quarry.formats.errors import EncodingFailed, InvalidDocument
+
+__all__ = ["DocumentEncoder", "EncodedBatches", "OnInvalid", "column_bounds"]
+
+OnInvalid = Callable[[InvalidDocument], None]
+"""Called for a document that is left out; it may raise."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MAX_VALUE = 65504
+"""Largest magnitude of a stored number: that of float16, one of the types that vectors are stored as."""
+
+_AHEAD = 8  # chunks in progress per thread
+_DOCUMENTS = 64  # of a batch, at least, and of a chunk, at most
+_NUMBERS_AHEAD = 1 << 22  # of given vectors in progress; a chunk is so small that all together have no more
+_CHARACTERS_AHEAD = 1 << 22  # of their texts
+_ROWS = 4096  # of a batch of columns at most,
+_NUMBERS = 1 << 21  # with about so many numbers,
+_CHARACTERS = 1 << 20  # and characters of text
+_NO_METADATA = PackedMetadata.of({})
+
+
+@dataclass(frozen=True)
+class DocumentEncoder:
+    """Makes batches of documents, with vectors as the index stores them; safe to use from several threads."""
+
+    encoder: Encoder
+    representation: Representation
+    analyzer: Analyzer
+    metric: Metric
+
+    @cached_property
+    def cutter(self) -> Encoder:
+        """The encoder with the windows that the representation reads."""
+        return encoder_of_documents(self.encoder, self.representation)
+
+    def encode(self, documents: Sequence[Document]) -> list[Batch | InvalidDocument]:
+        """Return documents, one or several that come with vectors, and errors in place of invalid ones.
+
+        A document is invalid if it has no token, or vectors that are not finite, too large to be stored, of the
+        wrong length, or without a direction though the metric needs one.
+        """
+        first = documents[0]
+        if first.vectors is not None:
+            return self._check_given(documents)
+        try:
+            counted = _CountedWindows(self.cutter.windows(first.full_text))
+            vectors = self._represent(first, counted)
+            return [self._finish(first, vectors, counted.n_tokens)]
+        except InvalidDocument as error:
+            return [_named(first, error)]
+
+    def finish(self, encoded: tuple[Part, Found]) -> list[Batch | InvalidDocument]:
+        """Return the documents of an encoder that works in batches; see `encode`."""
+        part, found = encoded
+        first = part.documents[0]
+        if first.vectors is not None:
+            return self._check_given(part.documents)
+        try:
+            if part.inputs is None:
+                raise part.error or AssertionError
+            vectors = found if isinstance(found, DocumentVectors) else self._represent(first, found)
+            return [self._finish(first, vectors, part.inputs.text.n_tokens)]
+        except InvalidDocument as error:
+            return [_named(first, error)]
+
+    def encode_columns(self, columns: DocumentColumns, bounds: tuple[int, int]) -> Batch:
+        """Return the rows between two bounds of columns that have vectors, which stand for the whole texts.
+
+        Raises:
+            InvalidDocument: the metric makes numbers of a vector that are too large to be stored.
+        """
+        assert columns.vectors is not None
+        low, high = bounds
+        given, n_docs = columns.vectors[low:high], high - low
+        n_each = given.shape[1] if given.ndim == 3 else 1
+        texts = columns.texts[low:high] if columns.texts else [""] * n_docs
+        titles = columns.titles[low:high] if columns.titles else [""] * n_docs
+        whole = [full_text(*pair) for pair in zip(titles, texts, strict=True)] if columns.titles else texts
+        no_spans = pack_spans([()] * n_each)
+        return Batch(
+            columns.ids[low:high],
+            titles,
+            texts,
+            columns.metadata[low:high] if columns.metadata else [_NO_METADATA] * n_docs,
+            self.metric.rows(np.ascontiguousarray(given, np.float32).reshape(n_docs * n_each, -1)),
+            np.full(n_docs, n_each),
+            [pack_spans([((0, len(text)),)] * n_each) if text else no_spans for text in whole],
+            [self.analyzer.terms(text) if text else () for text in whole],
+            [0] * n_docs,
+        ).round(self.metric.stored_as)
+
+    def _represent(self, document: Document, windows: Iterable[TokenVectors]) -> DocumentVectors:
+        """Compute the centroids of a document from its windows, which may be encoded as they are read."""
+        with np.errstate(over="ignore", invalid="ignore"):  # `_finish` refuses vectors that are not finite
+            return self.representation.represent(document.full_text, windows, self.encoder.normalize)
+
+    def _finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> Batch:
+        """Return a document with its centroids, which are checked, and its terms."""
+        values = vectors.values
+        if values.shape[1:] != (self.encoder.dim,) or not (np.abs(values) <= _MAX_VALUE).all():
+            raise InvalidDocument(
+                "the encoder gave no usable vectors",
+                expected=f"values up to {_MAX_VALUE}, {self.encoder.dim} per vector",
+                actual=f"shape {values.shape}",
+            )
+        terms = self.analyzer.terms(document.full_text)
+        counts = np.array([len(values)], np.int64)
+        return Batch.of(
+            [document], self.metric.rows(values), counts, [pack_spans(vectors.spans)], [terms], [n_tokens]
+        )
+
+    def _check_given(self, documents: Sequence[Document]) -> list[Batch | InvalidDocument]:
+        """Return documents with the vectors that they come with, which are checked together."""
+        vectors = [each.vectors for each in documents if each.vectors is not None]
+        if all(each.shape[1] == self.metric.dim for each in vectors):
+            rows = self.metric.rows(np.concatenate(vectors))
+            if _are_bounded(rows) and all(map(self._has_directions, vectors)):
+                batch = Batch.of(
+                    documents,
+                    rows,
+                    np.array([len(each) for each in vectors], np.int64),
+                    [pack_spans([(span,) if span[1] else () for span in each.spans]) for each in documents],
+                    [self.analyzer.terms(each.full_text) for each in documents],
+                    [0] * len(documents),
+                )
+                return [batch.round(self.metric.stored_as)]
+        if len(documents) == 1:
+            return [self._find_error(documents[0], vectors[0])]
+        return [found for each in documents for found in self._check_given([each])]
+
+    def _has_directions(self, vectors: Float32Array) -> bool:
+        return self.metric.name != "cosine" or bool(vectors.any(axis=1).all())
+
+    def _find_error(self, document: Document, vectors: Float32Array) -> InvalidDocument:
+        """Return why the vectors of a document cannot be stored."""
+        if vectors.shape[1] != self.metric.dim:
+            expected = f"(n, {self.metric.dim})"
+            return _invalid(document, "field 'vectors' has the wrong shape", expected, vectors.shape)
+        rows = self.metric.rows(vectors)
+        if not _are_bounded(rows):
+            expected, largest = f"numbers up to {_MAX_VALUE} as stored", float(np.abs(rows).max())
+            return _invalid(document, "field 'vectors' has numbers that are too large", expected, largest)
+        row = int((~vectors.any(axis=1)).argmax())
+        problem = f"field 'vectors' has a vector of zeros, row {row}"
+        return _invalid(document, problem, "a direction, for the metric cosine", None)
+
+
+class EncodedBatches:
+    """An iterator over the batches of documents, in their order, and a context manager that ends all work on them.
+
+    Texts are encoded one at a time on each thread, or many together if the encoder is a `BatchEncoder`. Documents
+    that come with vectors are checked in chunks.
+
+    Args:
+        documents: what to encode.
+        how: what to encode with.
+        pool: whose threads to use.
+        on_invalid: called for each document that cannot be stored, which is then left out; None: raise.
+    """
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        how: DocumentEncoder,
+        pool: WorkerPool,
+        on_invalid: OnInvalid | None = None,
+    ) -> None:
+        self._on_invalid = on_invalid
+        self._pool = pool
+        self._stages = ExitStack()
+        self._waiting: deque[list[Document]] = deque()  # read, and not returned yet
+        self._failure: BaseException | None = None
+        self._found: Iterator[Future[list[Batch | InvalidDocument]]]
+        batched = as_batch_encoder(how.cutter)
+        n_ahead = pool.threads * _AHEAD if batched is None else 4 * batched.batch_limits.documents
+        chunks = _kept(_divide(documents, n_ahead), self._waiting)
+        if batched is None:
+            self._found = self._ahead(chunks, how.encode, n_ahead)
+        else:
+            self._found = self._in_calls(chunks, how, batched)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            InvalidDocument: a document cannot be stored; those before it were returned.
+            EncodingFailed: an embedding function failed; it has the documents that were read and not returned.
+            PoolClosed: the pool was closed meanwhile.
+            Exception: what `documents` raised, after all documents before it.
+        """
+        ready: list[Batch] = []
+        if self._failure is None:
+            try:
+                self._collect(ready)
+            except PoolClosed:
+                raise
+            except (Exception, KeyboardInterrupt) as error:  # raised after the documents before it
+                self._failure = error
+        if ready:
+            return Batch.join(ready)
+        failure, self._failure = self._failure, None
+        try:
+            raise failure or StopIteration
+        finally:
+            del failure  # the error holds this frame, which must not hold the error
+
+    def _collect(self, ready: list[Batch]) -> None:
+        """Append the next results until they are a batch."""
+        n_ready = 0
+        while n_ready < _DOCUMENTS:
+            try:
+                future = next(self._found, None)
+                if future is None:
+                    return
+                found = result_of(future)
+            except EncodingFailed as error:
+                waiting = [document for chunk in self._waiting for document in chunk]
+                raise _with_documents(error, waiting) from error.__cause__
+            self._waiting.popleft()
+            for each in found:
+                if isinstance(each, Batch):
+                    ready.append(each)
+                    n_ready += len(each)
+                elif self._on_invalid is None:
+                    raise each
+                else:
+                    self._on_invalid(each)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stages.close()
+
+    def _ahead(self, items: Iterable[T], work: Callable[[T], R], n_ahead: int) -> WorkAhead[T, R]:
+        return self._stages.enter_context(WorkAhead(self._pool, items, work, n_ahead))
+
+    def _in_calls(
+        self, chunks: Iterable[list[Document]], how: DocumentEncoder, encoder: BatchEncoder[Any, Any]
+    ) -> Iterator[Future[list[Batch | InvalidDocument]]]:
+        """Start three stages: documents are prepared ahead of the encoder, represented and analyzed after it."""
+        groups = DocumentGroups(encoder, how.representation)
+        limits = encoder.batch_limits
+
+        def prepare(documents: list[Document]) -> Part:
+            if documents[0].vectors is not None:
+                return Part(documents, None)
+            try:
+                return Part(documents, groups.prepare(documents[0].full_text))
+            except InvalidDocument as error:  # reported in the document's turn
+                return Part(documents, None, error)
+
+        prepared = self._ahead(chunks, prepare, 2 * limits.documents)
+        calls: Iterable[list[Part]] = divide_into_calls(map(result_of, prepared), limits)
+        encoded: Iterable[list[tuple[Part, Found]]]
+        if limits.in_flight == 1:
+            encoded = map(groups.encode, calls)
+        else:  # threads of their own, because calls wait for a service, and work of a pool must not wait for it
+            pool = self._stages.enter_context(WorkerPool(limits.in_flight, "quarry-embed"))
+            ahead = self._stages.enter_context(WorkAhead(pool, calls, groups.encode, limits.in_flight))
+            encoded = map(result_of, ahead)
+        return self._ahead(join_parts(encoded), how.finish, limits.documents)
+
+
+def column_bounds(columns: DocumentColumns) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each batch of columns that have vectors, and the one after its last."""
+    assert columns.vectors is not None
+    n_each = max(1, min(_ROWS, _NUMBERS // max(1, columns.vectors[:1].size)))
+    low = 0
+    while low < len(columns):
+        high = min(low + n_each, len(columns))
+        if columns.texts is not None:
+            lengths = np.cumsum([len(text) for text in columns.texts[low:high]])
+            high = min(high, low + max(1, int(np.searchsorted(lengths, _CHARACTERS))))
+        yield low, high
+        low = high
+
+
+def _divide(documents: Iterable[Document], n_ahead: int) -> Iterator[list[Document]]:
+    """Yield chunks, each of one document to encode, or of documents with vectors.
+
+    Args:
+        documents: what to divide.
+        n_ahead: number of chunks that are in memory at once.
+
+    Raises:
+        Exception: what `documents` raised, after all documents before it.
+    """
+    chunk: list[Document] = []
+    size = 0.0
+    try:
+        for document in documents:
+            if document.vectors is None:
+                if chunk:
+                    yield chunk
+                chunk, size = [], 0.0
+                yield [document]
+                continue
+            chunk.append(document)
+            size += len(document.text) / _CHARACTERS_AHEAD + document.vectors.size / _NUMBERS_AHEAD
+            if len(chunk) >= _DOCUMENTS or size * n_ahead >= 1:
+                yield chunk
+                chunk, size = [], 0.0
+    except Exception:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
+
+
+def _kept(chunks: Iterable[list[Document]], waiting: deque[list[Document]]) -> Iterator[list[Document]]:
+    """Yield chunks, each after it was appended to `waiting`."""
+    for chunk in chunks:
+        waiting.append(chunk)
+        yield chunk
+
+
+def _are_bounded(rows: Float32Array) -> bool:
+    return not rows.size or bool(max(rows.max(), -rows.min()) <= _MAX_VALUE)  # false for NaN
+
+
+def _invalid(document: Document, problem: str, expected: object, actual: object) -> InvalidDocument:
+    name = document.origin or f"document {document.id!r}"
+    return InvalidDocument(f"{name}: {problem}", expected=expected, actual=actual)
+
+
+def _named(document: Document, error: InvalidDocument) -> InvalidDocument:
+    """Return an error with the name of the document in front of its message."""
+    named = _invalid(document, error.message, error.expected, error.actual)
+    named.__cause__ = error
+    return named
+
+
+def _with_documents(error: EncodingFailed, waiting: Sequence[Document]) -> EncodingFailed:
+    """Return an error of an encoder with the documents that were not added because of it."""
+    first = repr(waiting[0].id) if waiting else "none"
+    message = f"{error.message}; documents that were read and not added: {len(waiting)}, the first is {first}"
+    return EncodingFailed(message, expected=error.expected, actual=error.actual, documents=waiting)
+
+
+class _CountedWindows:
+    """Windows that are passed on, their tokens counted."""
+
+    def __init__(self, windows: Iterable[TokenVectors]) -> None:
+        self._windows = windows
+        self.n_tokens = 0
+
+    def __iter__(self) -> Iterator[TokenVectors]:
+        for window in self._windows:
+            self.n_tokens += len(window.values)
+            yield window
