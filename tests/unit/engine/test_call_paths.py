@@ -18,7 +18,8 @@ import quarry
 from quarry.engine import Engine
 
 _WORK = ("quarry.engine.analysis.analyzer", "quarry.engine.encoding.tokenizer", "quarry.engine.backends.scan")
-_WORDS = "red green quick brown fox dog river bank engine search table chair mountain ocean forest".split()
+_TEXT = "red green quick brown fox dog river bank engine search table chair mountain ocean forest"
+_WORDS = _TEXT.split()
 _DOCUMENTS = [
     {"id": str(number), "title": _WORDS[number % 15], "text": " ".join(_WORDS[number % 7 :: 2]) + ". Some text."}
     for number in range(100)
