@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from quarry.distributed.calls import call
 from quarry.distributed.replica import GivenStatistics, Reply, ShardState
+from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.index.partition import PartitionSize
-from quarry.engine.lexical.bm25 import Collection
-from quarry.engine.lexical.searcher import LexicalSearcher
-from quarry.engine.listing.facets import FacetCounts, FacetRequest
+from quarry.engine.lexical.bm25 import Bm25, Collection
+from quarry.engine.listing.facets import FacetCounts
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.search.candidates import Candidates
 from quarry.engine.search.hits.hit_builder import Answer
 from quarry.engine.search.hits.hits import Hits
+from quarry.engine.search.query import Query
 from quarry.engine.search.similar import SimilarQuery
 from quarry.formats.errors import QuarryError
 
@@ -110,57 +109,44 @@ class RemoteShard:
     def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str:
         """Return the words of a document that is a query; no copy is asked."""
         assert collection is not None
-        return query.words(self._lexical(collection).terms, collection)
+        settings = self.manifest.settings
+        return query.words(cached_analyzer(settings.language, settings.analysis_rules).terms, collection)
 
-    def correct(self, texts: Sequence[str], options: SearchOptions, collection: Collection | None) -> list[str]:
-        """Return texts with words corrected that no document has; no copy is asked."""
-        lexical = self._lexical(collection)
-        return [lexical.correct(text, options) for text in texts]
+    def correct(self, queries: Sequence[Query], collection: Collection | None) -> list[str]:
+        """Return the texts of queries with words corrected that no document has; no copy is asked."""
+        without_postings = Bm25([], [], collection=collection)
+        return [query.correct(without_postings) for query in queries]
 
     def find(
-        self,
-        texts: list[str] | None,
-        vectors: Queries | None,
-        options: SearchOptions,
-        collection: Collection | None,
+        self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
     ) -> list[Candidates]:
         """Return the candidates of each query."""
-        host = None if vectors is None else to_host_vectors(vectors)
-        given = self._statistics(texts or (), options, collection)
-        found: list[Candidates] = self.call("find", texts, host, options, given)
+        found: list[Candidates] = self.call("find", queries, options, _statistics(queries, collection))
         return found
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query."""
-        texts = [answer.text for answer in answers if answer.text is not None]
-        found: list[Hits] = self.call("read", answers, options, self._statistics(texts, options, collection))
+        given = _statistics([answer.query for answer in answers], collection)
+        found: list[Hits] = self.call("read", answers, options, given)
         return found
 
     def count_facets(
-        self, request: FacetRequest, condition: Condition | None, collection: Collection | None
+        self, field: str, query: Query | None, condition: Condition | None, collection: Collection | None
     ) -> list[FacetCounts]:
         """Return counts of values."""
-        texts = [] if request.query is None else [request.query]
-        given = self._statistics(texts, SearchOptions(operators=request.operators), collection)
-        found: list[FacetCounts] = self.call("count_facets", request, condition, given)
+        given = _statistics([] if query is None else [query], collection)
+        found: list[FacetCounts] = self.call("count_facets", field, query, condition, given)
         return found
 
-    def _lexical(self, collection: Collection | None) -> LexicalSearcher:
-        """Return what knows the terms of all documents, and no postings."""
-        empty: Any = SimpleNamespace(manifest=self.manifest, segments=())
-        return LexicalSearcher(empty, 0, collection)
 
-    def _statistics(
-        self, texts: Iterable[str], options: SearchOptions, collection: Collection | None
-    ) -> GivenStatistics | None:
-        """Return the statistics of all documents that the terms of these texts need."""
-        if collection is None:
-            return None
-        lexical = self._lexical(collection)
-        terms = {term for text in texts for term in lexical.parse(text, options).terms}
-        expansions = {
-            term: tuple(collection.expand(term)) for term in terms if not collection.document_frequency(term)
-        }
-        names = terms | {each.name for several in expansions.values() for each in several}
-        frequencies = {name: collection.document_frequency(name) for name in names}
-        return GivenStatistics(collection.n_docs, collection.average_length, frequencies, expansions)
+def _statistics(queries: Iterable[Query], collection: Collection | None) -> GivenStatistics | None:
+    """Return the statistics of all documents that the terms of these queries need."""
+    if collection is None:
+        return None
+    terms = {term for query in queries for term in query.parsed.terms}
+    expansions = {
+        term: tuple(collection.expand(term)) for term in terms if not collection.document_frequency(term)
+    }
+    names = terms | {each.name for several in expansions.values() for each in several}
+    frequencies = {name: collection.document_frequency(name) for name in names}
+    return GivenStatistics(collection.n_docs, collection.average_length, frequencies, expansions)

@@ -17,7 +17,6 @@ from quarry.engine.index.partition import OpenPartition, PartitionSize
 from quarry.engine.lexical.close_terms import Expansion
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.options import OpenOptions
-from quarry.engine.search.candidates import Candidates
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexNotFound, QuarryError
 from quarry.formats.manifest import Manifest
@@ -225,10 +224,6 @@ def other_shards(index: Path, n_served: int, n_shards: int) -> IndexNotFound:
     )
 
 
-def _find(shard: OpenPartition, *arguments: Any) -> list[Candidates]:  # noqa: ANN401  # of `find`
-    return [each.detached() for each in shard.find(*arguments)]
-
-
 def _list_documents(shard: OpenPartition, condition: Condition | None, offset: int, limit: int) -> list[Document]:
     return list(_stored(shard, condition).documents(offset, limit))
 
@@ -250,7 +245,7 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
     "document_frequencies": OpenPartition.document_frequencies,
     "documents": OpenPartition.documents,
     "evaluate": OpenPartition.evaluate,
-    "find": _find,
+    "find": OpenPartition.find,
     "find_nearest": OpenPartition.find_nearest,
     "find_similar": OpenPartition.find_similar,
     "has": OpenPartition.has,

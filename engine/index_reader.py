@@ -11,15 +11,14 @@ import numpy.typing as npt
 from quarry.engine.arguments import checked_flag
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import checked_id, id_list
-from quarry.engine.filtering.filter import join_conditions, parse_filter
+from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.index.view import View
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.scoring.query_vectors import query_vectors
 from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.quoted import phrase_condition
-from quarry.engine.search.request import SearchRequest
+from quarry.engine.search.query import SearchRequest
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 
 __all__ = ["IndexReader"]
@@ -198,15 +197,8 @@ class IndexReader(ABC):
             InvalidSetting: `field` is not a text, `limit` no integer of 0 or more, or `operators` is not a flag.
         """
         request = FacetRequest.of(field, query, limit, operators)
-        parts = [] if filter is None else [parse_filter(filter)]
-
-        def answer(view: View[Any]) -> Facets:
-            has_phrases = request.query is not None and request.operators
-            phrases = phrase_condition(request.query or "", view.settings) if has_phrases else None
-            conditions = parts if phrases is None else [*parts, phrases]
-            return view.facets(request, join_conditions(conditions) if conditions else None)
-
-        return self._read(answer)
+        condition = None if filter is None else parse_filter(filter)
+        return self._read(lambda view: view.facets(request, condition))
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:

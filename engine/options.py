@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Self, TypedDict
 
 from quarry.engine.arguments import checked_flag, checked_integer, checked_number, is_one_of, shown
 from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fusion, Mode
-from quarry.engine.filtering.filter import Condition, HasId, Negation, join_conditions, parse_filter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import METRICS
@@ -178,7 +176,7 @@ class SearchOptions:
         typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
             `quarry.engine.lexical.close_terms`.
         operators: whether quotation marks and asterisks of a query are operators in hybrid and lexical mode:
-            "exact phrase" and prefix*, see `quarry.engine.lexical.query_syntax`. False: they are like other
+            "exact phrase" and prefix*, see `quarry.engine.search.query`. False: they are like other
             punctuation. None: operators in lexical mode, punctuation in hybrid mode, whose queries are often
             questions that quote words without asking for documents that have them.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
@@ -212,7 +210,6 @@ class SearchOptions:
 
         Raises:
             InvalidSetting: a value is out of range, or a keyword is unknown.
-            InvalidFilter: the filter is not valid.
         """
         _check_names(others, cls)
         return cls(k=k, **others)
@@ -246,7 +243,6 @@ class SearchOptions:
         operators = self.mode == "lexical" if self.operators is None else checked_flag(self.operators, "operators")
         object.__setattr__(self, "operators", operators)
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
-        _ = self.condition
 
     @property
     def fusion_weight(self) -> float:
@@ -268,20 +264,6 @@ class SearchOptions:
     def n_skipped(self) -> int:
         """Number of hits to leave out before documents are read; a reranker needs all of them."""
         return 0 if self.rerank else self.offset
-
-    @cached_property
-    def condition(self) -> Condition | None:
-        """The parsed filter, which leaves out the document of `like`.
-
-        Raises:
-            InvalidFilter: the filter is not valid.
-        """
-        parts = self._conditions()
-        return join_conditions(parts) if parts else None
-
-    def _conditions(self) -> list[Condition]:
-        only: list[Condition] = [] if self.filter is None else [parse_filter(self.filter)]
-        return only if self.like is None else [*only, Negation(HasId(self.like))]
 
 
 def uncalibrated_candidates(k: int) -> int:

@@ -30,12 +30,13 @@ from bench.harness.records import add_out, append_result
 from quarry import engine
 from quarry.engine import Encoder, InvalidSetting, open_encoder
 from quarry.engine.choices import Mode
-from quarry.engine.lexical.searcher import LexicalSearcher
+from quarry.engine.lexical.bm25 import Bm25
 from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.search.candidates import Retriever
+from quarry.engine.search.fusion import rank_candidates
 from quarry.engine.search.hits.hit_builder import Answer
-from quarry.engine.search.merging import rank_candidates
+from quarry.engine.search.query import Query, give_vectors
 from quarry.engine.search.relevance import QueryRelevance, sample_background
-from quarry.engine.search.retriever import Retriever
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.folder import add_bundle_file
 from quarry.formats.bundle.relevance import RELEVANCE_NAME, LogisticModel, RelevanceModels, write_relevance
@@ -206,20 +207,25 @@ class _Probe:
     def __init__(self, snapshot: Snapshot, typical_spread: float | None) -> None:
         self._snapshot, self._typical_spread = snapshot, typical_spread
         self._dense = Searcher(snapshot, OpenOptions(threads=1))
-        lexical = LexicalSearcher(snapshot, _CACHE_BYTES)
-        self._retriever = Retriever(snapshot.segments, self._dense, lexical)
+        self._bm25 = Bm25.of(snapshot, _CACHE_BYTES)
+        self._retriever = Retriever(snapshot.segments, self._dense)
         self._sample = sample_background(snapshot.segments, self._dense)
 
     def search(
         self, mode: Mode, collection: Collection, source: Collection, vectors: Vectors
     ) -> Iterator[Example]:
         """Yield the hits of each query of `source`."""
-        options, texts = SearchOptions(k=_N_HITS, mode=mode), list(source.queries.values())
+        options, settings = SearchOptions(k=_N_HITS, mode=mode), self._snapshot.manifest.settings
+        queries = [Query(text, settings) for text in source.queries.values()]
+        if mode != "lexical":
+            give_vectors(queries, vectors)
         everything = [None] * len(self._snapshot.segments)
-        candidates = self._retriever.find(texts, None if mode == "lexical" else vectors, options, everything)
-        for query, vector, each in zip(source.queries, vectors, candidates, strict=True):
-            judged = collection.qrels.get(query, {}) if source is collection else {}
-            answer = Answer(rank_candidates(each, options), terms=each.terms)
+        by_vectors = self._retriever.rank_by_vectors(queries, options, [everything] * len(queries))
+        bm25 = None if mode == "dense" else self._bm25
+        for name, query, vector, by_vector in zip(source.queries, queries, vectors, by_vectors, strict=True):
+            each = self._retriever.find(query, by_vector, bm25, options, everything)
+            judged = collection.qrels.get(name, {}) if source is collection else {}
+            answer = Answer(rank_candidates(each, options), query, terms=each.terms)
             yield self._describe(answer, vector, judged, collection.name, source.name)
 
     def _describe(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
@@ -16,19 +17,18 @@ from quarry.engine.filtering.filter import Condition
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
-from quarry.engine.lexical.bm25 import Collection
+from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
-from quarry.engine.lexical.searcher import LexicalSearcher
-from quarry.engine.listing.facets import FacetCounts, FacetRequest, count_values, select_documents
+from quarry.engine.listing.facets import FacetCounts, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
-from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.candidates import Candidates
+from quarry.engine.search.candidates import Candidates, Retriever
+from quarry.engine.search.fusion import rank_candidates
 from quarry.engine.search.hits.hit_builder import Answer, HitBuilder
 from quarry.engine.search.hits.hits import Hits
-from quarry.engine.search.relevance import BackgroundSample, sample_background
-from quarry.engine.search.retriever import Retriever
+from quarry.engine.search.query import Query
+from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, sample_background
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.formats.documents.spans import unpack_spans
@@ -71,21 +71,15 @@ class Partition(Protocol):
     def documents(self, ids: Sequence[str], with_vectors: bool) -> list[Document]: ...  # noqa: D102
     def find_similar(self, doc_id: str, index: Path) -> SimilarQuery: ...  # noqa: D102
     def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str: ...  # noqa: D102
-    def correct(  # noqa: D102
-        self, texts: Sequence[str], options: SearchOptions, collection: Collection | None
-    ) -> list[str]: ...
+    def correct(self, queries: Sequence[Query], collection: Collection | None) -> list[str]: ...  # noqa: D102
     def find(  # noqa: D102
-        self,
-        texts: list[str] | None,
-        vectors: Queries | None,
-        options: SearchOptions,
-        collection: Collection | None,
-    ) -> Iterable[Candidates]: ...
+        self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
+    ) -> list[Candidates]: ...
     def read(  # noqa: D102
         self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None
     ) -> list[Hits]: ...
     def count_facets(  # noqa: D102
-        self, request: FacetRequest, condition: Condition | None, collection: Collection | None
+        self, field: str, query: Query | None, condition: Condition | None, collection: Collection | None
     ) -> list[FacetCounts]: ...
     def describe(self) -> dict[str, object]: ...  # noqa: D102
 
@@ -131,23 +125,28 @@ class OpenPartition:
         self._plan = plan_memory(snapshot, options.memory_bytes)
         known = None if before is None else before.searcher
         self.searcher: Searcher = Searcher(snapshot, options, self._plan.backend_bytes, device, known)
+        self._retriever = Retriever(self.segments, self.searcher)
         self._hits = HitBuilder(snapshot, self.searcher)
-        self._alone = self._make_retriever(None)
-        self._together: tuple[Collection, Retriever] | None = None  # of the collection that was asked about last
-        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._alone.lexical.terms)
+        self._together: tuple[Collection, Bm25] | None = None  # of the collection that was asked about last
+        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._terms)
 
-    def _make_retriever(self, collection: Collection | None) -> Retriever:
-        lexical = LexicalSearcher(self.snapshot, self._plan.posting_bytes, collection)
-        return Retriever(self.segments, self.searcher, lexical)
+    @cached_property
+    def _alone(self) -> Bm25:
+        """The lexical scores of its documents by their own statistics."""
+        return Bm25.of(self.snapshot, self._plan.posting_bytes)
 
-    def _retriever(self, collection: Collection | None) -> Retriever:
-        """Return what searches this partition as a part of a collection; None: it is all of it."""
+    def _bm25(self, collection: Collection | None) -> Bm25:
+        """Return the lexical scores of its documents as a part of a collection; None: they are all of it."""
         if collection is None:
             return self._alone
         known = self._together
         if known is None or known[0] is not collection:
-            known = self._together = collection, self._make_retriever(collection)
+            known = self._together = collection, Bm25.of(self.snapshot, self._plan.posting_bytes, collection)
         return known[1]
+
+    def _terms(self, text: str) -> list[str]:
+        settings = self.manifest.settings
+        return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
 
     def has_same(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot is of the same generation and shares all open files."""
@@ -165,16 +164,15 @@ class OpenPartition:
 
     def measure(self) -> PartitionSize:
         """Return its size."""
-        own = self._alone.lexical.bm25
-        return PartitionSize(own.n_docs, own.total_length)
+        return PartitionSize(self._alone.n_docs, self._alone.total_length)
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """Return for each term the number of live documents that have it."""
-        return [self._alone.lexical.bm25.document_frequency(term) for term in terms]
+        return [self._alone.document_frequency(term) for term in terms]
 
     def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
         """Return for each term those of the dictionaries within a distance of it."""
-        return [self._alone.lexical.bm25.close_terms(term, n_edits) for term in terms]
+        return [self._alone.close_terms(term, n_edits) for term in terms]
 
     def evaluate(self, condition: Condition) -> Kinds | None:
         """Evaluate a filter, and remember the documents; return the kinds of values, None without documents."""
@@ -204,52 +202,74 @@ class OpenPartition:
 
     def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str:
         """Return the words of a document that is a query; see `SimilarQuery.words`."""
-        lexical = self._alone.lexical
-        return query.words(lexical.terms, lexical.bm25 if collection is None else collection)
+        return query.words(self._terms, self._alone if collection is None else collection)
 
-    def correct(self, texts: Sequence[str], options: SearchOptions, collection: Collection | None) -> list[str]:
-        """Return texts with words corrected that no document has."""
-        lexical = self._retriever(collection).lexical
-        return [lexical.correct(text, options) for text in texts]
+    def correct(self, queries: Sequence[Query], collection: Collection | None) -> list[str]:
+        """Return the texts of queries with words corrected that no document has."""
+        bm25 = self._bm25(collection)
+        return [query.correct(bm25) for query in queries]
 
-    def find(
-        self,
-        texts: list[str] | None,
-        vectors: Queries | None,
-        options: SearchOptions,
-        collection: Collection | None,
-    ) -> Iterator[Candidates]:
-        """Yield the candidates of each query; see `quarry.engine.search.retriever.Retriever.find`."""
-        return self._retriever(collection).find(texts, vectors, options, self.filter.allowed(options.condition))
+    def search(
+        self, queries: Sequence[Query], options: SearchOptions, estimator: RelevanceEstimator
+    ) -> list[Hits]:
+        """Return the hits of each query in this partition, which is all of the index.
 
-    def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
-        """Return the hits of each query, given its documents in this partition."""
-        lexical, found = self._retriever(collection).lexical, []
-        for answer in answers:
-            text, terms = answer.text, answer.terms
-            if text is not None:
-                if terms is None and options.mode != "dense":
-                    terms = lexical.query(text, options)
-                answer = answer._replace(terms=terms, words=lexical.words(text, options, terms))  # noqa: PLW2901
+        Args:
+            queries: with the vectors and texts that the mode of the search needs.
+            options: of the search.
+            estimator: of relevance.
+        """
+        found = []
+        bm25 = None if options.mode == "dense" else self._alone
+        allowed = [self.filter.allowed(query.condition) for query in queries]
+        by_vectors = self._retriever.rank_by_vectors(queries, options, allowed)
+        for query, by_vector, docs in zip(queries, by_vectors, allowed, strict=True):  # terms hold postings
+            candidates = self._retriever.find(query, by_vector, bm25, options, docs)
+            relevance = estimator.prepare(options.mode, query.vector)
+            answer = Answer(rank_candidates(candidates, options), query, relevance, candidates.terms)
             found.append(self._hits.build(answer, options))
         return found
 
+    def find(
+        self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
+    ) -> list[Candidates]:
+        """Return the candidates of each query, as values alone."""
+        bm25 = None if options.mode == "dense" else self._bm25(collection)
+        allowed = [self.filter.allowed(query.condition) for query in queries]
+        by_vectors = self._retriever.rank_by_vectors(queries, options, allowed)
+        return [
+            self._retriever.find(query, by_vector, bm25, options, docs).detached()
+            for query, by_vector, docs in zip(queries, by_vectors, allowed, strict=True)
+        ]
+
+    def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
+        """Return the hits of each query, given its documents in this partition."""
+        found = []
+        for answer in answers:
+            terms = None if options.mode == "dense" else answer.query.look_up(self._bm25(collection))
+            found.append(self._hits.build(answer._replace(terms=terms), options))
+        return found
+
     def count_facets(
-        self, request: FacetRequest, condition: Condition | None, collection: Collection | None
+        self, field: str, query: Query | None, condition: Condition | None, collection: Collection | None
     ) -> list[FacetCounts]:
-        """Return counts of values in the documents that satisfy a condition, for each segment; None: in all."""
-        terms = None
-        if request.query is not None:
-            options = SearchOptions(operators=request.operators)
-            terms = self._retriever(collection).lexical.query(request.query, options)
+        """Return counts of the values at a path in some documents, for each segment.
+
+        Args:
+            field: the path.
+            query: of which documents must have a term; None: they need not.
+            condition: that they must satisfy; None: all do.
+            collection: of which this partition is a part; None: it is all of it.
+        """
+        terms = None if query is None else query.look_up(self._bm25(collection))
         docs = select_documents(self.segments, self.filter.allowed(condition), terms)
-        return [count_values(each, request.field, flags) for each, flags in zip(self.segments, docs, strict=True)]
+        return [count_values(each, field, flags) for each, flags in zip(self.segments, docs, strict=True)]
 
     def describe(self) -> dict[str, object]:
         """Return numbers about it, what searches it, and the memory held for it."""
         used = [self._alone] if self._together is None else [self._alone, self._together[1]]
         held = {
-            "postings": sum(each.lexical.resident_bytes for each in used),
+            "postings": sum(each.cached_bytes for each in used),
             "filters": self.filter.resident_bytes,
         }
         resources = resource_statistics(self.snapshot, self._options, self.searcher, self._plan, held)

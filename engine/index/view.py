@@ -20,22 +20,19 @@ from quarry.engine.filtering.filter import Condition, count_bytes
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.collection import Collections
 from quarry.engine.index.gathering import Gathering, ShardThreads
-from quarry.engine.index.partition import Partition
+from quarry.engine.index.partition import OpenPartition, Partition
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.statistics import joined_statistics
 from quarry.engine.lexical.bm25 import Collection
-from quarry.engine.lexical.query import Bm25Query
-from quarry.engine.lexical.query_syntax import parse_query, parse_words
 from quarry.engine.listing.facets import FacetRequest, Facets
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
-from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
-from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.candidates import Candidates
+from quarry.engine.scoring.query_vectors import Vectors
+from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.search.fusion import MergedRanking, merge_candidates
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
-from quarry.engine.search.merging import MergedRanking, merge_candidates, rank_candidates
-from quarry.engine.search.quoted import search_quoted
+from quarry.engine.search.query import Query, filter_of, give_vectors
 from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
@@ -166,13 +163,16 @@ class View(Generic[P_co]):
 
     def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
         """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
-        gathering = self._gathering()
+        gathering, query, collection = self._gathering(), None, None
+        if request.query is not None:
+            query = Query(request.query, self.settings, condition, has_operators=request.operators)
+            condition = query.condition
         self._check_condition(condition, gathering)
-        collection = None
-        if self._threads is not None and request.query is not None:
-            options = SearchOptions(operators=request.operators)
-            collection = self._find_collection([request.query], options, gathering)
-        counts = gathering.run(lambda number: self.partitions[number].count_facets(request, condition, collection))
+        if self._threads is not None and query is not None:
+            collection = self._find_collection([query], gathering, corrects=True)
+        counts = gathering.run(
+            lambda number: self.partitions[number].count_facets(request.field, query, condition, collection)
+        )
         return request.sum(each for part in counts.values() for each in part)
 
     def statistics(self) -> dict[str, object]:
@@ -191,40 +191,54 @@ class View(Generic[P_co]):
             texts: of the queries; None: `options.mode` is "dense", and there is no reranking.
             options: of the search.
             vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
+
+        Raises:
+            InvalidFilter: the filter is malformed.
         """
         options = options.for_index(self._dense_weight)
-        if texts is not None and options.operators and options.mode != "dense":
-            return search_quoted(self._search_reranked, texts, options, vectors, self.settings)
-        return self._search_reranked(texts, options, vectors)
-
-    def _search_reranked(
-        self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None
-    ) -> list[Hits]:
-        """Return the hits of queries whose quoted phrases, if any, are a part of the options' condition."""
+        queries = self._make_queries(texts, vectors, options)
         reranker = self._resources.find_reranker(options, self._path)
-        found = self._search(texts, None if vectors is None else metric_queries(self.metric, vectors), options)
-        if reranker is None or texts is None:
+        needs_encoder = vectors is None and options.mode != "lexical"
+        if needs_encoder:
+            self.check_encoder()
+        gathering, collection = self._prepare(queries, options)
+        if vectors is not None:
+            give_vectors(queries, metric_queries(self.metric, vectors))
+        elif needs_encoder:
+            assert texts is not None
+            if options.mode == "hybrid" and options.typos:
+                texts = self._answering(gathering).correct(queries, collection)
+            give_vectors(queries, self._resources.encode(texts, self._encoder_record, self.metric))
+        found = self._answer(queries, options, gathering, collection)
+        if reranker is None:
             return found
         return [
-            rerank(text, hits, reranker, options.k, options.offset)
-            for text, hits in zip(texts, found, strict=True)
+            rerank(query.text, hits, reranker, options.k, options.offset)
+            for query, hits in zip(queries, found, strict=True)
+            if query.text is not None
         ]
 
     def search_like(self, options: SearchOptions) -> Hits:
-        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`."""
+        """Return the hits like the document `options.like`, see `quarry.engine.options.SearchOptions`.
+
+        Raises:
+            InvalidFilter: the filter is malformed.
+        """
         # every word of the query is in the index
         options = replace(options.for_index(self._dense_weight), typos=False, operators=False)
-        query = self._find_similar(str(options.like), options.timeout)
-        queries = query.vector(self.metric)
-        if options.mode == "dense":
-            return self._search(None, queries, options)[0]
-        gathering, collection = self._gathering(options.partial, options.timeout), None
-        if self._threads is not None:
-            # not parsed as the text of a query, in which a character of an unspaced script would be a prefix
-            terms = self._analyzer.terms(query.text)
-            collection = self._collections.find(terms, (), gathering, corrects=False)
-        texts = [self._answering(gathering).similar_words(query, collection)]
-        return self._search(texts, None if options.mode == "lexical" else queries, options)[0]
+        condition = filter_of(options)
+        similar = self._find_similar(str(options.like), options.timeout)
+        gathering, collection, words = self._gathering(options.partial, options.timeout), None, None
+        if options.mode != "dense":
+            if self._threads is not None:
+                # not parsed as the text of a query, in which a character of an unspaced script would be a prefix
+                terms = self._analyzer.terms(similar.text)
+                collection = self._collections.find(terms, (), gathering, corrects=False)
+            words = self._answering(gathering).similar_words(similar, collection)
+        queries = [Query(words, self.settings, condition, typos=False)]
+        if options.mode != "lexical":
+            give_vectors(queries, similar.vector(self.metric))
+        return self._answer(queries, options, *self._prepare(queries, options))[0]
 
     def _find_similar(self, doc_id: str, timeout: float | None) -> SimilarQuery:
         """Return a document as a query; without its shard there is none, also if answers may be partial."""
@@ -234,69 +248,74 @@ class View(Generic[P_co]):
             owner
         ]
 
-    def _search(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
-        """Return the hits of each query, given by what its mode needs: a text, a vector, or both.
+    def _make_queries(
+        self, texts: Sequence[str] | None, vectors: Vectors | None, options: SearchOptions
+    ) -> list[Query]:
+        given: Sequence[str | None] = (
+            texts if texts is not None else [None] * (0 if vectors is None else len(vectors))
+        )
+        condition = filter_of(options)
+        has_operators = bool(options.operators) and options.mode != "dense"
+        return [
+            Query(text, self.settings, condition, has_operators=has_operators, typos=options.typos)
+            for text in given
+        ]
 
-        Texts are encoded if the mode needs vectors that are not given.
+    def _prepare(self, queries: Sequence[Query], options: SearchOptions) -> tuple[Gathering, Collection | None]:
+        """Check the conditions of queries; return what asks the partitions, and the statistics of all shards.
+
+        Raises:
+            InvalidSetting: relevance is limited, and cannot be estimated.
+            InvalidFilter: an operand is of another type than all values at its path.
         """
-        needs_encoder = vectors is None and options.mode != "lexical"
-        if needs_encoder:
-            self.check_encoder()
-        gathering, collection = self._gathering(options.partial, options.timeout), None
+        gathering = self._gathering(options.partial, options.timeout)
         if options.min_relevance is not None:
             self._estimator.require(options.mode)
-        if options.condition is not None:
-            self._check_condition(options.condition, gathering)
-        if self._threads is not None and texts is not None and options.mode != "dense":
-            collection = self._find_collection(texts, options, gathering)
-        if needs_encoder:
-            assert texts is not None
-            meant = texts
-            if options.mode == "hybrid" and options.typos:
-                meant = self._answering(gathering).correct(texts, options, collection)
-            vectors = self._resources.encode(meant, self._encoder_record, self.metric)
-        if self._threads is None:
-            found = self._answer(texts, vectors, options)
-        else:
-            found = self._answer_together(texts, vectors, options, collection, gathering)
-        set_metric_scores(self.metric, vectors, found, is_dense=options.mode == "dense")
-        return found if options.min_relevance is None else [hits.at_least(options.min_relevance) for hits in found]
+        for condition in dict.fromkeys(query.condition for query in queries):
+            self._check_condition(condition, gathering)
+        if self._threads is None or options.mode == "dense":
+            return gathering, None
+        return gathering, self._find_collection(queries, gathering, corrects=options.typos)
 
-    def _answer(self, texts: list[str] | None, vectors: Queries | None, options: SearchOptions) -> list[Hits]:
-        """Return the hits of an index of one partition, one query after the other, since terms hold postings."""
-        (partition,), found = self.partitions, []
-        for number, candidates in enumerate(partition.find(texts, vectors, options, None)):
-            ranking = rank_candidates(candidates, options)
-            answer = _make_answer(number, texts, vectors, ranking, options, self._estimator, candidates.terms)
-            found += partition.read([answer], options, None)
-        return found
+    def _answer(
+        self,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        gathering: Gathering,
+        collection: Collection | None,
+    ) -> list[Hits]:
+        """Return the hits of queries that have what the mode needs: a text, a vector, or both."""
+        if not queries:
+            return []
+        if self._threads is None:
+            (partition,) = self.partitions
+            assert isinstance(partition, OpenPartition)
+            found = partition.search(queries, options, self._estimator)
+        else:
+            found = self._answer_together(queries, options, gathering, collection)
+        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
+        return found if options.min_relevance is None else [hits.at_least(options.min_relevance) for hits in found]
 
     def _answer_together(
         self,
-        texts: list[str] | None,
-        vectors: Queries | None,
+        queries: Sequence[Query],
         options: SearchOptions,
-        collection: Collection | None,
         gathering: Gathering,
+        collection: Collection | None,
     ) -> list[Hits]:
         """Merge the candidates of shards and read the hits; again if a shard fails that has some of them."""
-
-        def find(number: int) -> list[Candidates]:
-            return [each.detached() for each in self.partitions[number].find(texts, vectors, options, collection)]
-
-        answers = gathering.run(find)
-        n_queries = len(next(iter(answers.values())))
+        answers = gathering.run(lambda number: self.partitions[number].find(queries, options, collection))
         while True:
             estimator = self._find_estimator(options.mode, gathering)
             missing = set(gathering.missing)
             left = {number: each for number, each in answers.items() if number not in missing}
             rankings = [
-                merge_candidates({number: each[query] for number, each in left.items()}, options)
-                for query in range(n_queries)
+                merge_candidates({number: each[place] for number, each in left.items()}, options)
+                for place in range(len(queries))
             ]
             whole = [
-                _make_answer(query, texts, vectors, each.documents, options, estimator)
-                for query, each in enumerate(rankings)
+                Answer(each.documents, query, estimator.prepare(options.mode, query.vector))
+                for query, each in zip(queries, rankings, strict=True)
             ]
 
             def read(number: int, given: Any = (whole, rankings)) -> list[Hits]:  # noqa: ANN401
@@ -310,8 +329,8 @@ class View(Generic[P_co]):
                 break
         coverage = self._coverage(gathering)
         return [
-            _join_hits(each, {number: own[query] for number, own in parts.items()}, coverage)
-            for query, each in enumerate(rankings)
+            _join_hits(each, {number: own[place] for number, own in parts.items()}, coverage)
+            for place, each in enumerate(rankings)
         ]
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
@@ -365,13 +384,12 @@ class View(Generic[P_co]):
     def _analyzer(self) -> Analyzer:
         return Analyzer.from_settings(self.settings.language, self.settings.analysis_rules)
 
-    def _find_collection(self, texts: Sequence[str], options: SearchOptions, gathering: Gathering) -> Collection:
-        """Return the statistics of all shards that the terms of texts need."""
-        parse = parse_query if options.operators else parse_words
-        parsed = [parse(text, self._analyzer) for text in texts]
+    def _find_collection(self, queries: Iterable[Query], gathering: Gathering, *, corrects: bool) -> Collection:
+        """Return the statistics of all shards that the terms of queries need."""
+        parsed = [query.parsed for query in queries]
         terms = [term for each in parsed for term in each.terms]
         free = [term for each in parsed for term in each.free]
-        return self._collections.find(terms, free, gathering, corrects=options.typos)
+        return self._collections.find(terms, free, gathering, corrects=corrects)
 
     def _make_estimator(self, sample: Callable[[], BackgroundSample]) -> RelevanceEstimator:
         """Make what estimates relevance with a background sample, which is read when it is first needed."""
@@ -411,21 +429,6 @@ class View(Generic[P_co]):
     def different_generations(self) -> dict[str, tuple[int, ...]]:
         """Return the generations of shards of which there are copies at several; see `Coverage.generations`."""
         return {}
-
-
-def _make_answer(
-    query: int,
-    texts: Sequence[str] | None,
-    vectors: Queries | None,
-    ranking: Ranking,
-    options: SearchOptions,
-    estimator: RelevanceEstimator,
-    terms: Bm25Query | None = None,
-) -> Answer:
-    """Return the answer to the query of a number; vectors on a device are copied here, and validated."""
-    vector = None if vectors is None else to_host_vectors(vectors)[query]
-    text = None if texts is None else texts[query]
-    return Answer(ranking, vector, text, estimator.prepare(options.mode, vector), terms)
 
 
 def _join_hits(ranking: MergedRanking, parts: Mapping[int, Hits], coverage: Coverage) -> Hits:

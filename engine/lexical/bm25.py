@@ -22,10 +22,11 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.lexical.close_terms import (
     CloseTerm,
     Expansion,
@@ -35,6 +36,7 @@ from quarry.engine.lexical.close_terms import (
 )
 from quarry.engine.lexical.encoded_scores import EncodedScores, EncodedTerm
 from quarry.engine.lexical.live_postings import LivePostings
+from quarry.engine.lexical.prefixes import prefix_finder
 from quarry.engine.lexical.query import Bm25Query, QueryTerm
 from quarry.engine.lexical.segment_scorer import SegmentScorer
 from quarry.engine.lexical.term_scores import PartScores, TermScores
@@ -44,6 +46,7 @@ from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
+from quarry.formats.snapshot import Snapshot
 
 __all__ = ["MAX_QUERY_TERMS", "Bm25", "Collection", "inverse_document_frequency"]
 
@@ -52,6 +55,7 @@ MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
 _CACHE_BYTES = 128 << 20
 _MAX_EXPANSIONS = 4096  # mistyped terms whose expansions are remembered
 _Key = str | tuple[str, int]
+_NONE: Mapping[str, Sequence[Expansion]] = {}
 _FREQUENT = 1 << 16  # documents of a segment; a term with so many is decoded only if that takes less time
 _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
@@ -134,31 +138,65 @@ class Bm25:
     def _collection(self) -> Collection:
         return self if self._larger is None else self._larger
 
-    def query(self, query_terms: Iterable[str], typos: bool = True, unchanged: Iterable[str] = ()) -> Bm25Query:
+    @classmethod
+    def of(cls, snapshot: Snapshot, cache_bytes: int, collection: Collection | None = None) -> Self:
+        """Return the scores of a snapshot by its own settings; prefixes are found.
+
+        Args:
+            snapshot: the generation that is searched; it is used even after it is closed.
+            cache_bytes: memory for the decoded postings of recently used terms.
+            collection: that the snapshot is a part of; None: it is all of it.
+        """
+        segments, settings = snapshot.segments, snapshot.manifest.settings
+        analyzer = cached_analyzer(settings.language, settings.analysis_rules)
+        return cls(
+            [segment.reader.postings for segment in segments],
+            [segment.deleted for segment in segments],
+            settings.k1,
+            settings.b,
+            cache_bytes,
+            collection,
+            analyzer.edited_stems,
+            [prefix_finder(segment, analyzer).find for segment in segments],
+        )
+
+    def find_expansions(
+        self, terms: Iterable[str], unchanged: Iterable[str] = ()
+    ) -> dict[str, Sequence[Expansion]]:
+        """Return the close terms that stand for those terms of a query that no document has, by the latter.
+
+        Args:
+            terms: of a query; of more than `MAX_QUERY_TERMS` none is mistyped.
+            unchanged: those that nothing stands for.
+        """
+        names = list(dict.fromkeys(terms))
+        if len(names) > MAX_QUERY_TERMS:
+            return {}
+        known = zip(names, self._cache.get(names), strict=True)
+        absent = {name for name, term in known if not (self._read_term(name) if term is None else term).n_docs}
+        found = {name: self._collection.expand(name) for name in sorted(absent.difference(unchanged))}
+        return {name: each for name, each in found.items() if each}
+
+    def query(self, terms: Iterable[str], expansions: Mapping[str, Sequence[Expansion]] = _NONE) -> Bm25Query:
         """Look up the terms and return the query.
 
         Args:
-            query_terms: the terms.
-            typos: whether terms that no document has are replaced by close ones.
-            unchanged: the terms that are not.
+            terms: the terms.
+            expansions: what stands for those that no document has; see `find_expansions`.
         """
         stop_if_cancelled()
-        counts: dict[str, float] = dict(Counter(query_terms))
-        terms, absent = self._look_up_terms(counts)
-        mistyped = sorted(absent.difference(unchanged)) if typos else ()
-        expansions = {name: self._collection.expand(name) for name in mistyped}
-        expansions = {name: each for name, each in expansions.items() if each}
+        counts: dict[str, float] = dict(Counter(terms))
+        found, absent = self._look_up_terms(counts)
         information = len(absent - expansions.keys()) * inverse_document_frequency(self._collection.n_docs, 0)
+        information += sum(term.idf for term in found)
         if expansions:
             for name, several in expansions.items():
                 for each in several:
                     counts[each.name] = counts.get(each.name, 0.0) + each.weight * counts[name]
-            before = information + sum(term.idf for term in terms)
-            terms, _ = self._look_up_terms({name: n for name, n in counts.items() if name not in absent})
-            idf = {term.name: term.idf for term in terms}
-            stands_for = (max(idf[each.name] for each in several) for several in expansions.values())
-            return Bm25Query(terms, self._scorers, before + sum(stands_for), expansions)
-        return Bm25Query(terms, self._scorers, information + sum(term.idf for term in terms))
+            found, _ = self._look_up_terms({name: n for name, n in counts.items() if name not in absent})
+            idf = {term.name: term.idf for term in found}
+            information += sum(max(idf[each.name] for each in several) for several in expansions.values())
+        return Bm25Query(found, self._scorers, information, expansions)
 
     def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
         """Return all terms of the segments' dictionaries within a distance of a term."""

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quarry.engine.lexical.query_syntax import PREFIX_SIGN
+from quarry.engine.lexical.prefixes import PREFIX_SIGN
 from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader

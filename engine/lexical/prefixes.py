@@ -9,20 +9,24 @@ their words compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.words import is_unspaced, split_words
+from quarry.engine.documents.document import full_text
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
+from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["PrefixFinder", "TextReader", "WordPrefixes"]
+__all__ = ["PREFIX_SIGN", "PrefixFinder", "TextReader", "WordPrefixes", "prefix_finder"]
+
+PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
 
 TextReader = Callable[[Int64Array], Iterable[str]]
 """Returns the texts of documents of a segment, with their titles, given their ordinals."""
@@ -98,6 +102,16 @@ class PrefixFinder:
     @cached_property
     def _bigrams(self) -> _Bigrams:
         return _Bigrams(self._reader)
+
+
+def prefix_finder(segment: OpenSegment, analyzer: Analyzer) -> PrefixFinder:
+    """Return what finds the live documents of a segment that have a prefix."""
+    documents = segment.reader.documents
+
+    def texts(docs: Int64Array) -> Iterator[str]:
+        return (full_text(stored.title, stored.text) for stored in documents.read(docs))
+
+    return PrefixFinder(segment.reader.postings, segment.deleted, texts, analyzer)
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):

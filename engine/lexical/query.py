@@ -51,13 +51,12 @@ class Bm25Query:
         terms: Sequence[QueryTerm],
         scorers: Sequence[SegmentScorer],
         information: float,
-        expansions: Mapping[str, Sequence[Expansion]] | None = None,
+        expansions: Mapping[str, Sequence[Expansion]],
     ) -> None:
         self._terms = terms
         self._information = information
-        self.expansions: Mapping[str, Sequence[Expansion]] = expansions or {}
         self.mistyped: dict[str, str] = {}
-        for mistyped, several in self.expansions.items():
+        for mistyped, several in expansions.items():
             for each in several:
                 self.mistyped.setdefault(each.name, mistyped)
         self._scorers = scorers

@@ -9,8 +9,7 @@ from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.analysis.words import is_unspaced, normalize_text
 from quarry.engine.json_mapping import JsonRecord
-from quarry.engine.lexical.prefixes import WordPrefixes
-from quarry.engine.lexical.query_syntax import PREFIX_SIGN
+from quarry.engine.lexical.prefixes import PREFIX_SIGN, WordPrefixes
 
 __all__ = ["MatchedWord", "QueryWords"]
 

@@ -1,4 +1,4 @@
-"""Candidates: the documents of one partition that may be among the best for one query, with their scores."""
+"""Finds the candidates of one partition for a query: the documents that may be among the best, with their scores."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quarry.engine.filtering.evaluation import AllowedDocs
+from quarry.engine.filtering.filter import Condition
+from quarry.engine.lexical.bm25 import Bm25
 from quarry.engine.lexical.query import Bm25Query
 from quarry.engine.options import SearchOptions, uncalibrated_candidates
-from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.scoring.ranking import Exactness, Ranking
 from quarry.engine.search.id_order import IdOrder
+from quarry.engine.search.query import Query, join_vectors
+from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Candidates", "pool_size"]
+__all__ = ["Candidates", "Retriever", "pool_size"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
+
+_Columns = tuple[Int64Array, Int64Array, Float32Array, Float32Array, BoolArray, BoolArray]
 
 
 def pool_size(options: SearchOptions) -> int:
@@ -61,3 +69,136 @@ class Candidates(NamedTuple):
     def detached(self) -> Candidates:
         """Return them as values alone, without what belongs to files, for another thread or process."""
         return self._replace(ids=self.read_ids(np.arange(len(self.docs))), terms=None)
+
+
+class Retriever:
+    """Searches one snapshot in any mode; safe to use from several threads.
+
+    Where candidates with equal scores are cut, those with the first ids are kept: so answers are the same however
+    the documents are divided among segments and partitions.
+
+    Args:
+        segments: of the snapshot.
+        dense: searches them by vectors.
+    """
+
+    def __init__(self, segments: Sequence[OpenSegment], dense: Searcher) -> None:
+        self._dense = dense
+        self._n_docs = [segment.record.n_live for segment in segments]
+        self._order = IdOrder(segments)
+
+    def rank_by_vectors(
+        self, queries: Sequence[Query], options: SearchOptions, allowed: Sequence[AllowedDocs]
+    ) -> list[Ranking | None]:
+        """Return the best documents of each query by its vector; those with one condition are searched at once.
+
+        Args:
+            queries: of one search, at least one.
+            options: of the search; in mode "lexical" there are no rankings.
+            allowed: for each query and segment the documents that may be found; None: all.
+        """
+        found: list[Ranking | None] = [None] * len(queries)
+        if options.mode == "lexical":
+            return found
+        n = pool_size(options) if options.mode == "hybrid" else None
+        groups: dict[Condition | None, list[int]] = {}
+        for number, query in enumerate(queries):
+            groups.setdefault(query.condition, []).append(number)
+        for numbers in groups.values():
+            vectors = join_vectors([queries[number] for number in numbers])
+            rankings = self._dense.search(vectors, options, allowed[numbers[0]], n_candidates=n, keep_ties=True)
+            for number, ranking in zip(numbers, rankings, strict=True):
+                found[number] = ranking
+        return found
+
+    def find(
+        self,
+        query: Query,
+        by_vector: Ranking | None,
+        bm25: Bm25 | None,
+        options: SearchOptions,
+        allowed: AllowedDocs,
+    ) -> Candidates:
+        """Return the candidates of a query.
+
+        In hybrid mode candidates are the best documents of both sides; those that only one side found are scored
+        by the other, so that every candidate has both scores before fusion.
+
+        Args:
+            query: with what the mode of the search needs.
+            by_vector: the best documents by its vector; None in mode "lexical".
+            bm25: lexical scores of the documents; None in mode "dense".
+            options: of the search.
+            allowed: for each segment the documents that may be found; None: all.
+        """
+        if bm25 is None:
+            assert by_vector is not None
+            return self._best(by_vector, options)
+        terms, vector = query.look_up(bm25), query.vector
+        if by_vector is None or vector is None:
+            return self._best(terms.top(options.n_retrieved, allowed, keep_ties=True), options, terms)
+        n = pool_size(options)
+        sides = self._order.cut(by_vector, n), self._order.cut(terms.top(n, allowed, keep_ties=True), n)
+        return self._pool(vector, terms, sides, self._count_allowed(allowed))
+
+    def _count_allowed(self, allowed: AllowedDocs) -> int:
+        return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
+
+    def _best(self, ranking: Ranking, options: SearchOptions, terms: Bm25Query | None = None) -> Candidates:
+        """Return the best documents of a ranking by one score, best first."""
+        best = self._order.best(ranking, options.n_retrieved)
+        return Candidates(
+            segments=best.segments,
+            docs=best.docs,
+            dense=best.dense,
+            lexical=best.lexical,
+            exactness=best.exactness,
+            ids=self._order,
+            terms=terms,
+        )
+
+    def _pool(
+        self, vector: Float32Array, terms: Bm25Query, sides: tuple[Ranking, Ranking], n_allowed: int
+    ) -> Candidates:
+        parts = [self._score_segment(vector, terms, *sides, segment) for segment in range(len(self._n_docs))]
+        columns = zip(_NO_CANDIDATES, *parts, strict=True)
+        segments, docs, dense, lexical, by_vector, by_terms = map(np.concatenate, columns)
+        return Candidates(
+            segments=segments,
+            docs=docs,
+            dense=dense,
+            lexical=lexical,
+            by_vector=by_vector,
+            by_terms=by_terms,
+            n_allowed=n_allowed,
+            ids=self._order,
+            terms=terms,
+        )
+
+    def _score_segment(
+        self, vector: Float32Array, terms: Bm25Query, by_vector: Ranking, by_terms: Ranking, segment: int
+    ) -> _Columns:
+        """Return the candidates of one segment, ordered by ordinal: the first columns of `Candidates`."""
+        inside = by_vector.segments == segment
+        known, with_terms = by_vector.docs[inside], by_terms.docs[by_terms.segments == segment]
+        docs = np.union1d(known, with_terms)
+        dense = np.empty(len(docs), np.float32)
+        places = np.searchsorted(docs, known)
+        dense[places] = by_vector.scores[inside]
+        is_known, has_terms = np.zeros(len(docs), bool), np.zeros(len(docs), bool)
+        is_known[places] = True
+        has_terms[np.searchsorted(docs, with_terms)] = True
+        if not is_known.all():
+            dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
+        segments = np.full(len(docs), segment, np.int64)
+        return segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms
+
+
+_NO_CANDIDATES: _Columns = (
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.float32),
+    np.empty(0, np.float32),
+    np.empty(0, bool),
+    np.empty(0, bool),
+)

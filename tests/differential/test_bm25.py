@@ -61,16 +61,14 @@ def segments(folder, documents, n_segments=1):
 def flattened(searcher, readers, query, n):
     """Return the n best as (ordinal over all segments, score)."""
     starts = np.cumsum([0] + [reader.n_docs for reader in readers])
-    found = searcher.query(query, typos=False).top(n)
+    found = searcher.query(query).top(n)
     return list(zip((starts[found.segments] + found.docs).tolist(), found.scores.tolist(), strict=True))
 
 
 def all_scores(searcher, query):
     """Return the scores of all documents of all segments, 0 for those that do not match."""
     per_segment = []
-    for segment, (docs, scores) in zip(
-        searcher._segments, searcher.query(query, typos=False).scores(), strict=True
-    ):
+    for segment, (docs, scores) in zip(searcher._segments, searcher.query(query).scores(), strict=True):
         assert (np.diff(docs) > 0).all()
         assert (scores > 0).all()
         every = np.zeros(segment.n_ordinals, np.float32)

@@ -11,14 +11,13 @@ import numpy as np
 
 from quarry.engine.documents.document import full_text
 from quarry.engine.lexical.query import Bm25Query
-from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric
-from quarry.engine.scoring.query_vectors import Queries, Vectors, to_host_vectors
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
 from quarry.engine.search.hits.passages import PassageFinder, document_spans
+from quarry.engine.search.query import Query
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import Float32Array
@@ -34,19 +33,15 @@ class Answer(NamedTuple):
 
     Attributes:
         ranking: the documents, best first.
-        vector: (dim,) float32, the query's vector in main memory; None in lexical mode.
-        text: of the query; None if it was given as a vector.
+        query: of which they are the answer.
         relevance: the model of relevance, prepared for the query; None without a calibration.
-        terms: the query's terms with their postings; None in dense mode, or if they are not known yet.
-        words: the query's words; None if the query is a vector, or if they are not known yet.
+        terms: the query's terms with their postings; None in dense mode, or if they are not looked up yet.
     """
 
     ranking: Ranking
-    vector: Vectors | None = None
-    text: str | None = None
+    query: Query
     relevance: QueryRelevance | None = None
     terms: Bm25Query | None = None
-    words: QueryWords | None = None
 
 
 class HitBuilder:
@@ -70,10 +65,10 @@ class HitBuilder:
         unknown = [None] * len(ids)
         dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
-        scores = self._centroid_scores(answer)
+        scores, words = self._centroid_scores(answer), answer.query.words(answer.terms)
         weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.fusion_weight)
         finders = [
-            PassageFinder(own, answer.words, weight, self._segments[segment].reader.path)
+            PassageFinder(own, words, weight, self._segments[segment].reader.path)
             for own, segment in zip(scores, ranking.segments.tolist(), strict=True)
         ]
         relevance: Sequence[float | None] = unknown
@@ -99,6 +94,8 @@ class HitBuilder:
         if options.explain:
             for number, hit in enumerate(hits):
                 self._explain(hit, documents[number], answer, number, scores[number])
+                if words is not None:
+                    hit.words = words.find(full_text(hit.title, hit.text))
         return hits
 
     def _shares(self, answer: Answer) -> Float32Array | None:
@@ -118,11 +115,12 @@ class HitBuilder:
         """Return for each document of an answer the scores of its centroids; None in lexical mode."""
         ranking = answer.ranking
         found: list[Float32Array | None] = [None] * len(ranking.docs)
-        if answer.vector is None:
+        vector = answer.query.vector
+        if vector is None:
             return found
         for number in np.unique(ranking.segments).tolist():
             places = np.flatnonzero(ranking.segments == number)
-            scores = self._searcher.centroid_scores(answer.vector, number, ranking.docs[places])
+            scores = self._searcher.centroid_scores(vector, number, ranking.docs[places])
             for place, own in zip(places.tolist(), scores, strict=True):
                 found[place] = own
         return found
@@ -158,8 +156,6 @@ class HitBuilder:
             hit.terms = answer.terms.term_scores(segment, doc)
             mistyped = answer.terms.mistyped
             hit.mistyped = {term: mistyped[term] for term in hit.terms if term in mistyped}
-        if answer.words is not None:
-            hit.words = answer.words.find(full_text(stored.title, stored.text))
 
 
 def find_matches(
@@ -191,21 +187,23 @@ def find_matches(
     )
 
 
-def set_metric_scores(metric: Metric, queries: Queries | None, found: Iterable[Hits], *, is_dense: bool) -> None:
+def set_metric_scores(metric: Metric, queries: Iterable[Query], found: Iterable[Hits], *, is_dense: bool) -> None:
     """Replace the dense scores of hits, and the scores of their matches, by those that users know.
 
     Args:
         metric: of the index.
-        queries: (n, stored_dim), one for the hits of each; None: nothing was searched by vectors.
+        queries: that were searched.
         found: hits of each query; changed.
         is_dense: whether the hits are ranked by dense scores.
     """
-    if queries is None or (metric.name != "l2" and metric.mean is None):
+    if metric.name != "l2" and metric.mean is None:
         return
-    for query, hits in zip(to_host_vectors(queries), found, strict=True):
+    for vector, hits in ((query.vector, hits) for query, hits in zip(queries, found, strict=True)):
+        if vector is None:  # nothing was searched by vectors
+            continue
         for hit in hits:
             if hit.dense_score is not None:
-                hit.dense_score = metric.score(hit.dense_score, query)
+                hit.dense_score = metric.score(hit.dense_score, vector)
             if is_dense:
-                hit.score = metric.score(hit.score, query)
-            hit.matches = tuple(replace(each, score=metric.score(each.score, query)) for each in hit.matches)
+                hit.score = metric.score(hit.score, vector)
+            hit.matches = tuple(replace(each, score=metric.score(each.score, vector)) for each in hit.matches)

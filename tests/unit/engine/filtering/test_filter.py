@@ -17,7 +17,6 @@ from quarry.engine import Engine, InvalidFilter, InvalidQuery, KMeans, UnknownFi
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import AllOf, parse_filter
 from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.options import SearchOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
@@ -229,7 +228,7 @@ def test_an_empty_index(tmp_path):
 )
 def test_malformed_filters(path, condition, message):
     with pytest.raises(InvalidFilter, match=message):
-        SearchOptions(filter=condition)
+        parse_filter(condition)
     with Engine.open(path, encoder=ENCODER) as index, pytest.raises(InvalidQuery, match=message):
         index.count(condition)
 

@@ -1,0 +1,361 @@
+"""What a search is about: the queries that a caller gave, and what is known about each.
+
+Operators in the text of a query are phrases in quotation marks, and prefixes before an asterisk:
+
+* ``"exact phrase"``: a quotation mark (the ASCII one, not the typographic ones) begins a phrase before a word and
+  ends it after one. Documents must have the phrase; its words count for the score like others. A quotation mark
+  without a counterpart, or after a digit or letter (``a 5" pipe``), is no operator.
+* ``prefix*``: an asterisk directly after a word of two characters or more, and before a space, punctuation or the
+  end. The prefix is one term of the query. Any other asterisk is no operator, also inside of a phrase.
+
+Characters that are no operator separate words, as in documents. A single character of a script without spaces
+between words is a prefix in every query: documents have only the bigrams with it, unless it is alone there too.
+
+Of all prefixes of a query the first 64 different ones count, single characters last: each is a search of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Self
+
+import numpy as np
+
+from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
+from quarry.engine.analysis.positions import locate_words
+from quarry.engine.analysis.words import is_unspaced
+from quarry.engine.arguments import is_masked, iterator_of
+from quarry.engine.documents.mistaken_sources import rows_of_table
+from quarry.engine.filtering.filter import Condition, HasId, HasPhrase, Negation, join_conditions, parse_filter
+from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.close_terms import Expansion
+from quarry.engine.lexical.correction import correct_text
+from quarry.engine.lexical.prefixes import PREFIX_SIGN
+from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.query_words import QueryWords
+from quarry.engine.options import SearchKeywords, SearchOptions
+from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
+from quarry.formats.errors import InvalidQuery, InvalidSetting
+from quarry.formats.manifest import IndexSettings
+
+__all__ = [
+    "MAX_PREFIXES",
+    "ParsedQuery",
+    "Query",
+    "SearchRequest",
+    "filter_of",
+    "find_phrases",
+    "give_vectors",
+    "join_vectors",
+    "parse_query",
+    "parse_words",
+]
+
+MAX_PREFIXES = 64
+_QUOTED = re.compile(r'(?<!\w)"([^"\w]*+\w[^"]*+)"(?!\w)')
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRequest:
+    """The queries of a search.
+
+    Attributes:
+        texts: of the queries; None: there are vectors alone.
+        vectors: (n, dim) float32, of the queries; None: there are texts alone.
+        is_single: whether there is one query, whose hits are returned by themselves.
+    """
+
+    texts: list[str] | None
+    vectors: Vectors | None
+    is_single: bool
+
+    @classmethod
+    def of(cls, queries: object, vector: object, dim: int) -> Self:
+        """Check the queries that a caller gave.
+
+        Args:
+            queries: a text, several, or None.
+            vector: (dim,) or (n, dim) numbers, or None.
+            dim: length of a vector.
+
+        Raises:
+            InvalidQuery: there is neither, a query is not valid, or there are not as many vectors as texts.
+        """
+        if vector is None:
+            if queries is None:
+                raise InvalidQuery("there is nothing to search for", expected="a text, a vector, both, or like")
+            return cls(_query_texts(queries), None, isinstance(queries, str))
+        if is_masked(vector):
+            raise InvalidQuery("vector has a masked number", expected="numbers")
+        try:
+            array = np.asarray(vector)
+        except ValueError as error:  # rows of different lengths
+            raise InvalidQuery("vector is not an array", actual=str(error)) from error
+        is_single = array.ndim == 1
+        texts = None if queries is None else _query_texts(queries)
+        if texts is not None and is_single != isinstance(queries, str):
+            expected = f"shape ({dim},)" if isinstance(queries, str) else f"shape ({len(texts)}, {dim})"
+            raise InvalidQuery("vector does not fit the texts", expected=expected, actual=f"shape {array.shape}")
+        vectors = query_vectors(array[np.newaxis] if is_single else array, dim)
+        if texts is not None and len(texts) != len(vectors):
+            raise InvalidQuery("not as many vectors as texts", expected=len(texts), actual=len(vectors))
+        return cls(texts, vectors, is_single)
+
+    def options(self, k: int, given: SearchKeywords, *, has_encoder: bool) -> SearchOptions:
+        """Return the options of the search, in the mode that the queries allow for if none is given.
+
+        Raises:
+            InvalidSetting: an option is not valid, or the mode does not fit the queries.
+        """
+        if "mode" not in given and (self.texts is None or (self.vectors is None and not has_encoder)):
+            given = {**given, "mode": "dense" if self.texts is None else "lexical"}
+        options = SearchOptions.of(k, given)
+        if self.texts is None and (options.mode != "dense" or options.rerank):
+            raise InvalidSetting(
+                "a vector without a text is searched in dense mode without reranking",
+                expected="mode dense and no rerank, or a text too",
+                actual=f"mode {options.mode}" + (f", rerank {options.rerank}" if options.rerank else ""),
+            )
+        if self.vectors is not None and options.mode == "lexical":
+            raise InvalidSetting("lexical mode uses no vector", expected="mode dense or hybrid", actual="vector")
+        return options
+
+
+def _query_texts(queries: object) -> list[str]:
+    """Return one text, or several, as a list.
+
+    Raises:
+        InvalidQuery: `queries` is neither a text nor several; the message has the number of a query that is not.
+    """
+    if isinstance(queries, str):
+        return [queries]
+    is_other = isinstance(queries, bytes | bytearray | Mapping) or rows_of_table(queries)
+    given = None if is_other else iterator_of(queries)
+    if given is None:
+        raise InvalidQuery("queries are not texts", expected="a str or several", actual=type(queries).__name__)
+    texts = []
+    for number, text in enumerate(given):
+        if not isinstance(text, str):
+            raise InvalidQuery(f"query {number} is not a text", expected="str", actual=type(text).__name__)
+        texts.append(text)
+    return texts
+
+
+class Query:
+    """One query of a search; what is known about it is computed when it is first needed, and once.
+
+    It can be pickled: with its vector in main memory, and with what was computed before.
+
+    Args:
+        text: of the query; None: it is a vector alone.
+        settings: of the index.
+        condition: that documents have to satisfy; None: all may be found.
+        has_operators: whether quotation marks and asterisks are operators.
+        typos: whether terms that no document has are replaced by close ones.
+
+    Attributes:
+        text: of the query; None: it is a vector alone.
+        batch: (n, stored_dim), the vectors of this and other queries, as the index compares them; None: there are
+            none, or they are not known here.
+        number: of its vector in the batch.
+    """
+
+    def __init__(
+        self,
+        text: str | None,
+        settings: IndexSettings,
+        condition: Condition | None = None,
+        *,
+        has_operators: bool = False,
+        typos: bool = True,
+    ) -> None:
+        self.text = text
+        self.batch: Queries | None = None
+        self.number = 0
+        self._language, self._rules = settings.language, settings.analysis_rules
+        self._filter = condition
+        self._has_operators = has_operators
+        self._typos = typos
+        self._expansions: Mapping[str, Sequence[Expansion]] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "vector": self.vector, "batch": None}
+
+    @cached_property
+    def vector(self) -> Vectors | None:
+        """(stored_dim,) float32; None: the query has none. Vectors on a device are copied and validated here.
+
+        Raises:
+            InvalidQuery: a number of the batch is not finite, or above 1e18.
+        """
+        return None if self.batch is None else to_host_vectors(self.batch)[self.number]
+
+    @cached_property
+    def condition(self) -> Condition | None:
+        """What documents have to satisfy: the filter, and all quoted phrases; None: all may be found."""
+        phrases = find_phrases(self.text) if self._has_operators and self.text is not None else ()
+        if not phrases:
+            return self._filter
+        quoted = [HasPhrase(phrase, self._language, self._rules) for phrase in dict.fromkeys(phrases)]
+        both = [join_conditions(quoted)] if self._filter is None else [self._filter, join_conditions(quoted)]
+        return join_conditions(both)
+
+    @cached_property
+    def parsed(self) -> ParsedQuery:
+        """The analyzed terms of the text."""
+        return (parse_query if self._has_operators else parse_words)(self._known_text, self._analyzer)
+
+    def expansions(self, bm25: Bm25) -> Mapping[str, Sequence[Expansion]]:
+        """Return the terms that stand for mistyped ones, the likeliest first, by the latter.
+
+        Args:
+            bm25: of the collection that is searched, or of a part with the statistics of all of it.
+        """
+        if self._expansions is None:
+            parsed = self.parsed
+            self._expansions = bm25.find_expansions(parsed.terms, parsed.quoted) if self._typos else {}
+        return self._expansions
+
+    def correct(self, bm25: Bm25) -> str:
+        """Return the text with words corrected that no document has; see `quarry.engine.lexical.correction`."""
+        expansions = self.expansions(bm25)
+        return correct_text(self._known_text, expansions, self._analyzer) if expansions else self._known_text
+
+    def look_up(self, bm25: Bm25) -> Bm25Query:
+        """Return the terms with their postings, which take memory and are therefore not kept here."""
+        return bm25.query(self.parsed.terms, self.expansions(bm25))
+
+    def words(self, terms: Bm25Query | None) -> QueryWords | None:
+        """Return the words of the text, to find them in documents; None without a text.
+
+        Args:
+            terms: what `look_up` returned, by which terms are weighted by rarity. None: all terms weigh the same,
+                and the text has no operators.
+        """
+        if self.text is None:
+            return None
+        if terms is None:
+            return QueryWords(dict.fromkeys(self._analyzer.terms(self.text), 1.0), self._language, self._rules)
+        parsed = self.parsed
+        quoted = frozenset(parsed.quoted) - {*parsed.free, *terms.mistyped}
+        return QueryWords(terms.idf, self._language, self._rules, quoted, parsed.phrases)
+
+    @property
+    def _known_text(self) -> str:
+        assert self.text is not None
+        return self.text
+
+    @property
+    def _analyzer(self) -> Analyzer:
+        return cached_analyzer(self._language, self._rules)
+
+
+def give_vectors(queries: Sequence[Query], vectors: Queries) -> None:
+    """Give each query its vector, (n, stored_dim), which on a device is copied when it is first needed."""
+    for number, query in enumerate(queries):
+        query.batch, query.number = vectors, number
+
+
+def join_vectors(queries: Sequence[Query]) -> Queries:
+    """Return the vectors of queries of one search: (n, stored_dim), those of a whole batch as they are."""
+    batch = queries[0].batch
+    if batch is not None and len(batch) == len(queries):
+        return batch
+    return np.stack([query.vector for query in queries if query.vector is not None])
+
+
+def filter_of(options: SearchOptions) -> Condition | None:
+    """Return the filter of a search, which leaves out the document of `like`; None: all documents may be found.
+
+    Raises:
+        InvalidFilter: the filter is malformed.
+    """
+    only: list[Condition] = [] if options.filter is None else [parse_filter(options.filter)]
+    if options.like is not None:
+        only.append(Negation(HasId(options.like)))
+    return join_conditions(only) if only else None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """The terms of a query text.
+
+    Attributes:
+        free: the terms outside of phrases, and the prefixes, with `PREFIX_SIGN`; repeated as often as they occur.
+        quoted: the terms of phrases.
+        phrases: the texts of phrases.
+    """
+
+    free: tuple[str, ...]
+    quoted: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """All terms."""
+        return self.free + self.quoted
+
+
+def find_phrases(text: str) -> tuple[str, ...]:
+    """Return the phrases of a query text."""
+    return tuple(_QUOTED.findall(text)) if '"' in text else ()
+
+
+def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
+    """Parse a query text."""
+    phrases = find_phrases(text)
+    if phrases:
+        text = _QUOTED.sub(" ", text)
+    prefixes, text = _find_prefixes(text, analyzer)
+    characters, text = _find_characters(text)
+    quoted = tuple(term for phrase in phrases for term in analyzer.terms(phrase))
+    return ParsedQuery((*analyzer.terms(text), *_take_first(prefixes + characters)), quoted, phrases)
+
+
+def parse_words(text: str, analyzer: Analyzer) -> ParsedQuery:
+    """Parse a query text without operators."""
+    characters, text = _find_characters(text)
+    return ParsedQuery((*analyzer.terms(text), *_take_first(characters)))
+
+
+def _take_first(prefixes: list[str]) -> list[str]:
+    """Return the first `MAX_PREFIXES` different prefixes, repeated as often as they occur."""
+    kept = set(islice(dict.fromkeys(prefixes), MAX_PREFIXES))
+    return [prefix for prefix in prefixes if prefix in kept]
+
+
+def _find_characters(text: str) -> tuple[list[str], str]:
+    """Return the single characters of unspaced scripts as prefixes, and the text with blanks in their places."""
+    if text.isascii():
+        return [], text
+    found: list[str] = []
+    rest = list(text)
+    for word in locate_words(text):
+        if len(word.word) == 1 and is_unspaced(word.word):
+            found.append(word.word + PREFIX_SIGN)
+            rest[word.starts[0] : word.end] = " " * (word.end - word.starts[0])
+    return found, "".join(rest)
+
+
+def _find_prefixes(text: str, analyzer: Analyzer) -> tuple[list[str], str]:
+    """Return the prefixes of a text, and the text with blanks in their places."""
+    if PREFIX_SIGN not in text:
+        return [], text
+    found: list[str] = []
+    rest: list[str] = []
+    at = 0
+    for word in locate_words(text):
+        start, end = word.starts[0], word.end
+        if text[end : end + 1] != PREFIX_SIGN or text[start - 1 : start] == PREFIX_SIGN:
+            continue
+        after = text[end + 1 : end + 2]
+        prefix = None if after.isalnum() or after in {"_", PREFIX_SIGN} else analyzer.prefix(word.word)
+        if prefix is not None:
+            found.append(prefix + PREFIX_SIGN)
+            rest += [text[at:start], " " * (end + 1 - start)]
+            at = end + 1
+    return found, "".join([*rest, text[at:]])
