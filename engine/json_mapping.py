@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from dataclasses import Field
-
     from pydantic_core import CoreSchema, SchemaSerializer
 
 __all__ = ["JsonMapping", "JsonRecord", "pydantic_schema"]

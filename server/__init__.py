@@ -2,7 +2,7 @@
 
 `app` opens indexes and returns an application, to be run by a server or mounted in another application. Start with
 `application`. A request passes `http.gate` (hosts) and `http.operations` (keys, errors); `endpoints` and `service`
-answer it, with a `served_index`. `running`, `processes`, `signals` and `command` are ``quarry serve``, to which
+answer it, with a `served_index`. `running`, `processes` and `command` are ``quarry serve``, to which
 `quarry.distributed` adds ``--ray``.
 """
 

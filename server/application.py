@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -31,7 +31,7 @@ from quarry.server.http.gate import Gate
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import routes
 from quarry.server.limits import Limits
-from quarry.server.served_index import IndexReader, Models, ServedIndex
+from quarry.server.served_index import Models, ServedIndex
 from quarry.server.service import ServiceOperations
 from quarry.server.workers import Workers
 
@@ -52,15 +52,12 @@ class SearchApp:
         models: how the indexes are opened.
         access: who may use them.
         limits: what requests may ask for.
-        metrics: counts requests.
 
     Attributes:
         indexes: the indexes by name.
     """
 
-    def __init__(
-        self, paths: Mapping[str, Path], models: Models, access: Access, limits: Limits, metrics: Metrics
-    ) -> None:
+    def __init__(self, paths: Mapping[str, Path], models: Models, access: Access, limits: Limits) -> None:
         self.indexes: dict[str, ServedIndex] = {}
         self._workers = Workers(limits.n_threads, limits.max_waiting, "quarry-search")
         self._watchers = Workers(1, limits.max_waiting, "quarry-watch")
@@ -70,6 +67,7 @@ class SearchApp:
         except BaseException:
             self.close()
             raise
+        metrics = Metrics()
         operations = IndexOperations(self.indexes, self._workers, limits, metrics).operations()
         service = ServiceOperations(self.indexes, self._watchers, metrics, access, operations).operations()
         cors = Middleware(
@@ -124,8 +122,7 @@ def app(  # keywords, each with a default
     threads: int | None = None,
     access: Access | None = None,
     limits: Limits | None = None,
-    open_reader: Callable[[Path], IndexReader] | None = None,
-    metrics: Metrics | None = None,
+    open_reader: Callable[[Path], Any] | None = None,
 ) -> SearchApp:
     """Open indexes and return an ASGI application that serves them.
 
@@ -139,7 +136,6 @@ def app(  # keywords, each with a default
         limits: what requests may ask for; None: the defaults.
         open_reader: opens the folder of an index for reading, for example `quarry.distributed.serve_index`; None:
             `Engine.open`.
-        metrics: counts requests; None: those of this application alone.
 
     Raises:
         InvalidSetting: there is no index, a name occurs twice, or another value is not valid.
@@ -154,7 +150,7 @@ def app(  # keywords, each with a default
         threads=threads,
         open_reader=open_reader,
     )
-    return SearchApp(_named(indexes), models, access, limits, metrics or Metrics())
+    return SearchApp(_named(indexes), models, access, limits)
 
 
 def _named(indexes: Paths) -> dict[str, Path]:
@@ -190,4 +186,4 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     name = {404: "UnknownPath", 405: "UnknownMethod"}.get(error.status_code, "RequestError")
     found = request.scope["path"][:200] if error.status_code == 404 else request.method[:20]
     message = "there is no such path" if error.status_code == 404 else str(error.detail)
-    return error_response(RequestError(error.status_code, message, name=name, found=found, headers=error.headers))
+    return error_response(RequestError(error.status_code, name, message, found=found, headers=error.headers))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quarry.engine.cli.output import PrintableFormatter, print_lines
 from quarry.engine.cli.words import name_indexes, parse_path
@@ -18,8 +18,6 @@ from quarry.formats.errors import InvalidSetting
 
 if TYPE_CHECKING:  # needs a library that may be missing
     from quarry.server.application import SearchApp
-    from quarry.server.http.figures import FiguresFolder
-    from quarry.server.served_index import IndexReader
 
 __all__ = ["add_arguments", "run"]
 
@@ -81,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=f"limit: {what}")
 
 
-def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | None = None) -> int:
+def run(args: argparse.Namespace, open_reader: Callable[[Path], Any] | None = None) -> int:
     """Run ``quarry serve``; return the exit status.
 
     Args:
@@ -94,8 +92,7 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
     """
     with requiring("serving needs libraries that are not installed", "'quarry-search[server]'"):
         from quarry.server.application import app
-        from quarry.server.http.access import LOOPBACK_HOSTS, Access
-        from quarry.server.http.keys import find_key
+        from quarry.server.http.access import LOOPBACK_HOSTS, Access, find_key
         from quarry.server.limits import Limits
         from quarry.server.processes import run_processes
         from quarry.server.running import is_loopback, listen, run_server, url_of
@@ -134,19 +131,12 @@ def run(args: argparse.Namespace, open_reader: Callable[[Path], IndexReader] | N
     return 0 if have_ended else 1
 
 
-def _serve(
-    make_app: Callable[..., SearchApp],
-    grace_s: float,
-    opened: socket,
-    figures: FiguresFolder,
-    started: Callable[[], None],
-) -> None:
+def _serve(make_app: Callable[[], SearchApp], grace_s: float, opened: socket, started: Callable[[], None]) -> None:
     """Serve in one of several processes, see `quarry.server.processes`."""
-    from quarry.server.http.metrics import Metrics
     from quarry.server.running import run_server
 
     _log_warnings()
-    with make_app(metrics=Metrics(figures)) as served:
+    with make_app() as served:
         run_server(served, opened, grace_s, started, is_one_of_several=True)
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quarry.engine import Facets
 from quarry.formats.errors import InvalidQuery, QuarryError
-from quarry.server.answers import document_json, hits_json
+from quarry.server.http.access import Need
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
 from quarry.server.http.failures import ERROR_SCHEMA, RequestError, request_error
 from quarry.server.http.json_schema import Schema, check, parse_json, parsed
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
+from quarry.server.http.type_schemas import schema_of
 from quarry.server.limits import Limits
-from quarry.server.search_request import (
+from quarry.server.searches import (
     ID_SCHEMA,
     SearchRequest,
     batch_schema,
+    hits_json,
     hits_schema,
     parse_batch,
     parse_search,
@@ -60,118 +63,31 @@ class IndexOperations:
 
     def operations(self) -> list[Operation]:
         """Return the descriptions of all operations."""
+        hits, search, batch = hits_schema(), search_schema(self._limits), batch_schema(self._limits)
+        several = _object(documents=_array(_DOCUMENT), missing=_array(ID_SCHEMA))
+        listed = _object(documents=_array(_DOCUMENT), n_documents=_COUNT)
+        results = _object(results=_array(hits))
+        facets = _object(facets={"type": "object", "additionalProperties": schema_of(Facets)})
+        added = _object(n_added=_COUNT, generation=_COUNT)
+        adding = "Add documents in one commit, one JSON object a line; the last of equal ids stays"
+        deleting = "Delete documents in one commit; ids that no document has are ignored"
+        counting = "Count the documents that have each value of some fields"
+        listing = "List the documents that pass a filter"
+        getting, searching = "Get documents by their ids", "Search with several queries"
+        document = "/documents/{id:document_id}"
+        lines = (NDJSON, _DOCUMENT_TO_ADD)
         return [
-            Operation(
-                method="GET",
-                path="/v1/indexes",
-                needs="read",
-                answer=self._list_indexes,
-                summary="List the indexes",
-                result=(JSON, _INDEXES),
-            ),
-            Operation(
-                method="GET",
-                path=_INDEX,
-                needs="read",
-                answer=self._describe,
-                summary="Show the statistics of an index",
-                result=(JSON, _object(name=_TEXT, statistics={"type": "object"})),
-                statuses=(404,),
-            ),
-            Operation(
-                method="POST",
-                path=f"{_INDEX}/search",
-                needs="read",
-                answer=self._search,
-                summary="Search with one query",
-                body=(JSON, search_schema(self._limits)),
-                result=(JSON, hits_schema()),
-                statuses=(404, 408, 409, 413, 415),
-            ),
-            Operation(
-                method="POST",
-                path=f"{_INDEX}/search/batch",
-                needs="read",
-                answer=self._search_batch,
-                summary="Search with several queries",
-                body=(JSON, batch_schema(self._limits)),
-                result=(JSON, _object(results={"type": "array", "items": hits_schema()})),
-                statuses=(404, 408, 409, 413, 415),
-            ),
-            Operation(
-                method="GET",
-                path=f"{_INDEX}/documents",
-                needs="read",
-                answer=self._get_documents,
-                summary="Get documents by their ids",
-                query={"id": _IDS},
-                result=(
-                    JSON,
-                    _object(
-                        documents={"type": "array", "items": _DOCUMENT},
-                        missing={"type": "array", "items": ID_SCHEMA},
-                    ),
-                ),
-                statuses=(404,),
-            ),
-            Operation(
-                method="POST",
-                path=f"{_INDEX}/documents",
-                needs="write",
-                answer=self._add,
-                summary="Add documents in one commit, one JSON object a line; the last of equal ids stays",
-                body=(NDJSON, _DOCUMENT_TO_ADD),
-                result=(JSON, _object(n_added=_COUNT, generation=_COUNT)),
-                statuses=(403, 404, 408, 409, 413, 415, 507),
-            ),
-            Operation(
-                method="GET",
-                path=f"{_INDEX}/documents/{{id:document_id}}",
-                needs="read",
-                answer=self._get_document,
-                summary="Get a document",
-                result=(JSON, _DOCUMENT),
-                statuses=(404,),
-            ),
-            Operation(
-                method="DELETE",
-                path=f"{_INDEX}/documents/{{id:document_id}}",
-                needs="write",
-                answer=self._delete_document,
-                summary="Delete a document",
-                result=(JSON, _DELETED),
-                statuses=(403, 404, 409, 507),
-            ),
-            Operation(
-                method="POST",
-                path=f"{_INDEX}/list",
-                needs="read",
-                answer=self._list_documents,
-                summary="List the documents that pass a filter",
-                body=(JSON, self._listing),
-                result=(JSON, _object(documents={"type": "array", "items": _DOCUMENT}, n_documents=_COUNT)),
-                statuses=(404, 408, 413, 415),
-            ),
-            Operation(
-                method="POST",
-                path=f"{_INDEX}/facets",
-                needs="read",
-                answer=self._count_facets,
-                summary="Count the documents that have each value of some fields",
-                body=(JSON, _FACETS),
-                result=(JSON, _object(facets={"type": "object", "additionalProperties": _FACET})),
-                statuses=(404, 408, 413, 415),
-            ),
-            Operation(
-                method="POST",
-                path=f"{_INDEX}/delete",
-                needs="write",
-                answer=self._delete,
-                summary="Delete documents in one commit; ids that no document has are ignored",
-                body=(JSON, _DELETION),
-                result=(JSON, _DELETED),
-                statuses=(403, 404, 408, 409, 413, 415, 507),
-            ),
+            Operation("GET", "/v1/indexes", "read", self._list_indexes, "List the indexes", (JSON, _INDEXES)),
+            _of("GET", "", "read", self._describe, "Show the statistics of an index", _DESCRIBED),
+            _of("POST", "/search", "read", self._search, "Search with one query", hits, (JSON, search)),
+            _of("POST", "/search/batch", "read", self._search_batch, searching, results, (JSON, batch)),
+            _of("GET", "/documents", "read", self._get_documents, getting, several, query={"id": _IDS}),
+            _of("POST", "/documents", "write", self._add, adding, added, lines),
+            _of("GET", document, "read", self._get_document, "Get a document", _DOCUMENT),
+            _of("DELETE", document, "write", self._delete_document, "Delete a document", _DELETED),
+            _of("POST", "/list", "read", self._list_documents, listing, listed, (JSON, self._listing)),
+            _of("POST", "/facets", "read", self._count_facets, counting, facets, (JSON, _FACETS)),
+            _of("POST", "/delete", "write", self._delete, deleting, _DELETED, (JSON, _DELETION)),
         ]
 
     async def _list_indexes(self, _: Request) -> Response:
@@ -211,7 +127,7 @@ class IndexOperations:
             found = index.get(ids)
             known = {document.id for document in found}
             missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
-            return {"documents": [document_json(each) for each in found], "missing": missing}
+            return {"documents": [each.to_dict() for each in found], "missing": missing}
 
         return await self._respond(get_documents)
 
@@ -222,7 +138,7 @@ class IndexOperations:
             found = index.get([doc_id])
             if not found:
                 raise _no_document(doc_id)
-            return document_json(found[0])
+            return found[0].to_dict()
 
         return await self._respond(get_document)
 
@@ -232,7 +148,7 @@ class IndexOperations:
         def list_documents() -> object:
             wanted = parsed(body, self._listing)
             found, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
-            return {"documents": [document_json(each) for each in found], "n_documents": total}
+            return {"documents": [each.to_dict() for each in found], "n_documents": total}
 
         return await self._respond(list_documents)
 
@@ -273,7 +189,7 @@ class IndexOperations:
         name = request.path_params["index"]
         index = self._indexes.get(name)
         if index is None:
-            raise RequestError(404, "there is no such index", name="UnknownIndex", field="index", found=name[:60])
+            raise RequestError(404, "UnknownIndex", "there is no such index", field="index", found=name[:60])
         return index
 
     async def _read(self, request: Request) -> bytes:
@@ -283,6 +199,20 @@ class IndexOperations:
         """Answer with a value that is made, and encoded as JSON, by one of the threads."""
         encoded = await self._workers.run(lambda: encode_json(make()), self._limits.timeout_s)
         return json_bytes_response(encoded)
+
+
+def _of(
+    method: str,
+    path: str,
+    needs: Need,
+    answer: Callable[[Request], Awaitable[Response]],
+    summary: str,
+    result: Schema,
+    body: tuple[str, Schema] | None = None,
+    query: Mapping[str, Schema] | None = None,
+) -> Operation:
+    """Return the description of an operation on one index; the path is that below the index."""
+    return Operation(method, _INDEX + path, needs, answer, summary, (JSON, result), body, query or {})
 
 
 def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:
@@ -296,7 +226,11 @@ def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]
 
 
 def _no_document(doc_id: str) -> RequestError:
-    return RequestError(404, "there is no such document", name="UnknownDocument", field="id", found=doc_id[:60])
+    return RequestError(404, "UnknownDocument", "there is no such document", field="id", found=doc_id[:60])
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
 
 def _object(**properties: Schema) -> Schema:
@@ -304,6 +238,7 @@ def _object(**properties: Schema) -> Schema:
 
 
 _TEXT: Schema = {"type": "string"}
+_DESCRIBED = _object(name=_TEXT, statistics={"type": "object"})
 _DOCUMENT = _object(id=_TEXT, title=_TEXT, text=_TEXT, metadata={"type": "object"})
 _DOCUMENT_TO_ADD: Schema = {
     "type": "object",
@@ -355,16 +290,6 @@ _FACETS: Schema = {
         },
     },
 }
-_FACET = _object(
-    field=_TEXT,
-    values={
-        "type": "array",
-        "items": _object(value={"type": ["string", "number", "boolean", "null"]}, n_documents=_COUNT),
-    },
-    n_values=_COUNT,
-    n_documents=_COUNT,
-    n_missing=_COUNT,
-)
 
 
 def listing_schema(limits: Limits) -> Schema:
@@ -380,7 +305,7 @@ def listing_schema(limits: Limits) -> Schema:
     }
 
 
-_INDEXES = _object(indexes={"type": "array", "items": _object(name=_TEXT, documents=_COUNT)})
+_INDEXES = _object(indexes=_array(_object(name=_TEXT, documents=_COUNT)))
 _INDEXES["properties"]["errors"] = {
     "type": "array",
     "description": "the indexes that cannot be read, if there are any",

@@ -1,4 +1,8 @@
-"""Several processes that answer the requests of one socket, started again when one of them ends."""
+"""Several processes that answer the requests of one socket, started again when one of them ends.
+
+uvicorn's own supervisor starts a process that fails at once again without end, leaves its processes behind when it
+is killed itself, and does not tell when all of them answer.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from socket import socket
 from types import FrameType
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
 from quarry.formats.errors import WorkerFailed
-from quarry.server.http.figures import FiguresFolder
-from quarry.server.signals import StopSignals
+from quarry.server.http.metrics import SHARED_FOLDER
+from quarry.server.running import StopSignals
 
 __all__ = ["Serve", "run_processes"]
 
-Serve = Callable[[socket, FiguresFolder, Callable[[], None]], object]
-"""Serves until SIGTERM, given the socket, the figures, and what to call when it has started; can be pickled."""
+Serve = Callable[[socket, Callable[[], None]], object]
+"""Serves until SIGTERM, given the socket and what to call when it has started; can be pickled."""
 
 _MAX_ATTEMPTS = 3
 """Number of times in a row that a process is started at once without answering any request."""
@@ -56,9 +61,9 @@ def run_processes(serve: Serve, opened: socket, n_processes: int, started: Calla
             all answered requests, or all the others have ended so too.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="quarry-serve-") as folder,
+        _shared_metrics(),
         _signals() as stop,
-        _Processes(serve, opened, Path(folder), stop) as processes,
+        _Processes(serve, opened, stop) as processes,
     ):
         for number in range(n_processes):
             if stop.poll():
@@ -93,13 +98,11 @@ class _Processes:
         were_killed: whether a second signal ended them.
     """
 
-    def __init__(self, serve: Serve, opened: socket, folder: Path, stop: Connection) -> None:
+    def __init__(self, serve: Serve, opened: socket, stop: Connection) -> None:
         self._serve = serve
         self._opened = opened
-        self._folder = folder
         self._stop = stop
         self.were_ready = self.were_killed = False
-        self._started = time.time()
         self._running: dict[int, _Process] = {}
 
     @property
@@ -111,10 +114,8 @@ class _Processes:
         """Start a process."""
         context = multiprocessing.get_context("spawn")
         own, other = context.Pipe()
-        figures = FiguresFolder(self._folder, number, self._started)
-        process = context.Process(
-            target=_run, args=(self._serve, self._opened, figures, other), name=f"quarry-serve-{number}"
-        )
+        name = f"quarry-serve-{number}"
+        process = context.Process(target=_run, args=(self._serve, self._opened, other), name=name)
         start_uninterrupted(process)
         other.close()
         self._running[number] = _Process(process, own, n_attempts)
@@ -150,6 +151,8 @@ class _Processes:
     def _replace(self, number: int, ended: _Process) -> None:
         ended.process.join()
         ended.connection.close()
+        # What it has done still counts, but not what it used.
+        mark_process_dead(ended.process.pid)  # type: ignore[no-untyped-call]
         status = ended.process.exitcode
         others = [each for each in self._running.values() if each is not ended]
         n_failures = ended.n_attempts - _MAX_ATTEMPTS
@@ -188,7 +191,7 @@ class _Processes:
             each.process.join()
 
 
-def _run(serve: Serve, opened: socket, figures: FiguresFolder, connection: Connection) -> None:
+def _run(serve: Serve, opened: socket, connection: Connection) -> None:
     """Serve in this process until the other end of the connection is closed."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C is for the process that stops all of them
@@ -200,7 +203,7 @@ def _run(serve: Serve, opened: socket, figures: FiguresFolder, connection: Conne
         threading.Thread(target=_stop_with, args=(connection,), daemon=True).start()
 
     with opened:
-        serve(opened, figures, started)
+        serve(opened, started)
 
 
 def _stop_with(connection: Connection) -> None:
@@ -208,6 +211,20 @@ def _stop_with(connection: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         connection.recv_bytes()
     signal.raise_signal(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _shared_metrics() -> Iterator[None]:
+    """Let the processes that are started share a folder of metrics, for which prometheus_client asks on import."""
+    before = os.environ.get(SHARED_FOLDER)
+    with tempfile.TemporaryDirectory(prefix="quarry-serve-", ignore_cleanup_errors=True) as folder:
+        os.environ[SHARED_FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[SHARED_FOLDER]
+            if before is not None:
+                os.environ[SHARED_FOLDER] = before
 
 
 @contextlib.contextmanager

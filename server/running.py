@@ -22,9 +22,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quarry.formats.errors import AccessFailed, InvalidSetting
 from quarry.server.application import SearchApp
-from quarry.server.signals import StopSignals
 
-__all__ = ["is_loopback", "listen", "make_server", "run_server", "url_of"]
+__all__ = ["StopSignals", "is_loopback", "listen", "make_server", "run_server", "url_of"]
 
 _HEADERS_TIMEOUT_S = 10.0
 """Seconds in which the headers of a request must arrive."""
@@ -33,7 +32,22 @@ _MAX_CONNECTIONS = 500
 _BACKLOG = 512
 _END_AFTER_S = 2.5  # in which requests are given up when their time is over, and then the rest of a process ends
 _LOOK_EVERY_S = 0.1
+_SAME_S = 1.0  # timeout(1) sends its signal to a process and then to its group, terminals and supervisors to all
 _log = logging.getLogger(__name__)
+
+
+class StopSignals:
+    """Tells a second signal, which ends a server at once, from a first one that arrives several times."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def is_second(self) -> bool:
+        """Return whether the signal that has just arrived is a second one."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        return now > self._first + _SAME_S
 
 
 def is_loopback(host: str) -> bool:

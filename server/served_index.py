@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Unpack, overload
+from typing import Any
 
 from quarry.engine import Document, Engine, Facets, Hits
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import SearchKeywords
 from quarry.engine.search.reranker import Reranker
 
-__all__ = ["IndexReader", "Models", "ServedIndex", "Written"]
+__all__ = ["Models", "ServedIndex", "Written"]
 
 _log = logging.getLogger(__name__)
-
-
-class IndexReader(Protocol):
-    """The reading methods of `quarry.engine.Engine`."""
-
-    @overload
-    def search(self, queries: Sequence[str], k: int, **options: Unpack[SearchKeywords]) -> list[Hits]: ...
-    @overload
-    def search(self, queries: None, k: int, **options: Unpack[SearchKeywords]) -> Hits: ...
-    def get(self, ids: Sequence[str]) -> list[Document]: ...  # noqa: D102
-    def documents(  # noqa: D102
-        self,
-        *,
-        filter: Mapping[str, object] | None,  # noqa: A002
-        offset: int,
-        limit: int | None,
-    ) -> Iterable[Document]: ...
-    def facets(  # noqa: D102
-        self,
-        field: str,
-        *,
-        query: str | None,
-        filter: Mapping[str, object] | None,  # noqa: A002
-        limit: int | None,
-        operators: bool,
-    ) -> Facets: ...
-    def count(self, filter: Mapping[str, object]) -> int: ...  # noqa: A002, D102
-    def stats(self) -> dict[str, object]: ...  # noqa: D102
-    def refresh(self) -> bool: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +27,15 @@ class Models:
         encoder: the encoder, or None for that of each index, if it is a bundled one.
         reranker: for searches with `rerank`, or None.
         threads: threads for a batch of queries and for encoding documents; None: one for each available CPU.
-        open_reader: opens an index for reading; None: `Engine.open`.
+        open_reader: opens an index: returns something with the reading methods of `Engine`; None: `Engine.open`.
     """
 
     encoder: Encoder | None = None
     reranker: Reranker | None = None
     threads: int | None = None
-    open_reader: Callable[[Path], IndexReader] | None = None
+    open_reader: Callable[[Path], Any] | None = None
 
-    def open_to_read(self, path: Path) -> IndexReader:
+    def open_to_read(self, path: Path) -> Any:  # noqa: ANN401  # `Engine`, or what has its methods
         """Return what searches the newest generation of an index, whichever process commits it.
 
         Raises:
@@ -159,7 +128,7 @@ class ServedIndex:
     ) -> list[Facets]:
         """Return the values of each of these fields with their numbers of documents, see `Engine.facets`."""
         self._engine.refresh()
-        given: dict[str, Any] = {"query": query, "filter": condition, "limit": limit, "operators": operators}
+        given = {"query": query, "filter": condition, "limit": limit, "operators": operators}
         return [self._engine.facets(name, **given) for name in names]
 
     def statistics(self) -> dict[str, object]:

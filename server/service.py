@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,13 +19,13 @@ from quarry.server.http.failures import JSON_TYPE, RequestError
 from quarry.server.http.metrics import METRICS_TYPE, Metrics
 from quarry.server.http.openapi import openapi_document
 from quarry.server.http.operations import Operation, json_response
-from quarry.server.page import page_response
 from quarry.server.served_index import ServedIndex
 from quarry.server.workers import Workers
 
 __all__ = ["ServiceOperations"]
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 10.0  # for looking at all indexes
+_INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
@@ -30,7 +35,7 @@ class ServiceOperations:
     Args:
         indexes: the indexes by name.
         watchers: threads that look at the indexes, even while all others are busy.
-        metrics: the figures.
+        metrics: what was counted.
         access: who may use the server.
         others: the operations on indexes.
     """
@@ -51,51 +56,38 @@ class ServiceOperations:
 
     def operations(self) -> list[Operation]:
         """Return the descriptions of all operations."""
+        text, status = {"type": "string"}, {"status": {"type": "string"}}
+        health = {"type": "object", "required": ["status"], "properties": status}
         return [
+            Operation("GET", "/", "nothing", self._page, "The page for searching", ("text/html", text)),
             Operation(
-                method="GET",
-                path="/",
-                needs="nothing",
-                answer=self._page,
-                summary="The page for searching",
-                result=("text/html", {"type": "string"}),
+                "GET",
+                "/health",
+                "nothing",
+                self._health,
+                "Say whether all indexes can be read; 503 if not",
+                (JSON_TYPE, health),
             ),
             Operation(
-                method="GET",
-                path="/health",
-                needs="nothing",
-                answer=self._health,
-                summary="Say whether all indexes can be read; 503 if not",
-                result=(
-                    JSON_TYPE,
-                    {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}},
-                ),
+                "GET",
+                "/metrics",
+                "read",
+                self._get_metrics,
+                "Metrics in the text format of Prometheus",
+                ("text/plain", text),
             ),
             Operation(
-                method="GET",
-                path="/metrics",
-                needs="read",
-                answer=self._get_metrics,
-                summary="Figures in the text format of Prometheus",
-                result=("text/plain", {"type": "string"}),
-            ),
-            Operation(
-                method="GET",
-                path="/openapi.json",
-                needs="nothing",
-                answer=self._openapi,
-                summary="This document",
-                result=(JSON_TYPE, {"type": "object"}),
+                "GET", "/openapi.json", "nothing", self._openapi, "This document", (JSON_TYPE, {"type": "object"})
             ),
         ]
 
     async def _page(self, _: Request) -> Response:
-        return page_response()
+        return _page_response()
 
     async def _health(self, _: Request) -> Response:
         sizes = await self._sizes()
         if None in sizes.values():
-            raise RequestError(503, "an index cannot be read", name="Unhealthy", headers={"retry-after": "1"})
+            raise RequestError(503, "Unhealthy", "an index cannot be read")
         return json_response({"status": "ok"})
 
     async def _get_metrics(self, _: Request) -> Response:
@@ -121,3 +113,29 @@ def _size(index: ServedIndex) -> int | None:
     except QuarryError as error:
         _log.warning("%s cannot be read: %s", index.name, error)
         return None
+
+
+@cache
+def _page_response() -> Response:
+    """Return the page for searching, one file.
+
+    Its Content-Security-Policy allows what is inline by digests, requests to this server, and nothing else.
+    """
+    page = resources.files("quarry.server").joinpath("page.html").read_text(encoding="utf-8")
+    digests: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, content in _INLINE.findall(page):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        digests[kind].append(f"'sha256-{digest}'")
+    policy = [
+        "default-src 'none'",
+        f"script-src {' '.join(digests['script'])}",
+        f"style-src {' '.join(digests['style'])}",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    ]
+    headers = {"content-security-policy": "; ".join(policy), "cache-control": "no-cache"}
+    return Response(page, media_type="text/html", headers=headers)

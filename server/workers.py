@@ -52,13 +52,8 @@ class Workers:
         """
         with self._lock:
             if self._n_calls >= self._max_calls:
-                raise RequestError(
-                    503,
-                    "the server is busy",
-                    name="Busy",
-                    expected=f"at most {self._max_calls} requests at once",
-                    headers={"retry-after": "1"},
-                )
+                expected = f"at most {self._max_calls} requests at once"
+                raise RequestError(503, "Busy", "the server is busy", expected=expected)
             self._n_calls += 1
         cancellation = Cancellation()
         try:
@@ -70,13 +65,8 @@ class Workers:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
         except TimeoutError:
-            raise RequestError(
-                504,
-                "the request took too long",
-                name="Timeout",
-                expected=f"at most {timeout_s} seconds",
-                headers={"retry-after": "1"},
-            ) from None
+            expected = f"at most {timeout_s} seconds"
+            raise RequestError(504, "Timeout", "the request took too long", expected=expected) from None
         finally:
             cancellation.cancel()
 
@@ -110,4 +100,4 @@ async def finished(future: Future[T]) -> T:
         if future.cancelled():
             raise
         message = "the server is stopping; the change has begun and may be committed"
-        raise RequestError(503, message, name="Interrupted") from None
+        raise RequestError(503, "Interrupted", message, headers={}) from None  # a retry could repeat the change

@@ -1,20 +1,31 @@
-"""Access to a server: keys, hosts and origins."""
+"""Who may do what: the keys, hosts and origins of a server."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.system_errors import access_failed
+from quarry.server.http.failures import RequestError
 
-__all__ = ["LOOPBACK_HOSTS", "Access"]
+__all__ = ["LOOPBACK_HOSTS", "Access", "Need", "check_key", "find_key"]
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """The names under which a server on this machine is reached from it."""
 
+Need: TypeAlias = Literal["nothing", "read", "write"]
+"""The permission that a client needs."""
+
 ANY_HOST = "*"
 _MIN_KEY_CHARACTERS = 16
+_MAX_KEY_FILE_BYTES = 4096
+_ASK = {"www-authenticate": 'Bearer realm="quarry"'}
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"https?://[^/\s]+")
 
@@ -63,6 +74,69 @@ class Access:
         return ANY_HOST in self.hosts or name.lower().rstrip(".") in self.hosts
 
 
+def check_key(access: Access, need: Need, authorization: str | None) -> None:
+    """Check the key of a request; how long that takes does not depend on the key.
+
+    Args:
+        access: the keys of the server.
+        need: what the request needs.
+        authorization: value of its header Authorization, or None.
+
+    Raises:
+        RequestError: 401, there is no key, or it is neither of the server's; 403, the key or the server does not
+            allow writing.
+    """
+    if need == "nothing":
+        return
+    if authorization is None:
+        if need == "read" and access.is_reading_free:
+            return
+        if need == "write" and access.write_key is None:
+            raise _read_only()
+        raise _unauthorized("a key is needed")
+    scheme, _, key = authorization.partition(" ")
+    may_write = _is_key(key.strip(), access.write_key)
+    may_read = _is_key(key.strip(), access.read_key) or may_write
+    if scheme.lower() != "bearer" or not may_read:
+        raise _unauthorized("the key is not valid")
+    if need == "write" and not may_write:
+        if access.write_key is None:
+            raise _read_only()
+        message = "the key does not allow writing"
+        raise RequestError(403, "Forbidden", message, field="authorization", expected="the write key")
+
+
+def find_key(file: Path | None, environment: Mapping[str, str], variable: str) -> str | None:
+    """Return a key: the content of a file, or else the value of a variable of the environment; None without both.
+
+    A key is no argument of a command, since other users of a machine see those.
+
+    Args:
+        file: file that has the key and nothing else, or None.
+        environment: variables of the environment.
+        variable: name of the variable.
+
+    Raises:
+        InvalidSetting: the file is not one with a key.
+        AccessFailed: the file cannot be read.
+    """
+    if file is None:
+        return environment.get(variable) or None
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_KEY_FILE_BYTES + 1)
+    except OSError as error:
+        raise access_failed(error, "read", file) from error
+    if len(content) > _MAX_KEY_FILE_BYTES:
+        raise InvalidSetting(
+            "the file is too long for one with a key", path=file, expected=f"at most {_MAX_KEY_FILE_BYTES} bytes"
+        )
+    try:
+        return content.decode("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise InvalidSetting("the key is not ASCII", path=file, expected="visible ASCII characters") from error
+
+
 def _check_key(name: str, key: object) -> None:
     if key is None:
         return
@@ -81,3 +155,23 @@ def _checked_names(name: str, given: object) -> list[str]:
     if not all(isinstance(each, str) and each for each in names):
         raise InvalidSetting(f"{name} has an item that is not a name", expected="texts that are not empty")
     return names
+
+
+def _is_key(given: str, key: str | None) -> bool:
+    """Compare digests, which have the same length, in constant time."""
+    if key is None:
+        return False
+    return hmac.compare_digest(_digest(given), _digest(key))
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _unauthorized(message: str) -> RequestError:
+    expected = "Bearer and a key of the server"
+    return RequestError(401, "Unauthorized", message, field="authorization", expected=expected, headers=_ASK)
+
+
+def _read_only() -> RequestError:
+    return RequestError(403, "ReadOnly", "the server allows no changes: it has no write key")

@@ -116,51 +116,34 @@ def _check_type(request: Request, allowed: Collection[str]) -> None:
         raise _wrong_type("content-encoding", ["identity"], encoding)
 
 
-def _wrong_type(header: str, allowed: Collection[str], found: str) -> RequestError:
-    return RequestError(
-        415,
-        f"{header} is not supported",
-        name="UnsupportedType",
-        field=header,
-        expected=" or ".join(allowed),
-        found=found[:60] or None,
-    )
+def _wrong_type(header: str, allowed: Collection[str], given: str) -> RequestError:
+    expected, found = " or ".join(allowed), given[:60] or None
+    message = f"{header} is not supported"
+    return RequestError(415, "UnsupportedType", message, field=header, expected=expected, found=found)
 
 
 def _check_length(request: Request, max_bytes: int) -> None:
     given = request.headers.get("content-length", "0")
     if not (given.isascii() and given.isdecimal()):  # only some servers check it
+        message, field = "content-length is not a number", "content-length"
         raise RequestError(
-            400,
-            "content-length is not a number",
-            name="InvalidHeader",
-            field="content-length",
-            expected="a number of bytes",
-            found=given[:30],
+            400, "InvalidHeader", message, field=field, expected="a number of bytes", found=given[:30]
         )
     if len(given) > len(str(max_bytes)) or int(given) > max_bytes:
         raise _too_long(max_bytes, given[:30])
 
 
 def _too_long(max_bytes: int, found: object = None) -> RequestError:
-    return RequestError(
-        413,
-        "the body is too long",
-        name="BodyTooLong",
-        field="body",
-        expected=f"at most {max_bytes} bytes",
-        found=found,
-    )
+    expected = f"at most {max_bytes} bytes"
+    return RequestError(413, "BodyTooLong", "the body is too long", field="body", expected=expected, found=found)
 
 
 def _too_slow(expected: str) -> RequestError:
-    return RequestError(408, "the body arrives too slowly", name="BodyTooSlow", field="body", expected=expected)
+    return RequestError(408, "BodyTooSlow", "the body arrives too slowly", field="body", expected=expected)
 
 
 def _cut_off() -> RequestError:
-    return RequestError(
-        400, "the connection was closed before the end of the body", name="BodyCutOff", field="body"
-    )
+    return RequestError(400, "BodyCutOff", "the connection was closed before the end of the body", field="body")
 
 
 @contextlib.contextmanager
@@ -171,4 +154,4 @@ def _reporting_failures() -> Iterator[None]:
         if isinstance(error, QuarryError):
             raise
         _log.exception("the documents received could not be written to a temporary file")
-        raise RequestError(507, "the server cannot store the documents received", name="NoSpace") from error
+        raise RequestError(507, "NoSpace", "the server cannot store the documents received") from error

@@ -66,20 +66,20 @@ class RequestError(Exception):
 
     Args:
         status: HTTP status code.
-        message: the error in one sentence.
         name: name of the error for programs.
+        message: the error in one sentence.
         field: part of the request that is not valid.
         expected: the expected value.
         found: the value that was found.
-        headers: further headers of the response.
+        headers: further headers of the response; None: Retry-After, if the same request may succeed later.
     """
 
     def __init__(
         self,
         status: int,
+        name: str,
         message: str,
         *,
-        name: str = "RequestError",
         field: str | None = None,
         expected: object = None,
         found: object = None,
@@ -92,19 +92,13 @@ class RequestError(Exception):
         self.field = field
         self.expected = None if expected is None else str(expected)
         self.found = None if found is None else str(found)
-        self.headers = dict(headers or {})
+        again = {"retry-after": "1"} if status in _RETRIED else {}
+        self.headers = again if headers is None else dict(headers)
 
     def to_dict(self) -> dict[str, object]:
         """Return the body of the response, see `ERROR_SCHEMA`."""
-        return {
-            "error": {
-                "type": self.name,
-                "message": self.message,
-                "field": self.field,
-                "expected": self.expected,
-                "found": self.found,
-            }
-        }
+        names = ("message", "field", "expected", "found")
+        return {"error": {"type": self.name} | {name: getattr(self, name) for name in names}}
 
 
 def request_error(error: errors.QuarryError) -> RequestError:
@@ -115,21 +109,13 @@ def request_error(error: errors.QuarryError) -> RequestError:
         field = error.setting
     name = type(error).__name__
     if status == 500:  # a damaged file, or a failure of the system, which concerns the operator alone
-        return RequestError(status, "the index cannot be read; the log of the server says why", name=name)
-    return RequestError(
-        status,
-        error.message,
-        name=name,
-        field=field,
-        expected=error.expected,
-        found=error.actual,
-        headers={"retry-after": "1"} if status in _RETRIED else None,
-    )
+        return RequestError(status, name, "the index cannot be read; the log of the server says why")
+    return RequestError(status, name, error.message, field=field, expected=error.expected, found=error.actual)
 
 
 def stopping_error() -> RequestError:
     """Return the error of a request that is not carried out because the server stops."""
-    return RequestError(503, "the server is stopping", name="Stopping", headers={"retry-after": "1"})
+    return RequestError(503, "Stopping", "the server is stopping")
 
 
 def error_response(error: RequestError) -> Response:

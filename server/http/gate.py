@@ -74,21 +74,12 @@ class Gate:
 
     def _find_error(self, host: str) -> RequestError | None:
         if not self._access.allows_host(host):
-            return RequestError(
-                421,
-                "the request is for another host",
-                name="WrongHost",
-                field="host",
-                expected="a host that this server is configured to answer for",
-                found=host[:60],
-            )
+            expected = "a host that this server is configured to answer for"
+            message = "the request is for another host"
+            return RequestError(421, "WrongHost", message, field="host", expected=expected, found=host[:60])
         if os.getpid() != self._pid:
-            return RequestError(
-                503,
-                "the application was made by another process",
-                name="Forked",
-                expected="an application that is made after the fork, as without --preload",
-            )
+            expected = "an application that is made after the fork, as without --preload"
+            return RequestError(503, "Forked", "the application was made by another process", expected=expected)
         return None
 
 

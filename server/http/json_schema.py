@@ -80,7 +80,7 @@ def check(value: object, schema: Schema, field: str = "") -> None:
     """
     _check_type(value, schema, field)
     if "enum" in schema and value not in schema["enum"]:
-        _fail(field, "is unknown", " or ".join(map(str, schema["enum"])), value)
+        raise _invalid(field, "is unknown", " or ".join(map(str, schema["enum"])), _shown(value))
     if isinstance(value, str):
         _check_string(value, schema, field)
     elif isinstance(value, list):
@@ -97,21 +97,21 @@ def _check_type(value: object, schema: Schema, field: str) -> None:
     if not any(
         isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool)) for name in names
     ):
-        _fail(field, "is of the wrong type", " or ".join(names), value)
+        raise _invalid(field, "is of the wrong type", " or ".join(names), _shown(value))
 
 
 def _check_string(value: str, schema: Schema, field: str) -> None:
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        _fail(field, "has a lone surrogate", "text that UTF-8 can encode", value)
+        raise _invalid(field, "has a lone surrogate", "text that UTF-8 can encode", _shown(value))
     low, high = schema.get("minLength", 0), schema.get("maxLength", math.inf)
     if not low <= len(value) <= high:
-        _fail_length(field, f"{low} to {high} characters", len(value))
+        raise _invalid(field, "has the wrong length", f"{low} to {high} characters", len(value))
 
 
 def _check_array(value: list[object], schema: Schema, field: str) -> None:
     low, high = schema.get("minItems", 0), schema.get("maxItems", math.inf)
     if not low <= len(value) <= high:
-        _fail_length(field, f"{low} to {high} items", len(value))
+        raise _invalid(field, "has the wrong length", f"{low} to {high} items", len(value))
     for number, item in enumerate(value):
         check(item, schema.get("items", {}), f"{field}[{number}]")
 
@@ -120,25 +120,19 @@ def _check_object(value: Mapping[str, object], schema: Schema, field: str) -> No
     properties: Mapping[str, Schema] = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            raise RequestError(
-                422,
-                f"{_joined(field, name)} is missing",
-                name="InvalidRequest",
-                field=_joined(field, name),
-                expected=properties[name].get("type"),
-            )
+            raise _invalid(_joined(field, name), "is missing", properties[name].get("type"))
     _check_alternatives(value, schema, field)
     for name, item in value.items():
         if name in properties:
             check(item, properties[name], _joined(field, name))
         elif schema.get("additionalProperties") is False:
-            shown = _shown(name)
+            shown, expected = _shown(name), ", ".join(properties)
             raise RequestError(
                 422,
+                "InvalidRequest",
                 f"the field {shown} is unknown",
-                name="InvalidRequest",
                 field=_joined(field, name[:60]),
-                expected=", ".join(properties),
+                expected=expected,
                 found=shown,
             )
 
@@ -150,46 +144,25 @@ def _check_alternatives(value: Mapping[str, object], schema: Schema, field: str)
     if not names or len(given) == 1:
         return
     name = given[-1] if given else names[0]
-    raise RequestError(
-        422,
-        f"{_joined(field, name)} is {'given together with another' if given else 'missing'}",
-        name="InvalidRequest",
-        field=_joined(field, name),
-        expected=f"{schema['properties'][name]['type']}; one of {', '.join(names)}",
-        found=", ".join(given) or None,
-    )
+    problem = "is given together with another" if given else "is missing"
+    expected = f"{schema['properties'][name]['type']}; one of {', '.join(names)}"
+    raise _invalid(_joined(field, name), problem, expected, ", ".join(given) or None)
 
 
 def _check_range(value: float, schema: Schema, field: str) -> None:
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     if not low <= value <= high:
-        _fail(field, "is out of range", f"a number from {low} to {high}", value)
+        raise _invalid(field, "is out of range", f"a number from {low} to {high}", _shown(value))
 
 
 def _joined(field: str, name: str) -> str:
     return f"{field}.{name}" if field else name
 
 
-def _fail(field: str, problem: str, expected: str, found: object) -> NoReturn:
-    raise RequestError(
-        422,
-        f"{field or 'the body'} {problem}",
-        name="InvalidRequest",
-        field=field or "body",
-        expected=expected,
-        found=_shown(found),
-    )
-
-
-def _fail_length(field: str, expected: str, length: int) -> NoReturn:
-    raise RequestError(
-        422,
-        f"{field or 'the body'} has the wrong length",
-        name="InvalidRequest",
-        field=field or "body",
-        expected=expected,
-        found=length,
-    )
+def _invalid(field: str, problem: str, expected: object, found: object = None) -> RequestError:
+    """Return the error of a field; the empty name is the body itself."""
+    message = f"{field or 'the body'} {problem}"
+    return RequestError(422, "InvalidRequest", message, field=field or "body", expected=expected, found=found)
 
 
 def _shown(value: object) -> str:
@@ -200,7 +173,7 @@ def _shown(value: object) -> str:
 
 
 def _not_json(problem: str) -> RequestError:
-    return RequestError(400, f"the body is not JSON: {problem}", name="InvalidJson", field="body", expected="JSON")
+    return RequestError(400, "InvalidJson", f"the body is not JSON: {problem}", field="body", expected="JSON")
 
 
 def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -208,13 +181,8 @@ def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise RequestError(
-            400,
-            f"the body has the name {_shown(twice)} twice in one object",
-            name="InvalidJson",
-            field=twice[:60],
-            expected="each name once",
-        )
+        message = f"the body has the name {_shown(twice)} twice in one object"
+        raise RequestError(400, "InvalidJson", message, field=twice[:60], expected="each name once")
     return found
 
 

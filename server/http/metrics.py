@@ -1,44 +1,70 @@
-"""Figures of a server in the text format of Prometheus.
+"""Metrics of a server, in the text format of Prometheus.
 
-The format is that of "Exposition formats" in the documentation of Prometheus, version 0.0.4.
+They are kept by prometheus_client. If `PROMETHEUS_MULTIPROC_DIR` of the environment names a folder, each process
+keeps its own in a file there, and any of them shows the sums of all.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import os
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
 
-from quarry.server.http.figures import Figures, FiguresFolder, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
-__all__ = ["METRICS_TYPE", "Metrics"]
+__all__ = ["METRICS_TYPE", "SHARED_FOLDER", "Metrics"]
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable of the environment that names the folder of all processes, if there are several."""
 
-_WRITE_AFTER_S = 0.5
-"""Seconds after which the figures of a request are seen by the other processes of the server."""
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-Sample = tuple[Mapping[str, object], float]
+_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_MEASURE_EVERY_S = 0.5
+"""Seconds after which a request makes its process measure again what it uses, which takes some 50 microseconds."""
 
 
 class Metrics:
-    """Counts requests by path, method and status, and their durations. Used by the event loop alone.
+    """Counts requests by path, method and status, their durations, documents, and what the process uses."""
 
-    Args:
-        folder: of the figures of all processes of the server, whose sums are shown; None: there is only this one.
-    """
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = self._counter("quarry_http_requests", "Requests answered.", "path", "method", "status")
+        self._in_progress = self._gauge("quarry_http_requests_in_progress", "Requests being answered.")
+        self._durations = Histogram(
+            "quarry_http_request_duration_seconds",
+            "Time from the headers of a request to the end of its response.",
+            ("path",),
+            registry=self._registry,
+            buckets=_BOUNDS_S,
+        )
+        self._documents = {
+            change: self._counter(f"quarry_documents_{change}", f"Documents {change} by this server.", "index")
+            for change in ("added", "deleted")
+        }
+        # Prometheus has names for values of every process; here they are of all processes of the server together.
+        self._cpu_s = self._counter("process_cpu_seconds", "CPU time.")
+        self._counted_cpu_s = 0.0
+        self._memory = self._gauge("process_resident_memory_bytes", "Resident memory.")
+        self._files = self._gauge("process_open_fds", "Open file descriptors.")
+        self._gauge("process_start_time_seconds", "When the server started.", "min").set_to_current_time()
+        self._measured = -_MEASURE_EVERY_S
 
-    def __init__(self, folder: FiguresFolder | None = None) -> None:
-        self._own = Figures()
-        self._folder = folder
-        self._is_write_due = False
-        self._started = time.time() if folder is None else folder.started
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(name, what, labels, registry=self._registry)
+
+    def _gauge(self, name: str, what: str, mode: Literal["livesum", "min"] = "livesum") -> Gauge:
+        """Return a value of which the server has the sum over its processes, or the least one."""
+        return Gauge(name, what, registry=self._registry, multiprocess_mode=mode)
 
     def begin_request(self) -> None:
         """Count a request that is being answered."""
-        self._own.n_in_progress += 1
+        self._in_progress.inc()
 
     def end_request(self, path: str, method: str, status: int, duration_s: float) -> None:
         """Count a request that was being answered.
@@ -49,88 +75,52 @@ class Metrics:
             status: status of the response.
             duration_s: seconds from its headers to the end of the response.
         """
-        self._own.n_in_progress -= 1
-        self._own.requests[path, method, status] += 1
-        self._own.durations.setdefault(path, Histogram()).add(duration_s)
-        if self._folder is not None and not self._is_write_due:
-            self._is_write_due = True
-            asyncio.get_running_loop().call_later(_WRITE_AFTER_S, self._write)
+        self._in_progress.dec()
+        self._requests.labels(path, method, status).inc()
+        self._durations.labels(path).observe(duration_s)
+        if time.monotonic() >= self._measured + _MEASURE_EVERY_S:
+            self._measure_process()
 
     def count_documents(self, index: str, change: str, count: int) -> None:
         """Count documents of an index that were "added" or "deleted"."""
-        self._own.documents[index, change] += count
+        self._documents[change].labels(index).inc(count)
 
-    def _write(self) -> None:
-        """Leave the figures of this process for the others."""
-        self._is_write_due = False
-        if self._folder is not None:
-            self._own.measure_process()
-            with contextlib.suppress(FileNotFoundError):  # the server has ended
-                self._folder.write(self._own)
-
-    def text(self, sizes: Mapping[str, int | None]) -> str:
-        """Return all figures.
+    def text(self, sizes: Mapping[str, int | None]) -> bytes:
+        """Return all metrics.
 
         Args:
             sizes: the number of documents of each index; None: it cannot be read.
         """
-        self._own.measure_process()
-        figures = self._own if self._folder is None else self._folder.total(self._own)
-        return "".join(line + "\n" for line in _lines(figures, sizes, self._started))
+        self._measure_process()
+        counted: Collector = self._registry
+        if SHARED_FOLDER in os.environ:
+            counted = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+        return generate_latest(counted) + generate_latest(_Sizes(sizes))
+
+    def _measure_process(self) -> None:
+        """Set what this process uses."""
+        self._measured = time.monotonic()
+        times = os.times()
+        used_s = times.user + times.system
+        self._cpu_s.inc(used_s - self._counted_cpu_s)
+        self._counted_cpu_s = used_s
+        if sys.platform == "linux":
+            pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+            self._memory.set(pages * os.sysconf("SC_PAGE_SIZE"))
+            self._files.set(len(os.listdir("/proc/self/fd")))  # noqa: PTH208  # names alone
 
 
-def _lines(figures: Figures, sizes: Mapping[str, int | None], started: float) -> Iterator[str]:
-    requests: list[Sample] = [
-        ({"path": path, "method": method, "status": status}, count)
-        for (path, method, status), count in sorted(figures.requests.items())
-    ]
-    yield from _family("quarry_http_requests_total", "counter", "Requests answered.", requests)
-    yield from _family(
-        "quarry_http_requests_in_progress", "gauge", "Requests being answered.", [({}, figures.n_in_progress)]
-    )
-    yield from _duration_lines(figures.durations)
-    up: list[Sample] = [({"index": name}, float(size is not None)) for name, size in sizes.items()]
-    yield from _family("quarry_index_up", "gauge", "Whether the index can be read.", up)
-    known: list[Sample] = [({"index": name}, size) for name, size in sizes.items() if size is not None]
-    yield from _family("quarry_index_documents", "gauge", "Documents of the index.", known)
-    for change in ("added", "deleted"):
-        counts: list[Sample] = [
-            ({"index": name}, count) for (name, kind), count in sorted(figures.documents.items()) if kind == change
-        ]
-        what = f"Documents {change} by this server."
-        yield from _family(f"quarry_documents_{change}_total", "counter", what, counts)
-    yield from _process_lines(figures, started)
+class _Sizes(Collector):
+    """The indexes at the time of the request, which no process counts."""
 
+    def __init__(self, sizes: Mapping[str, int | None]) -> None:
+        self._sizes = sizes
 
-def _duration_lines(durations: Mapping[str, Histogram]) -> Iterator[str]:
-    name = "quarry_http_request_duration_seconds"
-    yield f"# HELP {name} Time from the headers of a request to the end of its response."
-    yield f"# TYPE {name} histogram"
-    for path, histogram in sorted(durations.items()):
-        for bound, count in histogram.cumulative():
-            yield _sample(f"{name}_bucket", {"path": path, "le": bound}, count)
-        yield _sample(f"{name}_sum", {"path": path}, histogram.total_s)
-        yield _sample(f"{name}_count", {"path": path}, histogram.n)
-
-
-def _family(name: str, kind: str, what: str, samples: Iterable[Sample]) -> Iterator[str]:
-    yield f"# HELP {name} {what}"
-    yield f"# TYPE {name} {kind}"
-    for labels, value in samples:
-        yield _sample(name, labels, value)
-
-
-def _sample(name: str, labels: Mapping[str, object], value: float) -> str:
-    inner = ",".join(f'{key}="{str(each).translate(_ESCAPES)}"' for key, each in labels.items())
-    return f"{name}{{{inner}}} {value!r}" if inner else f"{name} {value!r}"
-
-
-def _process_lines(figures: Figures, started: float) -> Iterator[str]:
-    """Yield the figures that Prometheus names for every process, here of all processes of the server together."""
-    yield from _family("process_cpu_seconds_total", "counter", "CPU time.", [({}, figures.cpu_s)])
-    yield from _family("process_start_time_seconds", "gauge", "When the server started.", [({}, started)])
-    if figures.resident_bytes:
-        yield from _family(
-            "process_resident_memory_bytes", "gauge", "Resident memory.", [({}, figures.resident_bytes)]
-        )
-        yield from _family("process_open_fds", "gauge", "Open file descriptors.", [({}, figures.n_files)])
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        up = GaugeMetricFamily("quarry_index_up", "Whether the index can be read.", labels=["index"])
+        documents = GaugeMetricFamily("quarry_index_documents", "Documents of the index.", labels=["index"])
+        for name, size in self._sizes.items():
+            up.add_metric([name], size is not None)
+            if size is not None:
+                documents.add_metric([name], size)
+        yield from (up, documents)

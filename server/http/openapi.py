@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +16,6 @@ from quarry.server.http.operations import Operation
 __all__ = ["openapi_document"]
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-_OF_ALL = (400, 421, 500, 503, 504)
 _DESCRIPTIONS: Mapping[str, str] = {
     "index": "name of an index",
     "id": "id of a document; slashes need not be encoded",
@@ -60,18 +59,13 @@ def openapi_document(operations: Iterable[Operation], access: Access, root: str)
 
 def _describe(operation: Operation, access: Access) -> dict[str, Any]:
     kind, schema = operation.result
-    statuses = {*operation.statuses, *_OF_ALL}
-    if operation.needs != "nothing":
-        statuses.add(401)
-    if operation.body or operation.query or "{" in operation.path:
-        statuses.add(422)
     described: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": _name(operation),
         "parameters": _parameters(operation),
         "responses": {
             "200": {"description": "done", "content": {kind: {"schema": schema}}},
-            **{str(status): _error(status) for status in sorted(statuses)},
+            **{str(status): _error(status) for status in sorted({*_statuses(operation)})},
         },
     }
     if operation.body:
@@ -82,6 +76,23 @@ def _describe(operation: Operation, access: Access) -> dict[str, Any]:
     elif operation.needs == "read":
         described["security"] = [{}, {"key": []}]
     return described
+
+
+def _statuses(operation: Operation) -> Iterator[int]:
+    """Yield the statuses of errors that an operation may be answered with."""
+    yield from (400, 421, 500, 503, 504)
+    if operation.needs != "nothing":
+        yield 401
+    if operation.body or operation.query or "{" in operation.path:
+        yield 422
+    if "{" in operation.path:
+        yield 404
+    if operation.body:
+        yield from (408, 413, 415)
+    if operation.needs == "write":
+        yield from (403, 409, 507)
+    if "/search" in operation.path:  # by another encoder
+        yield 409
 
 
 def _parameters(operation: Operation) -> list[dict[str, object]]:

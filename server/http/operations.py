@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -16,17 +16,16 @@ from starlette.types import Receive, Scope, Send
 
 from quarry.engine import UnknownFieldWarning
 from quarry.formats.errors import QuarryError
-from quarry.server.http.access import Access
+from quarry.server.http.access import Access, Need, check_key
 from quarry.server.http.failures import JSON_TYPE, RequestError, error_response, request_error, stopping_error
 from quarry.server.http.json_schema import Schema
-from quarry.server.http.keys import Need, check_key
 
 __all__ = ["Operation", "encode_json", "json_bytes_response", "json_response", "routes"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Operation:
     """One method of one path.
 
@@ -36,10 +35,9 @@ class Operation:
         needs: what the client must be allowed to: nothing, to read, or to write.
         answer: answers a request.
         summary: what it does, in one sentence.
+        result: media type and schema of the response.
         body: media type and schema of the body, if it has one.
         query: schemas of the parameters after the path, by name.
-        result: media type and schema of the response.
-        statuses: statuses of errors that it may be answered with, besides those of all operations.
     """
 
     method: str
@@ -50,7 +48,6 @@ class Operation:
     result: tuple[str, Schema]
     body: tuple[str, Schema] | None = None
     query: Mapping[str, Schema] = field(default_factory=dict)
-    statuses: Sequence[int] = ()
 
 
 class _IdConvertor(Convertor[str]):
@@ -113,7 +110,7 @@ class _Endpoint:
         except asyncio.CancelledError:  # the server stops
             return error_response(stopping_error())
         except UnknownFieldWarning as warning:  # an error if the filter of warnings says so
-            return error_response(RequestError(422, str(warning), name="UnknownField", field="filter"))
+            return error_response(RequestError(422, "UnknownField", str(warning), field="filter"))
         except QuarryError as error:
             answer = request_error(error)
             if answer.status >= 500:
@@ -121,4 +118,4 @@ class _Endpoint:
             return error_response(answer)
         except Exception:
             _log.exception("%s %s failed", request.method, operation.path)
-            return error_response(RequestError(500, "the server has failed; its log says why", name="ServerError"))
+            return error_response(RequestError(500, "ServerError", "the server has failed; its log says why"))

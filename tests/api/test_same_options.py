@@ -90,7 +90,7 @@ def test_the_command_line(command: str, wanted: set[str], words: Callable[[str],
 def test_searches_over_http() -> None:
     pytest.importorskip("starlette")
     from quarry.server.limits import Limits
-    from quarry.server.search_request import search_schema
+    from quarry.server.searches import search_schema
 
     assert set(SearchKeywords.__annotations__) <= set(search_schema(Limits())["properties"])
 

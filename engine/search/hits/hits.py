@@ -131,6 +131,9 @@ class Hit(JsonMapping):
     __slots__ = (*_COMPARED, "_document", "_finder", "_passages")
     __hash__ = None  # type: ignore[assignment]  # attributes can be set
 
+    terms: Mapping[str, float]
+    mistyped: Mapping[str, str]
+
     def __init__(  # noqa: PLR0913  # what a search found out
         self,
         id: str,  # noqa: A002  # the name of the attribute
@@ -149,11 +152,11 @@ class Hit(JsonMapping):
         self.id = id
         self.score = score
         self.matches = matches
-        self.terms: Mapping[str, float] = {} if terms is None else terms
+        self.terms = {} if terms is None else terms
         self.dense_score = dense_score
         self.lexical_score = lexical_score
         self.words = words
-        self.mistyped: Mapping[str, str] = {} if mistyped is None else mistyped
+        self.mistyped = {} if mistyped is None else mistyped
         self.relevance = relevance
         self._document = document
         self._finder = finder

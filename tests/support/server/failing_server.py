@@ -16,11 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from quarry.server.http.figures import FiguresFolder
 from quarry.server.processes import run_processes
 
 
-def serve(folder: Path, opened: socket.socket, figures: FiguresFolder, started: Callable[[], None]) -> None:
+def serve(folder: Path, opened: socket.socket, started: Callable[[], None]) -> None:
     name = multiprocessing.current_process().name
     if name.endswith("-0") and (folder / "0 fails").exists():
         os._exit(3)

@@ -6,6 +6,7 @@ Texts that begin with "wait" are encoded once the folder has the file "go"; unti
 
 from __future__ import annotations
 
+import multiprocessing
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -19,8 +20,6 @@ from support.server.running_server import WRITE_KEY
 
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.server import Access, app, running
-from quarry.server.http.figures import FiguresFolder
-from quarry.server.http.metrics import Metrics
 from quarry.server.processes import run_processes
 
 ENCODER = WordEncoder()
@@ -40,12 +39,10 @@ class WaitingEncoder(WordEncoder):
         return super().windows(text)
 
 
-def serve(
-    index: Path, folder: Path, opened: socket.socket, figures: FiguresFolder | None, started: Callable[[], None]
-) -> None:
-    given = {"encoder": WaitingEncoder(folder=folder), "threads": 1, "metrics": Metrics(figures)}
-    is_child = figures is not None
-    with app({"index": index}, access=Access(write_key=WRITE_KEY), **given) as served:
+def serve(index: Path, folder: Path, opened: socket.socket, started: Callable[[], None]) -> None:
+    is_child = multiprocessing.parent_process() is not None
+    encoder = WaitingEncoder(folder=folder)
+    with app({"index": index}, access=Access(write_key=WRITE_KEY), encoder=encoder, threads=1) as served:
         running.run_server(served, opened, GRACE_S, started, is_one_of_several=is_child, end_after_s=END_AFTER_S)
 
 
@@ -55,6 +52,6 @@ if __name__ == "__main__":
         here = partial(serve, *map(Path, sys.argv[1:3]))
         show = partial(print, port, flush=True)
         if sys.argv[3] == "1":
-            here(opened, None, show)
+            here(opened, show)
         else:
             run_processes(here, opened, 1, show)

@@ -801,7 +801,7 @@ def test_the_application_can_be_mounted(indexes: dict[str, Path]) -> None:
         assert server.ask("GET", "/find/openapi.json").json["servers"] == [{"url": "/find"}]
         assert server.ask("GET", "/find/nowhere").error["type"] == "UnknownPath"
         figures = server.ask("GET", "/find/metrics").body.decode()
-        assert 'path="/v1/indexes/{index}/search",method="POST",status="200"} 1' in figures
+        assert 'method="POST",path="/v1/indexes/{index}/search",status="200"} 1' in figures
 
 
 def test_the_description_has_every_operation(reader: RunningServer) -> None:
@@ -838,15 +838,15 @@ def test_figures_are_counted(writer: RunningServer) -> None:
     assert all(LINE.fullmatch(line) for line in text.splitlines())
     assert text.endswith("\n")
     for sample in (
-        'quarry_http_requests_total{path="/v1/indexes/{index}/search",method="POST",status="200"} 3',
-        'quarry_http_requests_total{path="other",method="GET",status="404"} 1',
-        'quarry_http_requests_total{path="/v1/indexes",method="other",status="405"} 1',
-        'quarry_http_request_duration_seconds_bucket{path="/v1/indexes/{index}/search",le="+Inf"} 3',
-        'quarry_http_request_duration_seconds_count{path="/v1/indexes/{index}/search"} 3',
-        'quarry_index_documents{index="index"} 3',
-        'quarry_documents_added_total{index="index"} 2',
-        'quarry_documents_deleted_total{index="index"} 1',
-        "quarry_http_requests_in_progress 1",
+        'quarry_http_requests_total{method="POST",path="/v1/indexes/{index}/search",status="200"} 3.0',
+        'quarry_http_requests_total{method="GET",path="other",status="404"} 1.0',
+        'quarry_http_requests_total{method="other",path="/v1/indexes",status="405"} 1.0',
+        'quarry_http_request_duration_seconds_bucket{le="+Inf",path="/v1/indexes/{index}/search"} 3.0',
+        'quarry_http_request_duration_seconds_count{path="/v1/indexes/{index}/search"} 3.0',
+        'quarry_index_documents{index="index"} 3.0',
+        'quarry_documents_added_total{index="index"} 2.0',
+        'quarry_documents_deleted_total{index="index"} 1.0',
+        "quarry_http_requests_in_progress 1.0",
     ):
         assert sample in text.splitlines(), sample
 

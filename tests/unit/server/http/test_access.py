@@ -9,9 +9,8 @@ import pytest
 pytest.importorskip("starlette", reason="serving needs the extra server")
 
 from quarry.formats.errors import AccessFailed, InvalidSetting
-from quarry.server.http.access import Access
+from quarry.server.http.access import Access, check_key, find_key
 from quarry.server.http.failures import RequestError
-from quarry.server.http.keys import check_key, find_key
 from quarry.server.limits import Limits
 
 READ, WRITE = "the-key-for-reading", "the-key-for-writing"

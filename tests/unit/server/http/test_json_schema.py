@@ -9,7 +9,7 @@ pytest.importorskip("starlette", reason="serving needs the extra server")
 from quarry.server.http.failures import RequestError
 from quarry.server.http.json_schema import check, parse_json
 from quarry.server.limits import Limits
-from quarry.server.search_request import batch_schema, parse_batch, parse_search, search_schema
+from quarry.server.searches import batch_schema, parse_batch, parse_search, search_schema
 
 LIMITS = Limits()
 
@@ -76,7 +76,7 @@ QUERY = {"query": "tides"}
         (QUERY | {"dense_weight": 1.01}, "dense_weight", "a number from 0 to 1", "1.01"),
         (QUERY | {"explain": 1}, "explain", "boolean", "1"),
         (QUERY | {"timeout": 31}, "timeout", "a number from 0 to 30.0", "31"),
-        (QUERY | {"limit": 3}, "limit", "query, like, k, offset, mode", "'limit'"),
+        (QUERY | {"limit": 3}, "limit", "query, like, k, offset", "'limit'"),
     ],
 )
 def test_a_search_that_is_not_valid_is_refused(body: object, field: str, expected: str, found: str | None) -> None:

@@ -1,0 +1,182 @@
+"""What clients ask in a search, as options of the engine, and what they get; with the schemas of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+from quarry.engine import Hit, Hits
+from quarry.engine.options import SearchKeywords, SearchOptions
+from quarry.engine.scoring.ranking import Exactness
+from quarry.server.http.failures import RequestError
+from quarry.server.http.json_schema import Schema, check
+from quarry.server.http.type_schemas import schema_of, schemas_of_fields
+from quarry.server.limits import Limits
+
+__all__ = [
+    "ID_SCHEMA",
+    "SearchRequest",
+    "batch_schema",
+    "hits_json",
+    "hits_schema",
+    "parse_batch",
+    "parse_search",
+    "search_schema",
+]
+
+_MAX_QUERY_CHARACTERS = 10_000
+_MAX_CANDIDATES = 100_000
+_DEFAULT_K = 10
+_HITS_OF_A_BATCH = 10  # times `max_k`
+
+ID_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
+"""The schema of the id of a document."""
+
+_QUERY: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": _MAX_QUERY_CHARACTERS,
+    "description": "what is searched for",
+    "examples": ["why does the sea level change?"],
+}
+_LIKE: Schema = {
+    **ID_SCHEMA,
+    "description": "instead of a query the id of a document, to find others like it; not with rerank",
+}
+_TEXTS: Schema = {
+    "type": "boolean",
+    "default": True,
+    "description": "whether hits have the whole texts of the documents",
+}
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """A search.
+
+    Attributes:
+        queries: the texts; None: a document is the query, the option `like`.
+        k: number of hits of each.
+        has_texts: whether hits have the whole texts of documents.
+        options: the other options of `Engine.search`.
+    """
+
+    queries: Sequence[str] | None
+    k: int
+    has_texts: bool
+    options: SearchKeywords
+
+
+@cache
+def search_schema(limits: Limits) -> Schema:
+    """Return the schema of a search with one query: a text, or a document of the index."""
+    one = [{"required": [name]} for name in ("query", "like")]
+    return {**_request_schema({"query": _QUERY, "like": _LIKE}, limits), "oneOf": one}
+
+
+@cache
+def batch_schema(limits: Limits) -> Schema:
+    """Return the schema of a search with several queries."""
+    queries = {"type": "array", "items": _QUERY, "minItems": 1, "maxItems": limits.max_queries}
+    return {**_request_schema({"queries": queries}, limits), "required": ["queries"]}
+
+
+def parse_search(body: object, limits: Limits) -> SearchRequest:
+    """Check a search with one query.
+
+    Raises:
+        RequestError: 422, it is not valid.
+    """
+    check(body, search_schema(limits))
+    given = dict(cast("Mapping[str, Any]", body))
+    queries = [given.pop("query")] if "query" in given else None
+    return _search_request(queries, given, limits)
+
+
+def parse_batch(body: object, limits: Limits) -> SearchRequest:
+    """Check a search with several queries.
+
+    Raises:
+        RequestError: 422, it is not valid.
+    """
+    check(body, batch_schema(limits))
+    given = dict(cast("Mapping[str, Any]", body))
+    queries = given.pop("queries")
+    n_hits, max_hits = len(queries) * given.get("k", _DEFAULT_K), limits.max_k * _HITS_OF_A_BATCH
+    if n_hits > max_hits:
+        message, expected = "the batch asks for too many hits", f"at most {max_hits} hits in all"
+        raise RequestError(422, "InvalidRequest", message, field="k", expected=expected, found=n_hits)
+    return _search_request(queries, given, limits)
+
+
+def hits_json(hits: Hits, *, has_texts: bool) -> dict[str, object]:
+    """Return the hits of one query.
+
+    Args:
+        hits: the hits.
+        has_texts: whether each hit has the whole text of its document.
+    """
+    return {
+        "hits": [hit.to_dict() if has_texts else _without_text(hit) for hit in hits],
+        "answerable": hits.answerable,
+        "exactness": hits.exactness.value,
+        "coverage": None if hits.coverage is None else hits.coverage.to_dict(),
+    }
+
+
+def hits_schema() -> Schema:
+    """Return the schema of the hits of one query."""
+    hit = schema_of(Hit)
+    hit["required"].remove("text")
+    hit["properties"]["text"] |= {"description": "missing if the request has `texts` false"}
+    return {
+        "type": "object",
+        "required": ["hits", "answerable", "exactness", "coverage"],
+        "properties": {
+            "hits": {"type": "array", "items": hit},
+            "answerable": {
+                "type": ["boolean", "null"],
+                "description": "whether a hit probably answers the query; null if unknown",
+            },
+            "exactness": schema_of(Exactness)
+            | {"description": "what is known about the documents that are not among the hits"},
+            "coverage": {
+                "type": ["object", "null"],
+                "description": "of a sharded index: which shards answered",
+            },
+        },
+    }
+
+
+def _search_request(queries: list[str] | None, given: dict[str, Any], limits: Limits) -> SearchRequest:
+    k, has_texts = given.pop("k", _DEFAULT_K), given.pop("texts", True)
+    given.setdefault("timeout", limits.timeout_s)
+    return SearchRequest(queries, k, has_texts, cast("SearchKeywords", given))
+
+
+def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:
+    """Return the schema of a search: its queries, and the options of the engine, within limits."""
+    options = schemas_of_fields(SearchOptions)
+    del options["like"]
+    bounds = {
+        "k": (1, limits.max_k),
+        "offset": (0, limits.max_k * _HITS_OF_A_BATCH),
+        "candidates": (1, _MAX_CANDIDATES),
+        "nprobe": (1, _MAX_CANDIDATES),
+        "dense_weight": (0, 1),
+        "rerank": (1, limits.max_k),
+        "min_relevance": (0, 1),
+        "timeout": (0, limits.timeout_s),
+    }
+    for name, (low, high) in bounds.items():
+        options[name] = {**options[name], "minimum": low, "maximum": high}
+    options["timeout"] = {**options["timeout"], "type": "number", "default": limits.timeout_s}
+    properties = {**queries, **options, "texts": _TEXTS}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _without_text(hit: Hit) -> dict[str, object]:
+    """Return a hit without the text, which is not even read from the index for it."""
+    return {name: hit[name] for name in hit if name != "text"}
