@@ -15,7 +15,7 @@ HANGS = {
 def test_hangs():
     threading.Event().wait()
 """,
-        ["Failed: Timeout (>2.0s)", "1 failed"],
+        ["Failed: Timeout (>1.0s)", "1 failed"],
     ),
     "where no signal is noticed": (
         """
@@ -23,14 +23,14 @@ def test_hangs():
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     threading.Event().wait()
 """,
-        ["Timeout (0:00:06)!", "in test_hangs"],
+        ["Timeout (0:00:03)!", "in test_hangs"],
     ),
     "at the end of the interpreter": (
         """
 def test_leaves_a_thread():
     threading.Thread(target=threading.Event().wait).start()
 """,
-        ["1 passed", "Timeout (0:00:06)!", "in _shutdown"],
+        ["1 passed", "Timeout (0:00:03)!", "in _shutdown"],
     ),
 }
 
@@ -51,7 +51,7 @@ threading.Thread(target=worker_that_waits, daemon=True).start()
     plugins = [
         f"-p{name}" for name in ("pytest_timeout", "pytest_asyncio.plugin") if find_spec(name.partition(".")[0])
     ]
-    limits = ("-o", "timeout=2", "-o", "faulthandler_timeout=6")
+    limits = ("-o", "timeout=1", "-o", "faulthandler_timeout=3")
     settings = (
         "-c",
         repository / "pyproject.toml",

@@ -20,6 +20,7 @@ from quarry.formats.errors import ChecksumMismatch, InvalidSetting
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 
 K1, B = 1.2, 0.75
+N_DOCS = 1500
 
 
 class Oracle:
@@ -97,7 +98,7 @@ SPECIAL = [["t0"], ["t0", "t0", "t0"], ["t1999", "t0"], ["absent"], [], ["t3", "
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory):
-    documents = zipf_documents(4000)
+    documents = zipf_documents(N_DOCS)
     folder = tmp_path_factory.mktemp("index")
     return documents, {n: segments(folder, documents, n) for n in (1, 3, 10)}
 
@@ -134,7 +135,7 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
     """Hits do not depend on which terms and queries use dense arrays of scores: none, some or all."""
     _, readers = collection
     expected = Bm25(readers[1], [None])
-    wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, 4000)]
+    wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, N_DOCS)]
     answers = [(expected.query(each[0]).top(each[1]), all_scores(expected, each[0])) for each in wanted]
     monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
     monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
@@ -156,9 +157,9 @@ def test_frequent_terms_are_looked_up_or_decoded(collection, monkeypatch, per_lo
     monkeypatch.setattr(bm25, "_FREQUENT", 64)
     monkeypatch.setattr(encoded_scores, "_POSTINGS_PER_LOOKUP", per_lookup)
     searcher = Bm25(readers[3], flags, cache_bytes=cache_bytes)
-    docs = np.random.default_rng(8).permutation(1000)[:200]
+    docs = np.random.default_rng(8).permutation(N_DOCS // 3)[:200]
     for query, (right, every) in zip(queries, answers, strict=True):
-        for n in (1, 20, 4000):
+        for n in (1, 20, N_DOCS):
             for found, best in zip(searcher.query(query).top(n)[:3], right.top(n)[:3], strict=True):
                 assert found.tolist() == best.tolist()
         for segment in range(3):
@@ -178,7 +179,7 @@ def test_the_bound_of_a_frequent_term_is_above_its_scores(collection):
         entry = reader.find(name)
         decoded = searcher.query([name, "t1999"])._terms[-1].parts[0]
         lookup = reader.lookup(entry)
-        idf = bm25.inverse_document_frequency(4000, entry.n_docs)
+        idf = bm25.inverse_document_frequency(N_DOCS, entry.n_docs)
         (norms,) = searcher._norms
         term = encoded_scores.EncodedTerm.of(entry.n_docs, lookup, norms, float(norms.min()), idf)
         assert decoded.max_score <= term.max_score <= idf * 1.001
@@ -203,9 +204,9 @@ def test_the_order_of_the_words_does_not_matter(collection):
 
 @pytest.fixture(scope="module", params=[0.001, 0.1, 0.5, 0.99])
 def partly_deleted(request, collection, tmp_path_factory):
-    """Return deleted flags (4000,) bool, the live documents, and their readers in one segment."""
+    """Return deleted flags (N_DOCS,) bool, the live documents, and their readers in one segment."""
     documents, _ = collection
-    deleted = np.random.default_rng(3).random(4000) < request.param
+    deleted = np.random.default_rng(3).random(N_DOCS) < request.param
     live = [terms for terms, gone in zip(documents, deleted.tolist(), strict=True) if not gone]
     return deleted, live, segments(tmp_path_factory.mktemp("live"), live)
 
@@ -224,7 +225,7 @@ def test_deleted_documents_count_for_nothing(collection, partly_deleted, n_segme
         assert not scores[deleted].any()
         assert scores[~deleted].tobytes() == all_scores(expected, query).tobytes()
         np.testing.assert_allclose(scores[~deleted], oracle.scores(query), rtol=1e-5, atol=1e-6)
-        for n in (1, 10, 4000):
+        for n in (1, 10, N_DOCS):
             best = [(places[doc], score) for doc, score in flattened(expected, live_readers, query, n)]
             assert flattened(searcher, readers[n_segments], query, n) == best
 
@@ -232,7 +233,7 @@ def test_deleted_documents_count_for_nothing(collection, partly_deleted, n_segme
 @pytest.mark.parametrize(("dense", "sparse"), [(0, 0), (0, 10**6), (100, 10**6), (10**6, 10**6)])
 def test_deleted_documents_however_parts_are_held(collection, monkeypatch, dense, sparse):
     _, readers = collection
-    flags = np.array_split(np.random.default_rng(4).random(4000) < 0.3, 3)
+    flags = np.array_split(np.random.default_rng(4).random(N_DOCS) < 0.3, 3)
     queries = SPECIAL + zipf_queries(30)
     expected = Bm25(readers[3], flags)
     answers = [flattened(expected, readers[3], query, 20) for query in queries]
@@ -253,7 +254,7 @@ def test_a_term_that_only_deleted_documents_have(tmp_path):
 
 def test_a_segment_of_deleted_documents_only(collection):
     _, readers = collection
-    assert len(Bm25(readers[1], [np.ones(4000, bool)]).query(["t0", "t1", "t500"]).top(10).docs) == 0
+    assert len(Bm25(readers[1], [np.ones(N_DOCS, bool)]).query(["t0", "t1", "t500"]).top(10).docs) == 0
 
 
 def test_no_segments():
@@ -282,7 +283,7 @@ def test_what_each_term_adds(collection):
     documents, readers = collection
     searcher, oracle = Bm25(readers[3], [None] * 3), Oracle(documents)
     query = ["t0", "t2", "t2", "t40", "absent"]
-    for doc in range(0, 4000, 97):
+    for doc in range(0, N_DOCS, 37):
         segment = next(n for n in range(3) if doc < sum(len(reader.lengths) for reader in readers[3][: n + 1]))
         start = sum(len(reader.lengths) for reader in readers[3][:segment])
         found = searcher.query(query).term_scores(segment, doc - start)
@@ -414,7 +415,7 @@ def test_bm25s_gives_the_same_scores(data_folder, tmp_path):
 def test_a_filter_leaves_the_best_of_what_passes(collection, share):
     """Filtered scores have the same bits as unfiltered ones, whether few or many documents pass."""
     _, readers = collection
-    flags = np.random.default_rng(5).random(4000) < share
+    flags = np.random.default_rng(5).random(N_DOCS) < share
     flags[:2] = share > 0
     for n_segments in (1, 10):
         searcher = Bm25(readers[n_segments], [None] * n_segments)

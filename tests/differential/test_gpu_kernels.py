@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from support.combinations import pairs_of
 from support.indexes.one_segment import random_documents, random_quantizer, segment_of
 
 from quarry.engine.backends.protocol import Resources, SearchParameters
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 gpu_kernels = pytest.importorskip(
     "quarry.engine.gpu.kernels", reason="the kernels need triton", exc_type=ImportError
 )
+SIZES = [(24, 1), (150, 19), (40, 70)]  # dimensions and numbers of queries
 PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("without a GPU the kernels need TRITON_INTERPRET=1", allow_module_level=True)
@@ -55,9 +57,10 @@ def block_scores(segment, queries, kernels, beta, allowed):
     return torch.cat(blocks).cpu().numpy(), slack
 
 
-@pytest.mark.parametrize(("dim", "n_queries"), [(24, 1), (150, 19), (40, 70)])
-@pytest.mark.parametrize("beta", [None, 0.5, 8.0])
-@pytest.mark.parametrize("kind", ["int8", "float16"])
+@pytest.mark.parametrize(
+    ("kind", "beta", "dim", "n_queries"),
+    [(kind, beta, *size) for kind, beta, size in pairs_of(("int8", "float16"), (None, 0.5, 8.0), SIZES)],
+)
 def test_documents_are_scored(directory, monkeypatch, kind, beta, dim, n_queries):
     monkeypatch.setattr("support.indexes.one_segment.DIM", dim)
     generator = np.random.default_rng(dim)
@@ -92,8 +95,8 @@ def test_tiles_of_any_size_give_the_same_scores(tiling, beta):
 @pytest.mark.parametrize("kind", ["int8", "float16"])
 def test_final_scores(directory, kind, beta):
     generator = np.random.default_rng(3)
-    segment = segment_of(directory, documents(generator, 24), kind)
-    queries = generator.standard_normal((4, 24)).astype(np.float32)
+    segment = segment_of(directory, documents(generator, 24)[:12], kind)
+    queries = generator.standard_normal((2, 24)).astype(np.float32)
     wanted = SearchParameters(1, 1 << 20, None, 1, beta=beta)
     answers = [backend_of(segment, kernels).candidates(queries, wanted) for kernels in (None, gpu_kernels)]
     for one, other in zip(*answers, strict=True):

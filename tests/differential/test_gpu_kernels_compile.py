@@ -50,9 +50,8 @@ DOCUMENTS = "{0} {1} *i64 *i32 i32 *u8 *fp16 *fp32 *fp32 i32 i32 i32"
 for rows, scales in (("*i8", "*fp32"), ("*fp16", "*fp16")):
     for softmax in (False, True):
         stored = {"SCALED": rows == "*i8", "SOFTMAX": softmax}
-        for n_queries, slots in ((1, 4), (30, 4), (60, 4), (300, 4), (300, 1)):
-            if softmax and slots == 1:
-                continue
+        # The most queries with 4 and with 8 warps: fewer need fewer registers and less shared memory.
+        for n_queries, slots in ((1, 4), (300, 4)) if softmax else ((30, 4), (300, 4), (300, 1)):
             tile = document_kernel.choose_tiling(n_queries, slots, softmax=softmax)
             shape = {"DOCS": tile.rows // slots, "SLOTS": slots, "QUERIES": tile.queries, "WIDTH": tile.width}
             compiled(
@@ -87,7 +86,7 @@ def test_the_kernels_compile_for_hopper(tmp_path):
     found = [line.split() for line in done.stdout.splitlines()]
     kernels = [name for name, *_ in found]
     assert {name: kernels.count(name) for name in kernels} == {
-        "_document_kernel": 18,
+        "_document_kernel": 10,
         "_pair_kernel": 4,
         "_list_kernel": 4,
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import closing
+from functools import cache
 
 import numpy as np
 import pytest
@@ -50,12 +52,13 @@ def add(path, vectors, first=0, thresholds=SMALL):
         writer.commit()
 
 
-@pytest.fixture
-def made(tmp_path):
-    """Return a function that builds an index of two segments, encoded with the quantizer of the first."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Return a function that builds an index of two segments once, encoded with the quantizer of the first."""
 
-    def index(centroids, nbits=4):
-        path = tmp_path / centroids
+    @cache
+    def index(centroids, nbits):
+        path = tmp_path_factory.mktemp("codes") / "index"
         engine.build([], path, encoder=ENCODER, representation=KMeans(1), code_bytes=4, centroids=centroids)
         add(path, of_topics(1, N), thresholds=THRESHOLDS[nbits])
         add(path, of_topics(2, N), N // 2, THRESHOLDS[nbits])
@@ -65,6 +68,12 @@ def made(tmp_path):
         return path
 
     return index
+
+
+@pytest.fixture
+def made(built, tmp_path):
+    """Return a function that copies such an index."""
+    return lambda centroids, nbits=4: shutil.copytree(built(centroids, nbits), tmp_path / "index")
 
 
 def oracle(path):

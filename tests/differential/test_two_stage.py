@@ -105,13 +105,13 @@ def test_the_answer_is_exact(tmp_path, collection, beta, stored, dim):
     )
     queries = np.concatenate([documents[5][:1], documents[-1][:1], sphere(generator, 1, dim)])
     stored_vectors = stored_documents(tmp_path / "index")
+    expected = [expected_scores(stored_vectors, query, beta) for query in queries]
     for backend in ("scan", "exact"):
         with Engine.open(tmp_path / "index", backend=backend, threads=1) as index:
             for k in (1, 10, 130):
                 found = index.search_vectors(queries, k=k)
                 fewest = index.search_vectors(queries, k=k, candidates=k)
-                for query, hits, same in zip(queries, found, fewest, strict=True):
-                    scores = expected_scores(stored_vectors, query, beta)
+                for scores, hits, same in zip(expected, found, fewest, strict=True):
                     assert_exact(hits, scores, k, 2e-6 * max(1.0, np.abs(scores).max()))
                     assert same == hits
 

@@ -1,4 +1,4 @@
-"""A training run in a separate process that is killed after its first checkpoint."""
+"""Training runs that end after their first checkpoint: killed in a separate process, or interrupted in this one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 _PROGRAM = """
 import sys
@@ -29,3 +31,19 @@ def run_and_kill(recipe: Path, out: Path) -> None:
         process.wait()
     assert any(out.glob("checkpoints/step-*"))
     assert process.returncode == -signal.SIGKILL or (out / "final").exists()
+
+
+def run_and_interrupt(recipe: Path, out: Path) -> None:
+    """Train by a recipe into `out` and interrupt it behind the first checkpoint, without another process."""
+    from quarry.training.loop.checkpoints import Checkpoints
+    from quarry.training.run import train
+
+    class FirstCheckpoint(Checkpoints):
+        def save(self, *args, **options):
+            super().save(*args, **options)
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("quarry.training.loop.trainer.Checkpoints", FirstCheckpoint)
+        train(recipe, out)
+    assert any(out.glob("checkpoints/step-*"))

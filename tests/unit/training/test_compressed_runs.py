@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from support.models.tiny_checkpoint import DIM
-from support.training.killed_run import run_and_kill
+from support.training.killed_run import run_and_interrupt
 from support.training.tiny_run import N_ARTICLES, short_recipe, write_recipe
 
 torch = pytest.importorskip("torch", reason="the training loop needs torch")
@@ -112,11 +112,11 @@ def test_a_run_trains_codebook_and_encoder(finished: Path, folder: Path) -> None
         assert not all(np.array_equal(values, before[name]) for name, values in queries.items())
 
 
-def test_a_run_that_was_killed_ends_with_the_same_weights_and_codebooks(
+def test_a_run_that_was_interrupted_ends_with_the_same_weights_and_codebooks(
     finished: Path, folder: Path, tmp_path: Path
 ) -> None:
-    recipe, out = folder / f"{finished.name}.toml", tmp_path / "killed"
-    run_and_kill(recipe, out)
+    recipe, out = folder / f"{finished.name}.toml", tmp_path / "interrupted"
+    run_and_interrupt(recipe, out)
     train(recipe, out)
     found, expected = trained_arrays(out), trained_arrays(finished)
     assert found.keys() == expected.keys()
@@ -206,8 +206,8 @@ def test_codes_of_another_size_are_trained_by_the_engine(bundle: EncoderBundle, 
 
 def test_repconc_continues_as_jpq(folder: Path, tmp_path: Path) -> None:
     """The second stage of the paper, JPQ, starts from the codebook of the first, RepCONC."""
-    first = tmp_path / "first"
-    train(folder / "repconc.toml", first)
+    first = folder / "repconc"
+    train(folder / "repconc.toml", first)  # nothing to do if it is finished
     recipe = folder / "second.toml"
     text = RECIPE.replace("METHOD", "jpq").replace('"checkpoint"', json.dumps(str(first / "final")), 1)
     recipe.write_text(text.replace("steps = 5", "steps = 1"), "utf-8")

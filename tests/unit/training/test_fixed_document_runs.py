@@ -1,9 +1,10 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.models.tiny_checkpoint import random_weights, write_checkpoint
-from support.training.killed_run import run_and_kill
+from support.training.killed_run import run_and_interrupt
 from support.training.tiny_run import short_recipe, write_recipe
 
 torch = pytest.importorskip("torch", reason="the training loop needs torch")
@@ -63,9 +64,9 @@ def test_queries_alone_are_trained(finished: Path, folder: Path) -> None:
     assert not any(name.startswith("embeddings.") for name in changed)
 
 
-def test_a_run_that_was_killed_ends_with_the_same_weights(finished: Path, folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "killed"
-    run_and_kill(folder / "fixed.toml", out)
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(finished: Path, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "interrupted"
+    run_and_interrupt(folder / "fixed.toml", out)
     train(folder / "fixed.toml", out)
     found, expected = (load_file(each / "final/query/model.safetensors") for each in (out, finished))
     assert found.keys() == expected.keys()
@@ -106,8 +107,8 @@ def test_an_encoder_of_other_weights_is_refused(folder: Path, tmp_path: Path) ->
         train(recipe, tmp_path / "run")
 
 
-def test_damaged_vectors_are_refused_when_a_run_is_resumed(folder: Path, tmp_path: Path) -> None:
-    train(folder / "fixed.toml", tmp_path / "run")
+def test_damaged_vectors_are_refused_when_a_run_is_resumed(finished: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
     path = tmp_path / "run/rows/articles.npz"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(CorruptFile, match=r"articles\.npz"):

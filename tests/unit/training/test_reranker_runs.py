@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.models.tiny_checkpoint import edit_json
-from support.training.killed_run import run_and_kill
+from support.training.killed_run import run_and_interrupt
 from support.training.tiny_run import write_recipe
 
 pytest.importorskip("torch", reason="the training loop needs torch")
@@ -113,9 +113,9 @@ def test_negatives_that_rank_before_the_relevant_document_are_kept(finished: Pat
         assert not set(mined[example].tolist()) & set(store.positives(example).tolist())
 
 
-def test_a_killed_run_ends_with_the_same_weights(finished: Path, recipe: Path, tmp_path: Path) -> None:
-    run_and_kill(recipe, tmp_path / "killed")
-    again = load_file(train(recipe, tmp_path / "killed") / "model.safetensors")
+def test_an_interrupted_run_ends_with_the_same_weights(finished: Path, recipe: Path, tmp_path: Path) -> None:
+    run_and_interrupt(recipe, tmp_path / "run")
+    again = load_file(train(recipe, tmp_path / "run") / "model.safetensors")
     weights = load_file(finished / "model.safetensors")
     assert again.keys() == weights.keys()
     assert all(np.array_equal(values, again[name]) for name, values in weights.items())
@@ -233,6 +233,6 @@ def test_damaged_files_of_a_run_are_reported_when_it_resumes(
 
 
 def test_a_checkpoint_that_counts_its_labels_can_be_exported(recipe: Path, tmp_path: Path) -> None:
-    path = write_recipe(tmp_path / "recipe", RECIPE)
+    path = write_recipe(tmp_path / "recipe", RECIPE.replace("steps = 6", "steps = 1"))
     edit_json(path.parent / "checkpoint" / "config.json", num_labels=2)
     assert export_reranker(train(path, tmp_path / "run"), tmp_path / "bundle", "fp32").settings.window == 40

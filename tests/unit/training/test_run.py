@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.processes import run_python
-from support.training.killed_run import run_and_kill
+from support.training.killed_run import run_and_interrupt, run_and_kill
 from support.training.tiny_run import RECIPE, write_pairs, write_recipe
 
 pytest.importorskip("torch", reason="the training loop needs torch")
@@ -133,11 +133,11 @@ def test_a_run_starts_from_the_weights_of_a_bundle(finished: Path, tmp_path: Pat
     export(finished / "final", tmp_path / "bundle", "int8", texts=["abc def. ghi", "klm"], n_recorded=1)
     text = RECIPE.replace('"checkpoint"', f"{str(tmp_path / 'bundle')!r}").replace("steps = 6", "steps = 2")
     recipe = write_recipe(tmp_path / "recipe", text)
-    run_and_kill(recipe, tmp_path / "killed")
+    run_and_interrupt(recipe, tmp_path / "interrupted")
     train(recipe, tmp_path / "whole")
     shutil.rmtree(tmp_path / "bundle")  # the run has its weights
-    train(recipe, tmp_path / "killed")
-    assert same_weights(tmp_path / "killed", tmp_path / "whole")
+    train(recipe, tmp_path / "interrupted")
+    assert same_weights(tmp_path / "interrupted", tmp_path / "whole")
     before, final = (load_file(each / "final" / "model.safetensors") for each in (finished, tmp_path / "whole"))
     assert before.keys() == final.keys()
     name = "embeddings.word_embeddings.weight"  # frozen, so what the codes say
