@@ -1,4 +1,4 @@
-"""Finds the candidates of one partition for a query: the documents that may be among the best, with their scores."""
+"""Finds the candidates of one partition for a query: documents that may be among the best, with their scores."""
 
 from __future__ import annotations
 
