@@ -27,9 +27,9 @@ from quarry.engine.backends.selection import Choice, choose_backends
 from quarry.engine.filtering.evaluation import Allowed, AllowedDocs
 from quarry.engine.options import OpenOptions, SearchOptions, uncalibrated_candidates
 from quarry.engine.quantization.candidates import default_candidates
+from quarry.engine.scoring.aggregation import Rescorer, kth_largest
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
-from quarry.engine.search.rescorer import Rescorer, kth_largest
 from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
