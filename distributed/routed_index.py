@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from quarry.distributed.calls import call
 from quarry.distributed.remote_shard import RemoteShard, StaleGeneration
@@ -22,8 +23,6 @@ from quarry.formats.errors import CorruptFile, QuarryError
 from quarry.formats.shard_set import load_newest_shard_set
 
 __all__ = ["ListedShard", "RoutedIndex"]
-
-R = TypeVar("R")
 
 _ATTEMPTS = 10  # each fails only if a shard was committed several times in between
 _PAUSE_S = 0.05
@@ -84,6 +83,17 @@ class _RoutedView(View[RemoteShard]):
         ]
 
 
+class _NewestView:
+    """The newest view of a routed index, at each call of a method of it."""
+
+    def __init__(self, index: RoutedIndex) -> None:
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of any method
+        value = getattr(self._index.newest_view(), name)
+        return partial(self._index.ask, name) if callable(value) else value
+
+
 class RoutedIndex(IndexReader):
     """Has the reading methods of `quarry.engine.Engine` for an index whose shards are served; thread-safe.
 
@@ -122,7 +132,8 @@ class RoutedIndex(IndexReader):
             InvalidFilter: the filter is not valid.
         """
         condition = None if filter is None else parse_filter(filter)
-        return self._read(lambda view: view.parts(condition))
+        parts: list[ListedShard] = self._current().parts(condition)
+        return parts
 
     def page(
         self,
@@ -181,17 +192,24 @@ class RoutedIndex(IndexReader):
         """End the threads."""
         self._threads.close()
 
-    def _read(self, answer: Callable[[Any], R], *, is_search: bool = False) -> R:
-        """Return the answer of a `_RoutedView`.
+    def _current(self, *, is_search: bool = False) -> Any:  # noqa: ANN401  # a `_RoutedView`
+        return _NewestView(self)
 
-        It is requested again, of a newer one, if a copy of a shard no longer has the generation of this one.
+    def newest_view(self) -> _RoutedView:
+        """Return the view of the newest generation, as far as is known."""
+        if not self._is_newest(self._view):
+            self.refresh()
+        return self._view
+
+    def ask(self, method: str, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401  # of any method
+        """Return what a method of the view returns.
+
+        It is called again, of a newer one, if a copy of a shard no longer has the generation of this one.
         """
         for attempt in range(_ATTEMPTS):
-            if not self._is_newest(self._view):
-                self.refresh()
-            view = self._view
+            view = self.newest_view()
             try:
-                found = answer(view)
+                found = getattr(view, method)(*arguments, **keywords)
             except StaleGeneration:
                 if attempt + 1 == _ATTEMPTS:
                     raise

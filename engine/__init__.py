@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
-    from quarry.engine.lexical.query_words import MatchedWord
     from quarry.engine.listing.facets import Facets, FacetValue
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from quarry.engine.reuse.added_indexes import AddIndexesReport
     from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.hits.hits import Coverage, Hit, Hits, Match
-    from quarry.engine.search.hits.passages import Passage
+    from quarry.engine.search.passages import MatchedWord, Passage
     from quarry.engine.sync import SyncReport
 
 _PLACES = {
@@ -60,8 +59,8 @@ _PLACES = {
     "Hit": "quarry.engine.search.hits.hits",
     "Hits": "quarry.engine.search.hits.hits",
     "Match": "quarry.engine.search.hits.hits",
-    "MatchedWord": "quarry.engine.lexical.query_words",
-    "Passage": "quarry.engine.search.hits.passages",
+    "MatchedWord": "quarry.engine.search.passages",
+    "Passage": "quarry.engine.search.passages",
     "Cls": "quarry.engine.representation.first_m",
     "FirstM": "quarry.engine.representation.first_m",
     "KMeans": "quarry.engine.representation.kmeans",

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar, Unpack
+from typing import NoReturn, Self, Unpack
 
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.backends.registry import check_backend
@@ -59,7 +59,6 @@ from quarry.formats.system_errors import checked_path
 
 __all__ = ["Engine"]
 
-R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -816,10 +815,10 @@ class Engine(IndexReader):
         allowed = [docs for each in view.partitions for docs in each.filter.allowed(condition)]
         return StoredDocuments(segments, allowed, self._directory.path)
 
-    def _read(self, answer: Callable[[View[OpenPartition]], R], *, is_search: bool = False) -> R:
+    def _current(self, *, is_search: bool = False) -> View[OpenPartition]:
         if is_search and self._is_refreshing:
             self._view.refresh_to_search(is_locked=self._writer is not None)
-        return answer(self._view.get())
+        return self._view.get()
 
 
 def _with_encoder(documents: Iterable[Document], view: View[OpenPartition]) -> Iterator[Document]:

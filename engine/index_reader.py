@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack, overload
 
 import numpy.typing as npt
 
@@ -22,8 +22,6 @@ from quarry.engine.search.query import SearchRequest
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 
 __all__ = ["IndexReader"]
-
-R = TypeVar("R")
 
 
 class IndexReader(ABC):
@@ -98,15 +96,14 @@ class IndexReader(ABC):
         if is_like and (queries is not None or vector is not None):
             raise InvalidQuery("a search needs either queries or like", expected="one of them")
 
-        def answer(view: View[Any]) -> Hits | list[Hits]:
-            if is_like:
-                return view.search_like(SearchOptions.of(k, options))
-            request = SearchRequest.of(queries, vector, view.metric.dim)
-            chosen = request.options(k, options, has_encoder=view.has_encoder)
-            found = view.search(request.texts, chosen, request.vectors)
-            return found[0] if request.is_single else found
-
-        return self._read(answer, is_search=True)
+        view = self._current(is_search=True)
+        if is_like:
+            return view.search_like(SearchOptions.of(k, options))
+        request = SearchRequest.of(queries, vector, view.metric.dim)
+        found = view.search(
+            request.texts, request.options(k, options, has_encoder=view.has_encoder), request.vectors
+        )
+        return found[0] if request.is_single else found
 
     @finishes_before_exit
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:
@@ -124,10 +121,8 @@ class IndexReader(ABC):
                 actual=chosen.mode,
             )
 
-        def answer(view: View[Any]) -> list[Hits]:
-            return view.search(None, chosen, query_vectors(queries, view.metric.dim))
-
-        return self._read(answer, is_search=True)
+        view = self._current(is_search=True)
+        return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
     @finishes_before_exit
     def get(self, ids: Iterable[str] | str, *, vectors: bool = False) -> list[Document]:
@@ -142,14 +137,14 @@ class IndexReader(ABC):
             InvalidSetting: not a str or an iterable of str.
         """
         wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
-        return self._read(lambda view: view.documents(wanted, with_vectors=has_vectors))
+        return self._current().documents(wanted, with_vectors=has_vectors)
 
     def __contains__(self, doc_id: object) -> bool:
         wanted = checked_id(doc_id, "the id")
-        return self._read(lambda view: view.has(wanted))
+        return self._current().has(wanted)
 
     def __len__(self) -> int:
-        return self._read(lambda view: view.n_documents)
+        return self._current().n_documents
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
@@ -164,7 +159,7 @@ class IndexReader(ABC):
         if filter is None:
             return len(self)
         condition = parse_filter(filter)
-        return self._read(lambda view: view.count(condition))
+        return self._current().count(condition)
 
     @finishes_before_exit
     def facets(
@@ -198,20 +193,19 @@ class IndexReader(ABC):
         """
         request = FacetRequest.of(field, query, limit, operators)
         condition = None if filter is None else parse_filter(filter)
-        return self._read(lambda view: view.facets(request, condition))
+        return self._current().facets(request, condition)
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
-        return self._read(lambda view: view.statistics())
+        return self._current().statistics()
 
     @abstractmethod
-    def _read(self, answer: Callable[[View[Any]], R], *, is_search: bool = False) -> R:
-        """Return the answer of the current view.
+    def _current(self, *, is_search: bool = False) -> View[Any]:
+        """Return the current view.
 
         Args:
-            answer: reads the view; may be called again with a newer one.
-            is_search: whether it is a search, before which an index may be refreshed.
+            is_search: whether it is for a search, before which an index may be refreshed.
 
         Raises:
             IndexClosed: the index is closed.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from quarry.engine.encoding.runtimes.tensorrt_runner import PLAN_MODULES
-from quarry.engine.gpu.cuda import get_cuda_target
+from quarry.engine.process.cuda import get_cuda_target
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME
 from quarry.formats.bundle.plan import LIBRARIES, PlanProfile, PlanRecord, digest_plan, write_plan

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from quarry.engine.gpu.device import Device
-from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.query_vectors import Queries, VectorsOnDevice
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = [
+    "Accelerator",
     "Backend",
     "BackendType",
     "BoundedCandidates",
@@ -153,17 +152,25 @@ class SearchParameters:
     beta: float | None = None
 
 
+class Accelerator(Protocol):
+    """The device of backend "gpu" with its memory budget, see `quarry.engine.gpu.device.Device`."""
+
+    @property
+    def place(self) -> Any: ...  # noqa: ANN401, D102  # a torch device; raises if there is none
+    def trim(self) -> None: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Resources:
     """Resources that a backend may use.
 
     Attributes:
         threads: number of threads for building an index in memory.
-        device: device of backend "gpu", with its memory budget.
+        device: of backend "gpu"; None: the first CUDA device, for a single segment.
     """
 
     threads: int = 1
-    device: Device = field(default_factory=Device)
+    device: Accelerator | None = None
 
 
 class Backend(Protocol):
@@ -199,7 +206,7 @@ class Backend(Protocol):
 class DeviceBackend(Protocol):
     """A `Backend` that can use queries on a device without a copy to main memory."""
 
-    def accepts(self, queries: DeviceVectors) -> bool:
+    def accepts(self, queries: VectorsOnDevice) -> bool:
         """Return whether `candidates` can be called with these."""
         ...
 

@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from quarry.engine.arguments import is_one_of, shown
-from quarry.engine.backends.protocol import Backend, BackendType, Resources
-from quarry.engine.gpu.device import Device
+from quarry.engine.backends.protocol import Accelerator, Backend, BackendType, Resources
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.snapshot import OpenSegment
@@ -63,7 +62,7 @@ BACKENDS: dict[str, Adapter] = {
 }
 
 
-def check_backend(name: str, device: Device) -> None:
+def check_backend(name: str, device: Accelerator) -> None:
     """Check before the first search that the requested backend can be used.
 
     Raises:

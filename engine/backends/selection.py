@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from quarry.engine.backends.registry import BACKENDS
-from quarry.engine.gpu.cuda import has_cuda
 from quarry.engine.options import OpenOptions
+from quarry.engine.process.cuda import has_cuda
 from quarry.engine.quantization.candidates import default_candidates
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting

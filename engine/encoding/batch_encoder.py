@@ -19,13 +19,14 @@ import numpy as np
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import InvalidQuery
 
 if TYPE_CHECKING:
     import torch
+
+    from quarry.engine.gpu.device_vectors import DeviceVectors
 
 __all__ = [
     "BatchEncoder",

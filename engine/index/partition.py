@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import Kinds
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.gpu.device import Device
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.bm25 import Bm25, Collection
@@ -114,7 +114,7 @@ class OpenPartition:
         name: str,
         snapshot: Snapshot,
         options: OpenOptions,
-        device: Device,
+        device: Accelerator,
         before: OpenPartition | None = None,
     ) -> None:
         self.name = name

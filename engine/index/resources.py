@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, path_by_identity
 from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.gpu.device import Device
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, check_host_vectors
@@ -36,7 +36,7 @@ class ViewResources:
     """
 
     options: OpenOptions
-    device: Device
+    device: Accelerator
     chosen_encoder: Encoder | None
     reranker: Reranker | None = None
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)

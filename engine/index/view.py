@@ -92,6 +92,7 @@ class View(Generic[P_co]):
         self._resources = resources
         self._threads = threads
         self._names = [each.name for each in partitions]
+        self._alone = Gathering(None, self._names)
         self._lock = threading.Lock()
         self._collections = Collections(partitions)
         self._checked: set[Condition] = set()
@@ -334,6 +335,8 @@ class View(Generic[P_co]):
         ]
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
+        if self._threads is None:
+            return self._alone
         return Gathering(self._threads, self._names, allow_partial, timeout, self.failures)
 
     def _answering(self, gathering: Gathering) -> P_co:

@@ -14,7 +14,7 @@ from quarry.engine.arguments import checked_flag, checked_integer, shown
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.json_mapping import JsonRecord
-from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.bm25 import Bm25Query
 from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.metadata.column import Column

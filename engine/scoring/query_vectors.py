@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol, Self
+
 import numpy as np
 import numpy.typing as npt
 
 from quarry.engine.arguments import is_masked
-from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.formats.arrays import BoolArray, Float32Array
 from quarry.formats.errors import InvalidQuery
 
@@ -14,6 +15,7 @@ __all__ = [
     "MAX_MAGNITUDE",
     "Queries",
     "Vectors",
+    "VectorsOnDevice",
     "check_host_vectors",
     "check_numbers",
     "check_vectors",
@@ -22,7 +24,18 @@ __all__ = [
 ]
 
 Vectors = Float32Array
-Queries = Vectors | DeviceVectors
+
+
+class VectorsOnDevice(Protocol):
+    """(n, dim) float32 query vectors on a device, see `quarry.engine.gpu.device_vectors.DeviceVectors`."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice) -> Self: ...
+    @property
+    def host(self) -> Vectors: ...  # noqa: D102  # in main memory
+
+
+Queries = Vectors | VectorsOnDevice
 """(n, dim) float32 query vectors, in main memory or on a device."""
 
 MAX_MAGNITUDE = 1e18
@@ -57,7 +70,7 @@ def to_host_vectors(queries: Queries) -> Vectors:
     Raises:
         InvalidQuery: a number of vectors on a device is not finite, or above 1e18.
     """
-    if not isinstance(queries, DeviceVectors):
+    if isinstance(queries, np.ndarray):
         return queries
     check_vectors(queries.host)
     return queries.host
@@ -69,7 +82,7 @@ def check_host_vectors(queries: Queries) -> None:
     Raises:
         InvalidQuery: a number is not finite, or above 1e18.
     """
-    if not isinstance(queries, DeviceVectors):
+    if isinstance(queries, np.ndarray):
         check_vectors(queries)
 
 

@@ -1,4 +1,4 @@
-"""Finds the candidates of one partition for a query: the documents that may be among the best, with their scores."""
+"""Finds the candidates of one partition for a query: documents that may be among the best, with their scores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy as np
 
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.filter import Condition
-from quarry.engine.lexical.bm25 import Bm25
-from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.options import SearchOptions, uncalibrated_candidates
-from quarry.engine.scoring.ranking import Exactness, Ranking
-from quarry.engine.search.id_order import IdOrder
+from quarry.engine.scoring.ranking import Exactness, IdOrder, Ranking
 from quarry.engine.search.query import Query, join_vectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quarry.engine.options import SearchOptions
-from quarry.engine.scoring.ranking import Exactness, Ranking
+from quarry.engine.scoring.ranking import Exactness, Ranking, best_places, cut_places
 from quarry.engine.search.candidates import Candidates, pool_size
-from quarry.engine.search.id_order import best_places, cut_places
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["MergedRanking", "fuse", "merge_candidates", "rank_candidates"]

@@ -31,14 +31,13 @@ from quarry.engine.analysis.words import is_unspaced
 from quarry.engine.arguments import is_masked, iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.filtering.filter import Condition, HasId, HasPhrase, Negation, join_conditions, parse_filter
-from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.lexical.close_terms import Expansion
 from quarry.engine.lexical.correction import correct_text
 from quarry.engine.lexical.prefixes import PREFIX_SIGN
-from quarry.engine.lexical.query import Bm25Query
-from quarry.engine.lexical.query_words import QueryWords
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
+from quarry.engine.search.passages import QueryWords
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.backends.protocol import (
+    Accelerator,
     Backend,
     BoundedCandidates,
     Candidates,
@@ -24,13 +25,11 @@ from quarry.engine.backends.protocol import (
 from quarry.engine.backends.registry import BACKENDS, open_backend
 from quarry.engine.backends.selection import Choice, choose_backends
 from quarry.engine.filtering.evaluation import Allowed, AllowedDocs
-from quarry.engine.gpu.device import Device
-from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.options import OpenOptions, SearchOptions, uncalibrated_candidates
 from quarry.engine.quantization.candidates import default_candidates
+from quarry.engine.scoring.aggregation import Rescorer, kth_largest
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
-from quarry.engine.search.rescorer import Rescorer, kth_largest
 from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
@@ -55,7 +54,7 @@ class Searcher:
         snapshot: the snapshot.
         options: backend, device and number of threads.
         room_bytes: main memory that backends may hold; None: no limit.
-        device: device of backend "gpu"; None: the one named by `options`.
+        device: of backend "gpu"; None: the first CUDA device.
         before: searcher of another generation with the same options, whose backends are reused for the same files.
 
     Raises:
@@ -67,10 +66,10 @@ class Searcher:
         snapshot: Snapshot,
         options: OpenOptions,
         room_bytes: int | None = None,
-        device: Device | None = None,
+        device: Accelerator | None = None,
         before: Searcher | None = None,
     ) -> None:
-        resources = Resources(options.n_threads, device or Device(options.device, options.device_bytes))
+        resources = Resources(options.n_threads, device)
         self._n_threads = options.n_threads
         self._beta = snapshot.manifest.settings.beta
         choices = choose_backends(snapshot.segments, options, room_bytes)
@@ -220,7 +219,7 @@ class _SegmentBackend:
             backend = self._open()
             try:
                 if (
-                    isinstance(queries.values, DeviceVectors)
+                    not isinstance(queries.values, np.ndarray)
                     and isinstance(backend, DeviceBackend)
                     and backend.accepts(queries.values)
                 ):

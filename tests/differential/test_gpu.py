@@ -15,9 +15,8 @@ from quarry.engine import Engine
 from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import open_backend
 from quarry.engine.gpu.device import Device
-from quarry.engine.scoring.aggregation import aggregate
+from quarry.engine.scoring.aggregation import Rescorer, aggregate
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.rescorer import Rescorer
 from quarry.formats.container.directory import Directory
 
 EVERYTHING = 1 << 20

@@ -10,7 +10,7 @@ from support.indexes import small_index
 from support.indexes.one_segment import DIM, random_documents, segment_of
 
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.search.rescorer import Rescorer, kth_largest
+from quarry.engine.scoring.aggregation import Rescorer, kth_largest
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot

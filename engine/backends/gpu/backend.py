@@ -23,8 +23,9 @@ from quarry.engine.backends.protocol import (
     SearchParameters,
     UnscoredCandidates,
 )
+from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.scoring.query_vectors import Queries, check_numbers
+from quarry.engine.scoring.query_vectors import Queries, VectorsOnDevice, check_numbers, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
@@ -61,7 +62,9 @@ class GpuBackend:
     """
 
     def __init__(self, segment: OpenSegment, resources: Resources) -> None:
-        self._device = resources.device
+        device = resources.device or Device()
+        assert isinstance(device, Device)
+        self._device = device
         self._live = segment.live
         self._n_live = int(self._live.sum())
         self._live_mask: torch.Tensor | None = None  # mask on the device, if documents are deleted
@@ -124,9 +127,9 @@ class GpuBackend:
         if _scores_codes(segment):
             self._final = CodedRows(segment, self._lists, self._device)
 
-    def accepts(self, queries: DeviceVectors) -> bool:
+    def accepts(self, queries: VectorsOnDevice) -> bool:
         """Return whether queries are on a device of the same type."""
-        return bool(queries.values.device.type == self._device.place.type)
+        return isinstance(queries, DeviceVectors) and queries.values.device.type == self._device.place.type
 
     def candidates(self, queries: Queries, parameters: SearchParameters) -> list[Candidates]:
         """See `quarry.engine.backends.protocol.DeviceBackend`.
@@ -168,7 +171,7 @@ class GpuBackend:
 
         if isinstance(queries, DeviceVectors):
             return queries.values.to(self._device.place)
-        return send(queries, self._device.place)
+        return send(to_host_vectors(queries), self._device.place)
 
     def _score_all(self, queries: torch.Tensor, first: int, parameters: SearchParameters) -> list[Candidates]:
         """Return all allowed documents; `first` is the number of the first query."""

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from quarry.engine.arguments import checked_flag, is_one_of, shown
-from quarry.engine.gpu.cuda import has_cuda
+from quarry.engine.process.cuda import has_cuda
 from quarry.engine.process.libraries import loading, requiring
 from quarry.engine.process.per_process import bundle_key, shared_models
 from quarry.formats.bundle.encoder import EncoderBundle

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from quarry.engine.encoding.tokenizer import Ids
-from quarry.engine.gpu.cuda import get_cuda_target, has_cuda
+from quarry.engine.process.cuda import get_cuda_target, has_cuda
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.plan import PlanRecord
 from quarry.formats.errors import BackendUnavailable

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.documents.document import full_text
-from quarry.engine.lexical.query import Bm25Query
+from quarry.engine.lexical.bm25 import Bm25Query
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
-from quarry.engine.search.hits.passages import PassageFinder, document_spans
+from quarry.engine.search.passages import PassageFinder, document_spans
 from quarry.engine.search.query import Query
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher

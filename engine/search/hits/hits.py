@@ -11,10 +11,9 @@ import numpy as np
 from quarry.engine.arguments import shown
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.json_mapping import JsonMapping, JsonRecord, pydantic_schema
-from quarry.engine.lexical.query_words import MatchedWord
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
-from quarry.engine.search.hits.passages import Passage, PassageFinder
+from quarry.engine.search.passages import MatchedWord, Passage, PassageFinder
 from quarry.formats.documents.store import PackedDocument
 from quarry.formats.errors import InvalidSetting
 

@@ -9,7 +9,7 @@ from support.models.split_weights import with_weights_apart
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.cli.commands import main
-from quarry.engine.gpu.cuda import get_cuda_target
+from quarry.engine.process.cuda import get_cuda_target
 from quarry.exporters import plan_command
 from quarry.exporters.export import export
 from quarry.exporters.to_tensorrt import build_plan, get_default_profiles

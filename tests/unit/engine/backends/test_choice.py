@@ -93,7 +93,7 @@ def test_the_last_resort_must_work(snapshot, monkeypatch):
 
 def test_looking_for_a_device_loads_no_library(repository):
     program = (
-        "import sys\nfrom quarry.engine.gpu.cuda import has_cuda\n"
+        "import sys\nfrom quarry.engine.process.cuda import has_cuda\n"
         "has_cuda()\nprint('torch' in sys.modules or 'faiss' in sys.modules)"
     )
     done = subprocess.run(

@@ -11,7 +11,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import RULES, Analyzer
-from quarry.engine.lexical.query_words import QueryWords
+from quarry.engine.search.passages import QueryWords
 from quarry.engine.search.query import MAX_PREFIXES, find_phrases, parse_query, parse_words
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.formats.postings.postings import PostingsReader

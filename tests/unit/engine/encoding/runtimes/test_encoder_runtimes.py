@@ -13,7 +13,7 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.engine.encoding.runtimes.tensorrt_runner import fitting_plan
-from quarry.engine.gpu.cuda import get_cuda_target
+from quarry.engine.process.cuda import get_cuda_target
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan

@@ -10,8 +10,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.scoring.ranking import Ranking
-from quarry.engine.search.id_order import IdOrder
+from quarry.engine.scoring.ranking import IdOrder, Ranking
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 

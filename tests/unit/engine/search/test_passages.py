@@ -12,8 +12,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, FirstM, KMeans, Mean, Pieces
-from quarry.engine.lexical.query_words import QueryWords
-from quarry.engine.search.hits.passages import PassageFinder
+from quarry.engine.search.passages import PassageFinder, QueryWords
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
