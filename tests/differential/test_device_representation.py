@@ -26,7 +26,6 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.batches.calls import DocumentGroups
 from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool
@@ -232,7 +231,7 @@ def test_every_representation_of_an_encoder_in_batches(encoder, representation):
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
     skipped = []
     with WorkerPool(2, "encode") as pool, EncodedBatches(documents, how, pool, skipped.append) as batches:
-        found = Batch.join(list(batches))
+        (found,) = batches
     assert len(skipped) == 1
     windows = [each for each in encoder.run([encoder.prepare(text) for text in texts]) if each]
     vectors = np.split(found.vectors, np.cumsum(found.counts)[:-1])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.vectors.centroids import RoundedRows
 
 __all__ = ["Batch"]
-
-_ARRAYS = ("vectors", "counts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +66,6 @@ class Batch:
             terms,
             n_tokens,
         )
-
-    @classmethod
-    def join(cls, batches: Sequence[Batch]) -> Batch:
-        """Return the documents of several batches, at least one, as one batch."""
-        if len(batches) == 1:
-            return batches[0]
-        columns: dict[str, Any] = {}
-        for name in (field.name for field in fields(cls) if field.name != "rounded"):
-            parts = [getattr(batch, name) for batch in batches]
-            columns[name] = np.concatenate(parts) if name in _ARRAYS else [*chain.from_iterable(parts)]
-        return cls(**columns)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,7 +1,7 @@
-"""Documents to encoded batches: several threads work a bounded number of documents ahead, and results come in order.
+"""Documents to encoded batches: several threads work a bounded number of chunks ahead, and results come in order.
 
-Texts are encoded and given vectors checked by one `DocumentEncoder`. `EncodedBatches` divides a stream of documents
-into chunks, which the threads encode, and joins the results.
+`DocumentEncoder` encodes texts, checks given vectors and takes columns of a table. `EncodedBatches` divides a
+stream of documents into chunks, lets the threads encode them, and makes batches of the results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -51,13 +51,34 @@ _MAX_VALUE = 65504
 """Largest magnitude of a stored number: that of float16, one of the types that vectors are stored as."""
 
 _AHEAD = 8  # chunks in progress per thread
-_DOCUMENTS = 64  # of a batch, at least, and of a chunk, at most
+_DOCUMENTS = 64  # of an encoder in a batch
+_GIVEN = 256  # documents with vectors in a chunk, at most
 _NUMBERS_AHEAD = 1 << 22  # of given vectors in progress; a chunk is so small that all together have no more
 _CHARACTERS_AHEAD = 1 << 22  # of their texts
 _ROWS = 4096  # of a batch of columns at most,
 _NUMBERS = 1 << 21  # with about so many numbers,
 _CHARACTERS = 1 << 20  # and characters of text
 _NO_METADATA = PackedMetadata.of({})
+
+
+class Encoded(NamedTuple):
+    """A document with its vectors and terms.
+
+    Attributes:
+        document: as it was given.
+        vectors: its centroids and their spans.
+        terms: its terms, repeated as often as they occur.
+        n_tokens: number of tokens that were encoded, special tokens excluded.
+    """
+
+    document: Document
+    vectors: DocumentVectors
+    terms: list[str]
+    n_tokens: int
+
+
+Results = list[Encoded | Batch | InvalidDocument]
+"""A document that was encoded, or batches of documents with vectors; errors in place of documents left out."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,7 @@ class DocumentEncoder:
         """The encoder with the windows that the representation reads."""
         return encoder_of_documents(self.encoder, self.representation)
 
-    def encode(self, documents: Sequence[Document]) -> list[Batch | InvalidDocument]:
+    def encode(self, documents: Sequence[Document]) -> Results:
         """Return documents, one or several that come with vectors, and errors in place of invalid ones.
 
         A document is invalid if it has no token, or vectors that are not finite, too large to be stored, of the
@@ -90,7 +111,7 @@ class DocumentEncoder:
         except InvalidDocument as error:
             return [_named(first, error)]
 
-    def finish(self, encoded: tuple[Part, Found]) -> list[Batch | InvalidDocument]:
+    def finish(self, encoded: tuple[Part, Found]) -> Results:
         """Return the documents of an encoder that works in batches; see `encode`."""
         part, found = encoded
         first = part.documents[0]
@@ -103,6 +124,17 @@ class DocumentEncoder:
             return [self._finish(first, vectors, part.inputs.text.n_tokens)]
         except InvalidDocument as error:
             return [_named(first, error)]
+
+    def batch(self, encoded: Sequence[Encoded]) -> Batch:
+        """Return documents that were encoded, at least one, as a batch."""
+        return Batch.of(
+            [each.document for each in encoded],
+            self.metric.rows(np.concatenate([each.vectors.values for each in encoded])),
+            np.array([len(each.vectors.values) for each in encoded], np.int64),
+            [pack_spans(each.vectors.spans) for each in encoded],
+            [each.terms for each in encoded],
+            [each.n_tokens for each in encoded],
+        )
 
     def encode_columns(self, columns: DocumentColumns, bounds: tuple[int, int]) -> Batch:
         """Return the rows between two bounds of columns that have vectors, which stand for the whole texts.
@@ -135,7 +167,7 @@ class DocumentEncoder:
         with np.errstate(over="ignore", invalid="ignore"):  # `_finish` refuses vectors that are not finite
             return self.representation.represent(document.full_text, windows, self.encoder.normalize)
 
-    def _finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> Batch:
+    def _finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> Encoded:
         """Return a document with its centroids, which are checked, and its terms."""
         values = vectors.values
         if values.shape[1:] != (self.encoder.dim,) or not (np.abs(values) <= _MAX_VALUE).all():
@@ -144,13 +176,9 @@ class DocumentEncoder:
                 expected=f"values up to {_MAX_VALUE}, {self.encoder.dim} per vector",
                 actual=f"shape {values.shape}",
             )
-        terms = self.analyzer.terms(document.full_text)
-        counts = np.array([len(values)], np.int64)
-        return Batch.of(
-            [document], self.metric.rows(values), counts, [pack_spans(vectors.spans)], [terms], [n_tokens]
-        )
+        return Encoded(document, vectors, self.analyzer.terms(document.full_text), n_tokens)
 
-    def _check_given(self, documents: Sequence[Document]) -> list[Batch | InvalidDocument]:
+    def _check_given(self, documents: Sequence[Document]) -> Results:
         """Return documents with the vectors that they come with, which are checked together."""
         vectors = [each.vectors for each in documents if each.vectors is not None]
         if all(each.shape[1] == self.metric.dim for each in vectors):
@@ -206,12 +234,14 @@ class EncodedBatches:
         pool: WorkerPool,
         on_invalid: OnInvalid | None = None,
     ) -> None:
+        self._how = how
         self._on_invalid = on_invalid
         self._pool = pool
         self._stages = ExitStack()
         self._waiting: deque[list[Document]] = deque()  # read, and not returned yet
+        self._given: deque[Batch] = deque()  # of documents with vectors, to be returned
         self._failure: BaseException | None = None
-        self._found: Iterator[Future[list[Batch | InvalidDocument]]]
+        self._found: Iterator[Future[Results]]
         batched = as_batch_encoder(how.cutter)
         n_ahead = pool.threads * _AHEAD if batched is None else 4 * batched.batch_limits.documents
         chunks = _kept(_divide(documents, n_ahead), self._waiting)
@@ -232,26 +262,27 @@ class EncodedBatches:
             PoolClosed: the pool was closed meanwhile.
             Exception: what `documents` raised, after all documents before it.
         """
-        ready: list[Batch] = []
-        if self._failure is None:
+        encoded: list[Encoded] = []
+        if not self._given and self._failure is None:
             try:
-                self._collect(ready)
+                self._collect(encoded)
             except PoolClosed:
                 raise
             except (Exception, KeyboardInterrupt) as error:  # raised after the documents before it
                 self._failure = error
-        if ready:
-            return Batch.join(ready)
+        if encoded:
+            return self._how.batch(encoded)
+        if self._given:
+            return self._given.popleft()
         failure, self._failure = self._failure, None
         try:
             raise failure or StopIteration
         finally:
             del failure  # the error holds this frame, which must not hold the error
 
-    def _collect(self, ready: list[Batch]) -> None:
-        """Append the next results until they are a batch."""
-        n_ready = 0
-        while n_ready < _DOCUMENTS:
+    def _collect(self, encoded: list[Encoded]) -> None:
+        """Collect the next documents, until there is a batch of encoded ones or one of documents with vectors."""
+        while len(encoded) < _DOCUMENTS and not self._given:
             try:
                 future = next(self._found, None)
                 if future is None:
@@ -262,9 +293,10 @@ class EncodedBatches:
                 raise _with_documents(error, waiting) from error.__cause__
             self._waiting.popleft()
             for each in found:
-                if isinstance(each, Batch):
-                    ready.append(each)
-                    n_ready += len(each)
+                if isinstance(each, Encoded):
+                    encoded.append(each)
+                elif isinstance(each, Batch):
+                    self._given.append(each)
                 elif self._on_invalid is None:
                     raise each
                 else:
@@ -281,7 +313,7 @@ class EncodedBatches:
 
     def _in_calls(
         self, chunks: Iterable[list[Document]], how: DocumentEncoder, encoder: BatchEncoder[Any, Any]
-    ) -> Iterator[Future[list[Batch | InvalidDocument]]]:
+    ) -> Iterator[Future[Results]]:
         """Start three stages: documents are prepared ahead of the encoder, represented and analyzed after it."""
         groups = DocumentGroups(encoder, how.representation)
         limits = encoder.batch_limits
@@ -342,7 +374,7 @@ def _divide(documents: Iterable[Document], n_ahead: int) -> Iterator[list[Docume
                 continue
             chunk.append(document)
             size += len(document.text) / _CHARACTERS_AHEAD + document.vectors.size / _NUMBERS_AHEAD
-            if len(chunk) >= _DOCUMENTS or size * n_ahead >= 1:
+            if len(chunk) >= _GIVEN or size * n_ahead >= 1:
                 yield chunk
                 chunk, size = [], 0.0
     except Exception:
