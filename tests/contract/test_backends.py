@@ -493,7 +493,7 @@ def test_many_segments(tmp_path, backend, stored):
 
 
 def test_unknown_backend(indexes):
-    with pytest.raises(InvalidSetting, match="auto, exact, scan, cpu_faiss, hnsw, gpu; found 'gpu9'"):
+    with pytest.raises(InvalidSetting, match=r"auto, exact, scan, cpu_faiss, hnsw, gpu \(the nearest: gpu\); found 'gpu9'"):
         open_index(indexes("int8", None, False)[0], backend="gpu9")
 
 
