@@ -50,13 +50,13 @@ bench: $(DEV)
 clean:
 	rm -rf $(VENV) .demo .links build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find bench distributed engine exporters formats integrations readers server training src tests -name __pycache__ -prune -exec rm -rf {} +
+	find bench distributed engine exporters formats integrations readers server testing training src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # mypy and import-linter read folders, not what an editable installation maps to them.
 .links: setup.py
 	rm -rf $@ && mkdir -p $@/quarry
 	ln -s $(addprefix ../../src/quarry/,__init__.py __main__.py py.typed) $@/quarry
-	ln -s $(addprefix ../../,distributed engine exporters formats integrations readers server training) $@/quarry
+	ln -s $(addprefix ../../,distributed engine exporters formats integrations readers server testing training) $@/quarry
 
 # A stamp is written last, so a set-up that was interrupted starts again. pip takes a package for installed as soon as its
 # .dist-info folder is there, and writes INSTALLER into it when all files are: packages without it are forgotten first.

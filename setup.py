@@ -2,7 +2,7 @@
 
 from setuptools import find_packages, setup
 
-TOP = ["distributed", "engine", "exporters", "formats", "integrations", "readers", "server", "training"]
+TOP = ["distributed", "engine", "exporters", "formats", "integrations", "readers", "server", "testing", "training"]
 packages = find_packages(include=[pattern for name in TOP for pattern in (name, f"{name}.*")])
 
 setup(

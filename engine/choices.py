@@ -7,11 +7,9 @@ from typing import Literal, TypeAlias, get_args
 __all__ = [
     "FUSIONS",
     "MODES",
-    "BackendName",
     "CentroidType",
     "Fusion",
     "Mode",
-    "RepresentationName",
 ]
 
 Mode: TypeAlias = Literal["hybrid", "dense", "lexical"]
@@ -19,12 +17,6 @@ Mode: TypeAlias = Literal["hybrid", "dense", "lexical"]
 
 Fusion: TypeAlias = Literal["linear", "rrf"]
 """Combination of dense and lexical scores: by a weighted mean, or by reciprocal ranks."""
-
-BackendName: TypeAlias = Literal["auto", "exact", "scan", "cpu_faiss", "hnsw", "gpu"]
-"""Backend that finds candidates, see `Engine.open`."""
-
-RepresentationName: TypeAlias = Literal["pieces", "kmeans", "first_m", "mean", "cls", "pooled", "passages"]
-"""Method that makes vectors of a document, see `build`."""
 
 CentroidType: TypeAlias = Literal["int8", "float16", "none"]
 """Storage type of vectors, see `quarry.engine.options.BuildOptions`."""

@@ -11,14 +11,14 @@ from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
 from quarry.engine.arguments import checked_flag, checked_seconds
+from quarry.engine.backends.protocol import BackendType
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.building.creation import NewIndex
 from quarry.engine.building.reencoding import Reencoding
 from quarry.engine.building.workers.staging import collect_staging
-from quarry.engine.choices import BackendName, RepresentationName
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
-from quarry.engine.documents.reader import DocumentSource, read_documents
+from quarry.engine.documents.reader import DocumentSource, Readers, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.document_columns import DocumentColumns, table_columns
 from quarry.engine.encoding.encoder import Encoder
@@ -41,6 +41,7 @@ from quarry.engine.options import BuildKeywords, OpenOptions, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.progress import Progress, ProgressParts, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import representation_from
 from quarry.engine.reuse.added_indexes import AddIndexesReport, add_indexes
 from quarry.engine.reuse.snapshot import SnapshotReport, write_snapshot
 from quarry.engine.search.reranker import Reranker, open_reranker
@@ -88,12 +89,14 @@ class Engine(IndexReader):
         is_writable: bool,
         is_refreshing: bool,
         wait_s: float = 0,
+        representation: Representation | None = None,
     ) -> None:
         self._directory = directory
         self._device = resources.device
         self._n_threads = resources.options.n_threads
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
+        self._representation = representation
         self._is_refreshing = is_refreshing
         self._writer: IndexWriter | None = None
         self._view = Current(directory, resources)
@@ -118,10 +121,10 @@ class Engine(IndexReader):
         writable: bool = False,
         wait: float | None = None,
         create: bool = False,
-        backend: BackendName = "auto",
+        backend: str | BackendType = "auto",
         encoder: EncoderSource = None,
         dim: int | None = None,
-        representation: RepresentationName | Representation | None = None,
+        representation: str | Representation | None = None,
         shards: int | None = None,
         reranker: str | os.PathLike[str] | Reranker | None = None,
         threads: int | None = None,
@@ -144,7 +147,8 @@ class Engine(IndexReader):
                 so at once: one creates it, the others open it.
             backend: "auto", "exact" (numpy, slow, the reference), "scan" (SIMD over all centroids), "cpu_faiss"
                 (inverted lists, if the index has them), "hnsw" (graphs; see `optimize`) or "gpu" (all centroids
-                on a device, or inverted lists if the centroids do not fit into its memory).
+                on a device, or inverted lists if the centroids do not fit into its memory); the name of one that
+                an installed package has registered, or its class.
             encoder: the encoder that the index was built with: the folder of a bundle, the name of a bundled
                 encoder, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or None for
                 the bundled encoder that the index has, whether or not it is the default today. Without the right
@@ -152,9 +156,12 @@ class Engine(IndexReader):
                 except by adding documents without vectors.
             dim: with `create`, as in `build`: the length of the vectors of an index without an encoder. An index
                 that exists must have the same.
-            representation: with `create`, as in `build`. An index that exists must have the same.
+            representation: with `create`, as in `build`. An index that exists must have the same. To be changed,
+                one that was built with an object of a class that is not Quarry's needs such an object again,
+                except if a package has registered it and it has the default settings.
             shards: with `create`, as in `build`. An index that exists must have as many.
-            reranker: the folder of a cross-encoder's bundle, or a `Reranker`, for searches with `rerank`.
+            reranker: the folder of a cross-encoder's bundle, the name of a reranker that an installed package has
+                registered, or a `Reranker`, for searches with `rerank`.
             threads: threads for batches of queries and for encoding; None: one for each available CPU.
             memory: maximum main memory held for searching, in bytes or as "500MB". It covers copies made by
                 backends, decoded postings, quantizers and per-document data; it does not cover mapped files, the
@@ -175,8 +182,9 @@ class Engine(IndexReader):
                 process is building the first index there, and was not done after 10 seconds and `wait`.
             EncoderMismatch: `encoder` is not the encoder of the index.
             FormatError: a file of the index is damaged.
+            ExtensionFailed: a part of another package cannot be used.
             InvalidSetting: a value is out of range, the memory limit is too low for this index, or the index has
-                other settings than those given with `create`.
+                other settings than those given.
             BackendUnavailable: the requested backend needs a library or a device that is missing.
             AccessFailed: the operating system refuses access to a file.
         """
@@ -199,23 +207,31 @@ class Engine(IndexReader):
             None if encoder is None else open_encoder(encoder),
             None if reranker is None else open_reranker(reranker, options.n_threads),
         )
+        given = None if representation is None else representation_from(representation)
         new = None
         if checked_flag(create, "create"):
             new = NewIndex(
                 encoder=resources.chosen_encoder,
-                representation=representation,
+                representation=given,
                 shards=shards,
                 dim=dim,
                 resources=options,
                 settings=settings,
                 wait_s=wait_s,
             )
-        elif settings or any(each is not None for each in (dim, representation, shards)):
+        elif settings or any(each is not None for each in (dim, shards)):
             raise InvalidSetting("settings of an index are given without create=True", path=folder)
 
         def opened() -> Engine:
             directory = Directory(folder, limits=options.thresholds.writing)
-            return cls(directory, resources, is_writable=is_writable, is_refreshing=is_refreshing, wait_s=wait_s)
+            return cls(
+                directory,
+                resources,
+                is_writable=is_writable,
+                is_refreshing=is_refreshing,
+                wait_s=wait_s,
+                representation=given,
+            )
 
         index = opened() if new is None else new.open(folder, opened)
         try:
@@ -233,6 +249,7 @@ class Engine(IndexReader):
         text: str | Sequence[str] | None = None,
         title: str | None = None,
         vectors: str | None = None,
+        readers: Readers = None,
         progress: ProgressSetting = False,
     ) -> int:
         """Add documents to the next commit and return their number; a document replaces one with the same id.
@@ -246,6 +263,7 @@ class Engine(IndexReader):
             text: column of the texts, or several.
             title: column of the titles.
             vectors: column of the vectors.
+            readers: functions that read files of other kinds; see `build`.
             progress: False, True (a bar), None (a bar on a terminal), or a function of (documents done, total or
                 None).
 
@@ -261,7 +279,7 @@ class Engine(IndexReader):
             ReadOnlyIndex: the index was not opened writable.
         """
         writer = self._require_writer()
-        stream = read_documents(docs, columns=Columns.of(id, text, title, vectors))
+        stream = read_documents(docs, columns=Columns.of(id, text, title, vectors), readers=readers)
         with Progress(progress, "adding") as bar, contextlib.closing(stream):
             documents = count_items(stream, bar, stream.n_expected)
             return writer.add(_with_encoder(documents, self._view.get()))
@@ -321,6 +339,7 @@ class Engine(IndexReader):
         id: str | None = None,  # noqa: A002  # the field
         text: str | Sequence[str] | None = None,
         title: str | None = None,
+        readers: Readers = None,
         dry_run: bool = False,
         remove_all: bool = False,
     ) -> SyncReport:
@@ -344,6 +363,7 @@ class Engine(IndexReader):
                 One that has not changed is read only if the index has shards, to find rows that a crash kept out.
             text: column of the texts, or several.
             title: column of the titles.
+            readers: functions that read files of other kinds; see `build`.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
             remove_all: whether to continue if none of the files that were indexed from the folder is left.
 
@@ -371,6 +391,7 @@ class Engine(IndexReader):
             Columns.of(id, text, title),
             checked_flag(remove_all, "remove_all"),
             encoder,
+            readers,
         )
         report = plan.report() if writer is None else plan.carry_out(writer, self._thresholds.sync_s)
         self._follow()
@@ -775,6 +796,7 @@ class Engine(IndexReader):
             self._directory,
             encoder,
             self._n_threads,
+            representation=self._representation,
             thresholds=self._thresholds,
             merges=True,
             after_merge=follow,
@@ -786,6 +808,15 @@ class Engine(IndexReader):
         view = self._view.get()
         if requires_encoder:
             view.check_encoder()
+        given, stored = self._representation, view.settings
+        has = stored.representation, stored.representation_settings
+        if given is not None and (given.name, given.settings()) != has:
+            raise InvalidSetting(
+                "the index exists, with another value of representation",
+                path=self._directory.path,
+                expected=f"{given.name} with {given.settings()}",
+                actual=" with ".join(map(str, has)),
+            )
         if new is not None:
             new.check(view.settings, view.metric, view.n_shards, self._directory.path)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Self, TypedDict
+from typing import Any, Self, TypedDict
 
 from quarry.engine.arguments import checked_flag, checked_integer, checked_number, is_one_of, shown
-from quarry.engine.choices import FUSIONS, MODES, BackendName, CentroidType, Fusion, Mode
+from quarry.engine.choices import FUSIONS, MODES, CentroidType, Fusion, Mode
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import METRICS
@@ -276,7 +276,7 @@ class OpenOptions:
     """Resources of an open index; they do not change exact answers.
 
     Attributes:
-        backend: "auto", or a key of `quarry.engine.backends.registry.BACKENDS`.
+        backend: "auto", the name of a backend, or its class; see `quarry.engine.backends.registry.find_backend`.
         threads: number of threads for batches of queries and for encoding documents; None: one for each CPU that
             this process may use.
         device: device of backend "gpu": "cuda", "cuda:1", or "cpu" (slow, for tests); None: the first CUDA device.
@@ -286,7 +286,7 @@ class OpenOptions:
         thresholds: advanced settings; see `quarry.engine.thresholds`.
     """
 
-    backend: BackendName = "auto"
+    backend: Any = "auto"
     threads: int | None = None
     device: str | None = None
     device_bytes: int | None = None

@@ -15,6 +15,7 @@
     ├── InvalidSetting        a setting has a value that is not valid
     ├── EncodingFailed        an embedding function failed, or returned something else than vectors
     ├── BackendUnavailable    a requested backend cannot be used here
+    ├── ExtensionFailed       a part that another package has registered cannot be used
     ├── ShardTimeout          a shard of the index did not answer in time
     ├── AccessFailed          a system call failed for a file or folder (also an OSError)
     ├── CommitFailed          nothing was committed; the last commit is still current
@@ -44,6 +45,7 @@ __all__ = [
     "DurabilityUnknown",
     "EncoderMismatch",
     "EncodingFailed",
+    "ExtensionFailed",
     "FormatError",
     "FormatTooNew",
     "FormatTooOld",
@@ -178,6 +180,13 @@ class EncodingFailed(QuarryError):
 
 class BackendUnavailable(QuarryError):
     """A requested backend cannot be used here; the message names the extra to install."""
+
+
+class ExtensionFailed(QuarryError):
+    """A part that another package has registered cannot be loaded, or is not what it must be.
+
+    The message names the distribution.
+    """
 
 
 class ShardTimeout(QuarryError):

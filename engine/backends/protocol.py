@@ -222,6 +222,8 @@ class DeviceBackend(Protocol):
 class BackendType(Protocol):
     """A class of backends: opens them, and estimates their memory before."""
 
+    __name__: str
+
     def __call__(self, segment: OpenSegment, resources: Resources) -> Backend:
         """Open a backend for a segment."""
         ...

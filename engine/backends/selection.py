@@ -12,7 +12,8 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from quarry.engine.backends.registry import BACKENDS
+from quarry.engine.backends.protocol import BackendType
+from quarry.engine.backends.registry import Adapter, find_backend
 from quarry.engine.options import OpenOptions
 from quarry.engine.process.cuda import has_cuda
 from quarry.engine.quantization.candidates import default_candidates
@@ -31,12 +32,14 @@ class Choice(NamedTuple):
     """The backend selected for a segment.
 
     Attributes:
-        backend: a key of `quarry.engine.backends.registry.BACKENDS`.
+        backend: its name.
+        adapter: the backend.
         reason: the reason, for `stats`.
         needed_bytes: estimated main memory.
     """
 
     backend: str
+    adapter: Adapter
     reason: str
     needed_bytes: int
 
@@ -79,7 +82,7 @@ def _choose_requested(
     needed = sum(choice.needed_bytes for choice in choices)
     if room_bytes is not None and needed > room_bytes:
         raise InvalidSetting(
-            f"backend {name} does not fit into the memory limit",
+            f"backend {find_backend(name)[0]} does not fit into the memory limit",
             expected=f"{needed} bytes for backends",
             actual=f"{room_bytes} bytes left of the limit",
         )
@@ -121,8 +124,9 @@ def _first_that_fits(segment: OpenSegment, names: list[tuple[str, str]], room_by
     raise AssertionError("the last one needs no memory")
 
 
-def _choice(name: str, segment: OpenSegment, reason: str) -> Choice:
-    return Choice(name, reason, BACKENDS[name].load(name).needed_bytes(segment))
+def _choice(backend: str | BackendType, segment: OpenSegment, reason: str) -> Choice:
+    name, adapter = find_backend(backend)
+    return Choice(name, adapter, reason, adapter.load(name).needed_bytes(segment))
 
 
 def _without_index(segment: OpenSegment) -> str:

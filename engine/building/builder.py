@@ -19,9 +19,8 @@ from quarry.engine.building.workers.job import WrittenBatch
 from quarry.engine.building.workers.staging import collect_staging
 from quarry.engine.building.workers.worker_processes import WorkerProcesses
 from quarry.engine.bundled import path_by_identity
-from quarry.engine.choices import RepresentationName
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.reader import DocumentSource, DocumentStream, read_documents
+from quarry.engine.documents.reader import DocumentSource, DocumentStream, Readers, read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
@@ -80,9 +79,10 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     text: str | Sequence[str] | None = None,
     title: str | None = None,
     vectors: str | None = None,
+    readers: Readers = None,
     encoder: EncoderSource = None,
     dim: int | None = None,
-    representation: RepresentationName | Representation | None = None,
+    representation: str | Representation | None = None,
     overwrite: bool = False,
     skip_invalid: bool = False,
     progress: ProgressSetting = None,
@@ -114,12 +114,15 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
         vectors: column of the vectors; None: "vectors", if there is one. With any of these four, mappings and
             objects of JSON are rows too.
-        encoder: a bundle's folder, the name of a bundled encoder, an `Encoder`, a model of another library that
-            `FunctionEncoder` recognizes, or None for the bundled default, or the bundled encoder of the index at
-            `like`.
+        readers: functions that read files, by the endings of these, such as ``{".gpx": read_gpx}``, for kinds of
+            files that Quarry and installed packages do not read; see `quarry.readers`. Only with a path.
+        encoder: a bundle's folder, the name of a bundled encoder or of one that an installed package has
+            registered, an `Encoder`, a model of another library that `FunctionEncoder` recognizes, or None for the
+            bundled default, or the bundled encoder of the index at `like`.
         dim: length of the vectors of an index without an encoder: every document has vectors, and a text is
             searched in lexical mode, or with `vector=`. None: there is an encoder.
-        representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", "passages", or one of the classes.
+        representation: "pieces", "kmeans", "first_m", "mean", "cls", "pooled", "passages", or one of the classes,
+            or any `Representation`, or the name of one that an installed package has registered.
             One that does not fit the encoder's pooling is refused. None for what the encoder was trained for, or
             else "pieces" if it pools by the mean and "passages" otherwise.
         overwrite: whether an index that exists is replaced.
@@ -152,10 +155,10 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         WorkerFailed: processes of `workers` ended again and again, for example for lack of memory.
     """
     started = time.perf_counter()
-    quantizer = None
+    quantizer = chosen = None
     if like is None:
         plan = BuildPlan.of(encoder, representation, settings, dim)
-        index_settings, opened = plan.settings(), plan.encoder
+        index_settings, opened, chosen = plan.settings(), plan.encoder, plan.representation
     else:
         given = {"dim": dim, "representation": representation, **settings}
         reused = reuse_settings(
@@ -166,9 +169,9 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
     columns = Columns.of(id, text, title, vectors)
     is_skipping = checked_flag(skip_invalid, "skip_invalid")
-    stream = read_documents(docs, is_skipping, columns)
+    stream = read_documents(docs, is_skipping, columns, readers)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, open_new_writer(folder, index_settings, opened, resources, n_shards) as writer:
+    with folder, open_new_writer(folder, index_settings, opened, resources, n_shards, chosen) as writer:
         if quantizer is not None:
             writer.use_quantizer(quantizer)
         with Progress(progress, "building") as bar, contextlib.closing(stream):
@@ -186,6 +189,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
                     opened.identity,
                     resources.thresholds,
                     is_skipping,
+                    chosen,
                 )
                 generation, n_replaced = _commit_in_processes(attempt, documents, stream, bar, n_workers)
         n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)
@@ -205,7 +209,12 @@ def build(  # noqa: PLR0913  # keywords, each with a default
 
 
 def open_new_writer(
-    folder: BuildFolder, settings: IndexSettings, encoder: Encoder, resources: OpenOptions, n_shards: int | None
+    folder: BuildFolder,
+    settings: IndexSettings,
+    encoder: Encoder,
+    resources: OpenOptions,
+    n_shards: int | None,
+    representation: Representation | None,
 ) -> contextlib.closing[IndexWriter]:
     """Open the writer of a new index, whose first commit creates it; delete what attempts before have left.
 
@@ -215,6 +224,7 @@ def open_new_writer(
         encoder: of its documents.
         resources: threads and thresholds.
         n_shards: number of shards; None: no shards.
+        representation: as for `IndexWriter`.
 
     Raises:
         IndexExists: there is an index with shards, and the new one has none, or the other way round.
@@ -225,11 +235,26 @@ def open_new_writer(
     _check_kind(directory, n_shards)
     if n_shards is not None:
         return contextlib.closing(
-            NewShards(directory, encoder, resources.n_threads, settings, thresholds, n_shards, folder.lock)
+            NewShards(
+                directory,
+                encoder,
+                resources.n_threads,
+                settings,
+                thresholds,
+                n_shards,
+                folder.lock,
+                representation,
+            )
         )
     return contextlib.closing(
         IndexWriter(
-            directory, encoder, resources.n_threads, fresh=settings, thresholds=thresholds, lock=folder.lock
+            directory,
+            encoder,
+            resources.n_threads,
+            representation=representation,
+            fresh=settings,
+            thresholds=thresholds,
+            lock=folder.lock,
         )
     )
 

@@ -16,7 +16,6 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.options import BuildKeywords, BuildOptions, OpenOptions
 from quarry.engine.representation.base import Representation
-from quarry.engine.representation.registry import representation_from
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidSetting
 from quarry.formats.manifest import IndexSettings
@@ -48,7 +47,7 @@ class NewIndex:
     """
 
     encoder: Encoder | None
-    representation: str | Representation | None
+    representation: Representation | None
     shards: int | None
     dim: int | None
     resources: OpenOptions
@@ -68,9 +67,6 @@ class NewIndex:
             self._wanted.pop("metric", None)
         if self.dim is not None:
             self._wanted["dim"] = self.dim
-        if self.representation is not None:
-            chosen = representation_from(self.representation)
-            self._wanted.update(representation=chosen.name, representation_settings=chosen.settings())
 
     def open(self, path: Path, opened: Callable[[], T]) -> T:
         """Open the index, and create it before if there is none.
@@ -98,7 +94,9 @@ class NewIndex:
         with (
             contextlib.suppress(IndexExists),
             folder,
-            open_new_writer(folder, plan.settings(), plan.encoder, self.resources, self.shards) as writer,
+            open_new_writer(
+                folder, plan.settings(), plan.encoder, self.resources, self.shards, plan.representation
+            ) as writer,
         ):
             writer.commit()
 

@@ -25,7 +25,8 @@ from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.progress import Progress, ProgressSetting
-from quarry.engine.representation.registry import is_readable, stored_representation
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import is_readable
 from quarry.engine.reuse.generation_files import GenerationFiles
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -70,6 +71,11 @@ class Reencoding:
     def _path(self) -> Path:
         return self.directory.path / WORK_FOLDER
 
+    @property
+    def _representation(self) -> Representation:
+        """The representation of the index so far."""
+        return self.writer.document_encoder.representation
+
     def run(self) -> int:
         """Encode the documents and commit; return the generation. Nothing is done if the encoder is the same one.
 
@@ -84,7 +90,7 @@ class Reencoding:
                 before = snapshot.manifest
                 if _is_same(before.encoder, self.encoder):
                     return before.generation
-                self._encode(snapshot, _new_settings(before, self.encoder))
+                self._encode(snapshot, _new_settings(before, self.encoder, self._representation))
             finally:
                 snapshot.close()
             with GenerationFiles(Directory(self._path)) as files:
@@ -99,10 +105,24 @@ class Reencoding:
         directory = self._work_directory(settings)
         collecting = replace(self.thresholds, list_rows=_NO_LISTS, training_rows=_NO_LISTS)
         fresh = settings if _manifest_of(directory) is None else None
-        work = IndexWriter(directory, self.encoder, self.threads, fresh=fresh, thresholds=collecting, merges=True)
+        work = IndexWriter(
+            directory,
+            self.encoder,
+            self.threads,
+            representation=self._representation,
+            fresh=fresh,
+            thresholds=collecting,
+            merges=True,
+        )
         with closing(work):
             self._update(work, snapshot)
-        finishing = IndexWriter(directory, self.encoder, self.threads, thresholds=self.thresholds)
+        finishing = IndexWriter(
+            directory,
+            self.encoder,
+            self.threads,
+            representation=self._representation,
+            thresholds=self.thresholds,
+        )
         with closing(finishing), closing(finishing.snapshots()[0]) as collected:
             kinds = {segment.reader.centroids.kind for segment in collected.segments}
             if kinds:  # a quantizer is trained on all documents, not on those of the first commit
@@ -184,8 +204,13 @@ class _Replacement:
         return manifest
 
 
-def _new_settings(manifest: Manifest, encoder: Encoder) -> IndexSettings:
+def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) -> IndexSettings:
     """Return the settings of an index for another encoder: those that do not depend on the encoder stay.
+
+    Args:
+        manifest: of the index.
+        encoder: the other one.
+        stored: the representation of the index.
 
     Raises:
         InvalidSetting: the encoder does not fit them.
@@ -208,7 +233,6 @@ def _new_settings(manifest: Manifest, encoder: Encoder) -> IndexSettings:
     )  # it depends on the encoder
     if is_fitting and not is_default and (not before.code_bytes or trained_quantizer(encoder) is None):
         given["code_bytes"] = before.code_bytes
-    stored = stored_representation(before.representation, before.representation_settings)
     is_kept = encoder.trained_representation is None and has_encoder(manifest.encoder)
     # Otherwise it is what the encoder was trained for, or the default.
     representation = stored if is_kept and is_readable(stored, encoder) else None

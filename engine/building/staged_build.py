@@ -72,7 +72,7 @@ class StagedBuild:
         **settings: Unpack[BuildKeywords],
     ) -> None:
         plan = BuildPlan.of(encoder, representation, settings)
-        self._settings, self._opened = plan.settings(), plan.encoder
+        self._settings, self._plan = plan.settings(), plan
         self._resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
         self._encoder = encoder
         self._n_shards = checked_shards(shards)
@@ -89,7 +89,14 @@ class StagedBuild:
         self._started = time.perf_counter()
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(self._folder)
-            opened = open_new_writer(folder, self._settings, self._opened, self._resources, self._n_shards)
+            opened = open_new_writer(
+                folder,
+                self._settings,
+                self._plan.encoder,
+                self._resources,
+                self._n_shards,
+                self._plan.representation,
+            )
             self._writer: IndexWriter = opened.__enter__()
             stack.push(opened.__exit__)
             self._attempt = BuildAttempt(
@@ -97,9 +104,10 @@ class StagedBuild:
                 self._writer,
                 self._settings,
                 self._encoder,
-                self._opened.identity,
+                self._plan.encoder.identity,
                 self._resources.thresholds,
                 self._is_skipping,
+                self._plan.representation,
             )
             stack.callback(self._attempt.abort)
             self.job: BuildJob = self._attempt.start()

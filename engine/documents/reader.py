@@ -6,9 +6,9 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.entries import Entries, LeftOutEntry
@@ -22,10 +22,13 @@ from quarry.engine.documents.tables.table_files import TABLE_ENDINGS, open_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
-__all__ = ["DocumentSource", "DocumentStream", "read_documents"]
+__all__ = ["DocumentSource", "DocumentStream", "Readers", "read_documents"]
 
 DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.PathLike[str] | Any
 """What ``read_documents`` reads; tables of other libraries have no type in common."""
+
+Readers: TypeAlias = Mapping[str, Callable[[bytes], Any]] | None
+"""Functions that read files, by the endings of the files; see `quarry.readers.files.kinds.FileReader`."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +101,10 @@ class DocumentStream:
 
 
 def read_documents(
-    source: DocumentSource, skip_invalid: bool = False, columns: Columns | None = None
+    source: DocumentSource,
+    skip_invalid: bool = False,
+    columns: Columns | None = None,
+    readers: Readers = None,
 ) -> DocumentStream:
     """Open a source of documents.
 
@@ -114,14 +120,18 @@ def read_documents(
             rows of the tables in it, are documents. Endings may be in capitals.
         skip_invalid: leave invalid documents out and count them, instead of raising.
         columns: which columns of a table are the fields; given, mappings and objects of JSON are rows too.
+        readers: of files with other endings, or instead of Quarry's own.
 
     Raises:
+        ExtensionFailed: a reader that another package has registered cannot be used.
         InvalidSetting: the source is none of these, or lacks a column; the message says what to pass in its place.
         AccessFailed: the system does not let its folder be read.
     """
     columns = columns or Columns()
     if isinstance(source, str | os.PathLike):
-        return DocumentStream(_of_path(_existing(source), columns), skip_invalid)
+        return DocumentStream(_of_path(_existing(source), columns, readers), skip_invalid)
+    if readers is not None:
+        raise InvalidSetting("readers are given, and docs is no path of a file or folder", setting="readers")
     if is_frame(source):
         return DocumentStream(FrameRows(source, columns), skip_invalid)
     if exports_arrow(source) and not is_series(source):
@@ -132,23 +142,24 @@ def read_documents(
     return DocumentStream(GivenDocuments(source, columns), skip_invalid)
 
 
-def _of_path(path: Path, columns: Columns) -> Entries:
+def _of_path(path: Path, columns: Columns, readers: Readers) -> Entries:
     # The door to `quarry.readers`, on top of the engine: other sources do without its mail, archives and XML.
-    from quarry.readers.folders.sources import FolderDocuments, open_file
+    from quarry.readers.folders.sources import open_file, open_folder
 
     if _is_folder(path):
         corpus = _corpus_of(path)
         if corpus is None:
-            return FolderDocuments(path.absolute(), columns)
+            return open_folder(path.absolute(), columns, readers)
         return JsonLinesDocuments(corpus, columns)
     if (table := open_table(path, columns)) is not None:
         return table
-    if (file := open_file(path, columns)) is not None:
+    if (file := open_file(path, columns, readers)) is not None:
         return file
     raise InvalidSetting(
         "a file of a kind that is not read",
         path=path,
-        expected=f"one of {', '.join(TABLE_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file",
+        expected=f"one of {', '.join(TABLE_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file,"
+        " or one of an ending that readers= or an installed package has",
     )
 
 

@@ -6,17 +6,18 @@ import math
 import os
 from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from quarry.engine.arguments import lone_surrogate, shown
 from quarry.engine.bundled import BUNDLED, bundled_path, default_bundle_path
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.extensions import make_extension, registered_names
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import checked_path
 from quarry.formats.vectors.quantizer import MAX_DIM
 
-__all__ = ["EncoderSource", "bundle_folder", "open_encoder"]
+__all__ = ["EncoderSource", "bundle_folder", "open_encoder", "portable_source"]
 
 _MAX_NAME, _MAX_IDENTITY = 1024, 128  # characters, of the fields of a manifest
 
@@ -48,9 +49,10 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
     freed with the last reference; indexes drop theirs when they are closed.
 
     Args:
-        source: the folder of an encoder bundle; the name of a bundled encoder (see `bundle_folder`); an encoder
-            (returned unchanged); an embedding model of another library that states its name and the length of its
-            vectors, of which a `FunctionEncoder` is made; or None for the bundled default.
+        source: the folder of an encoder bundle; the name of a bundled encoder (see `bundle_folder`), or of one
+            that an installed package has registered; an encoder (returned unchanged); an embedding model of a
+            library that states its name and the length of its vectors, of which a `FunctionEncoder` is made; or
+            None for the bundled default.
         runtime: runtime of a bundle: "onnx-cpu", "onnx-cuda", "tensorrt", "torch", or "auto" for the fastest
             available one that suits the bundle's precision. "torch" also runs int8, whose weights
             it converts. The GPU runtimes have not been run on a GPU yet.
@@ -59,6 +61,7 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
             which single queries take down to half the time and documents about 10 % less.
 
     Raises:
+        ExtensionFailed: what is registered under the name cannot be used.
         InvalidSetting: there is no bundle at the path, the source is of another type or has an attribute that an
             index cannot store, or the runtime is unknown, or the runtime or `lean` does not support the bundle's
             precision.
@@ -71,6 +74,8 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
         return source
     if source is not None and not isinstance(source, str | os.PathLike):
         return _encoder_of_functions(source)
+    if source is not None and (made := make_extension("encoder", checked_path(source, "encoder"))) is not None:
+        return open_encoder(cast("EncoderSource", made), runtime=runtime, lean=lean)
     with loading("quarry"):
         from quarry.engine.encoding.runtimes.selection import open_bundle
         from quarry.formats.bundle.encoder import load_bundle
@@ -93,6 +98,14 @@ def bundle_folder(source: str | os.PathLike[str]) -> Path:
     if str(path) in BUNDLED and not os.path.exists(path):  # noqa: PTH110  # false if access is refused
         return bundled_path(str(path))
     return path
+
+
+def portable_source(source: EncoderSource) -> EncoderSource:
+    """Return what other processes, in other folders, open the same encoder of; a registered name stays one."""
+    if not isinstance(source, str | os.PathLike):
+        return source
+    folder = bundle_folder(source)
+    return str(source) if str(folder) in registered_names("encoder") and not folder.exists() else folder.absolute()
 
 
 def _check_attributes(encoder: Encoder) -> None:

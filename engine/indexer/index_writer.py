@@ -29,6 +29,7 @@ from quarry.engine.indexer.partition_writer import PartitionWriter
 from quarry.engine.indexer.segments.adopted_segments import MAX_OPEN, StagedSegment
 from quarry.engine.process.worker_pool import PoolClosed, WorkAhead, WorkerPool, result_of
 from quarry.engine.progress import ProgressParts, Report, no_report
+from quarry.engine.representation.base import Representation
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
@@ -58,6 +59,7 @@ class IndexWriter:
         directory: of the index.
         encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for encoding, training and coding.
+        representation: an object for the representation that the settings name; None: it is found by its name.
         fresh: settings of a new index; the first commit replaces an index that exists. None: the existing index
             is changed.
         thresholds: sizes from which on segments have inverted lists or are merged; None: the defaults.
@@ -82,6 +84,7 @@ class IndexWriter:
         encoder: Encoder,
         threads: int,
         *,
+        representation: Representation | None = None,
         fresh: IndexSettings | None = None,
         thresholds: Thresholds | None = None,
         merges: bool = False,
@@ -100,6 +103,7 @@ class IndexWriter:
             encoder=encoder,
             threads=threads,
             pool=self._pool,
+            representation=representation,
             fresh=fresh,
             thresholds=thresholds,
             merges=merges,

@@ -7,6 +7,7 @@ import secrets
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, join_rows
+from quarry.engine.representation.base import Representation
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
@@ -35,6 +36,7 @@ class NewShards(IndexWriter):
         thresholds: sizes from which on segments have inverted lists.
         n_shards: number of shards.
         lock: of the folder, held by the caller.
+        representation: as for `IndexWriter`.
     """
 
     def __init__(
@@ -46,12 +48,21 @@ class NewShards(IndexWriter):
         thresholds: Thresholds,
         n_shards: int,
         lock: WriteLock,
+        representation: Representation | None = None,
     ) -> None:
         self._plan = ListPlan(settings, threads, thresholds, encoder)
         self._set_id = secrets.token_bytes(16)
         self._new_folders = shard_folder_names(self._set_id, n_shards)
         self._is_committed = self._has_quantizer = False
-        super().__init__(directory, encoder, threads, fresh=settings, thresholds=thresholds, lock=lock)
+        super().__init__(
+            directory,
+            encoder,
+            threads,
+            representation=representation,
+            fresh=settings,
+            thresholds=thresholds,
+            lock=lock,
+        )
 
     def _open(self, lock: WriteLock | None, wait_s: float, *, is_new: bool) -> WriteLock:
         del wait_s, is_new

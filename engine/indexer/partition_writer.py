@@ -63,7 +63,8 @@ class PartitionWriter:
         encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for training and coding.
         pool: threads that compress texts.
-        fresh: this and the following are as for `quarry.engine.indexer.index_writer.IndexWriter`.
+        representation: this and the following are as for `quarry.engine.indexer.index_writer.IndexWriter`.
+        fresh: see there.
         thresholds: see there.
         merges: see there.
         after_merge: see there.
@@ -87,6 +88,7 @@ class PartitionWriter:
         threads: int,
         pool: WorkerPool,
         *,
+        representation: Representation | None = None,
         fresh: IndexSettings | None = None,
         thresholds: Thresholds | None = None,
         merges: bool = False,
@@ -97,6 +99,7 @@ class PartitionWriter:
         self._directory = directory
         self._pool = pool
         self._encoder = encoder
+        self._given = representation
         self._threads = threads
         self._thresholds = thresholds or Thresholds()
         self._is_automatic = merges
@@ -127,7 +130,7 @@ class PartitionWriter:
         if not has_encoder(manifest.encoder):
             self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
         self._representation: Representation = stored_representation(
-            self._settings.representation, self._settings.representation_settings
+            self._settings.representation, self._settings.representation_settings, self._given
         )
         self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
         plan = self._plan()

@@ -21,5 +21,5 @@ def hook_dirs() -> list[str]:
 
 def hidden_imports() -> list[str]:
     """The modules that no import statement names: public names, and the backends of a plain installation."""
-    backends = [adapter.place.partition(":")[0] for adapter in BACKENDS.values() if not adapter.extra]
+    backends = [str(adapter.place).partition(":")[0] for adapter in BACKENDS.values() if not adapter.extra]
     return sorted({*backends, *(getattr(engine, name).__module__ for name in engine.__all__)})

@@ -14,6 +14,7 @@ from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = [
+    "MAX_SETTING",
     "DocumentVectors",
     "IntegerSettings",
     "Representation",
@@ -27,7 +28,8 @@ __all__ = [
 Spans = tuple[tuple[int, int], ...]
 """Character (code point) spans (start, end) of a text: ascending, disjoint, ``end`` exclusive."""
 
-_MAX_SETTING = 4096
+MAX_SETTING = 4096
+"""The largest value of a setting."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +46,10 @@ class DocumentVectors:
 
 
 class Representation(Protocol):
-    """A method that turns the token vectors of a document into its centroids.
+    """A method that turns the token vectors of a document into its centroids; it does not change.
 
     Attributes:
-        name: name of the method in an index.
+        name: name of the method in an index, at most 64 characters.
         reads: kind of the windows' vectors that it needs.
         pooling: the pooling whose vectors its centroids can be compared with, for encoders that were not trained
             for it; None: any.
@@ -70,7 +72,7 @@ class Representation(Protocol):
         """
 
     def settings(self) -> dict[str, int]:
-        """Return the settings that an index stores, for ``representation_from``."""
+        """Return the settings that an index stores: integers from 1 to 4096 by name."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ class IntegerSettings:
 
     def __post_init__(self) -> None:
         for setting, value in self.settings().items():
-            if type(value) is not int or not 1 <= value <= _MAX_SETTING:
+            if type(value) is not int or not 1 <= value <= MAX_SETTING:
                 raise InvalidSetting(
                     f"{setting} of the representation {self.name!r} is out of range",
-                    expected=f"an integer from 1 to {_MAX_SETTING}",
+                    expected=f"an integer from 1 to {MAX_SETTING}",
                     actual=shown(value),
                 )
 

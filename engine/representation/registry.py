@@ -1,15 +1,20 @@
-"""Representations by name, the default for an encoder, and `Given`, for documents that come with vectors."""
+"""Representations by name, the default for an encoder, and `Given`, for documents that come with vectors.
+
+A file that names a representation of another package (an index, or a bundle) makes that package run, but gives it
+no settings: those that the file has must be those of the object that is made without any, or that is given.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, get_args
 
 from quarry.engine.arguments import shown
 from quarry.engine.encoding.encoder import Encoder, PassageEncoder, encoder_pooling, trained_settings
-from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.engine.representation.base import DocumentVectors, IntegerSettings, Representation
+from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.extensions import extension_failed, load_extension, registered_names
+from quarry.engine.representation.base import MAX_SETTING, DocumentVectors, IntegerSettings, Representation
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces
@@ -44,24 +49,30 @@ _BY_NAME: dict[str, type[Pieces | KMeans | FirstM | Mean | Cls | Pooled | Passag
 }
 
 
+_MAX_NAME = 64  # characters, of the field of a manifest
+
+
 def representation_from(
     source: str | Representation, settings: Mapping[str, object] | None = None
 ) -> Representation:
     """Return the representation that an index stores or an application requests.
 
     Args:
-        source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls``, ``pooled`` or ``passages``, or a
-            representation, which is returned unchanged.
-        settings: values for the fields of the named representation; the others have their defaults.
+        source: ``pieces``, ``kmeans``, ``first_m``, ``mean``, ``cls``, ``pooled`` or ``passages``, the name of one
+            that an installed package has registered, or a representation, which is returned unchanged.
+        settings: values for the fields of the named representation; the others have their defaults. Those of
+            another package must be what it has without any.
 
     Raises:
         InvalidSetting: an unknown name, an unknown field, a value out of range, settings beside a
             representation, or a source that is neither.
+        ExtensionFailed: what is registered under the name cannot be used.
     """
     if isinstance(source, str):
-        return _from_name(source, settings or {})
-    if not isinstance(source, tuple(_BY_NAME.values())):
-        raise InvalidSetting("not a representation", expected=_names(), actual=shown(source))
+        return _from_name(source, settings or {}) if source in _BY_NAME else _registered(source, settings)
+    if (problem := _problem(source)) is not None:
+        expected = f"a name, or an object with the methods of Representation: {problem}"
+        raise InvalidSetting("not a representation", expected=expected, actual=shown(source))
     if settings:
         raise InvalidSetting(
             "settings go with the name of a representation, not with a representation that has its own",
@@ -70,13 +81,31 @@ def representation_from(
     return source
 
 
-def stored_representation(name: str, settings: Mapping[str, object]) -> Representation:
+def stored_representation(
+    name: str, settings: Mapping[str, object], given: Representation | None = None
+) -> Representation:
     """Return the representation of an index, by the name and the settings that are stored with it.
 
+    Args:
+        name: of the representation.
+        settings: of it.
+        given: an object that an application gave; it is returned if it has this name and these settings.
+
     Raises:
-        InvalidSetting: this version does not know it.
+        InvalidSetting: this version and all installed packages do not know it, or its settings are not the
+            default ones of another package.
+        ExtensionFailed: what is registered under the name cannot be used.
     """
-    return Given() if name == Given.name else representation_from(name, settings)
+    if name == Given.name:
+        return Given()
+    if given is not None and (given.name, given.settings()) == (name, settings):
+        return given
+    if name not in _BY_NAME and name not in registered_names("representation"):
+        raise InvalidSetting(
+            f"the index has the representation {name!r}, which no installed package registers",
+            expected="its package installed, or representation=... to open the index",
+        )
+    return representation_from(name, settings)
 
 
 def representation_for(encoder: Encoder) -> Representation:
@@ -89,7 +118,7 @@ def representation_for(encoder: Encoder) -> Representation:
         InvalidSetting: it was trained for something unknown here.
     """
     if encoder.trained_representation is not None:
-        return representation_from(encoder.trained_representation, trained_settings(encoder))
+        return representation_from(encoder.trained_representation, trained_settings(encoder) or None)
     if is_readable(Pieces, encoder):
         return Pieces()
     return Passages() if isinstance(encoder, PassageEncoder) else Pooled()
@@ -135,9 +164,7 @@ def encoder_of_documents(encoder: Encoder, representation: Representation) -> En
 
 
 def _from_name(name: str, settings: Mapping[str, object]) -> Representation:
-    chosen = _BY_NAME.get(name)
-    if chosen is None:
-        raise InvalidSetting("unknown representation", expected=_names(), actual=shown(name))
+    chosen = _BY_NAME[name]
     known = chosen().settings()
     unknown = sorted(map(str, settings.keys() - known.keys()))
     if unknown:
@@ -149,5 +176,37 @@ def _from_name(name: str, settings: Mapping[str, object]) -> Representation:
     return chosen(**settings)  # type: ignore[arg-type]
 
 
-def _names() -> str:
-    return f"one of {', '.join(_BY_NAME)}, or an instance of one of their classes"
+def _registered(name: str, settings: Mapping[str, object] | None) -> Representation:
+    kind = "representation"
+    loaded: Any = load_extension(kind, name, _BY_NAME)
+    try:
+        made: Representation = loaded()
+        problem = _problem(made) or (None if made.name == name else f"its name is {made.name!r}")
+    except Exception as error:  # of the code of another package
+        raise extension_failed(kind, name, f"{type(error).__name__}: {error}") from error
+    if problem is not None:
+        raise extension_failed(kind, name, problem)
+    if settings is not None and made.settings() != settings:
+        raise InvalidSetting(
+            f"the stored settings of the representation {name!r} are not those that its package has by default",
+            expected=f"representation=... with an object that has {dict(settings)}",
+            actual=made.settings(),
+        )
+    return made
+
+
+def _problem(value: object) -> str | None:
+    """Return why an object is no representation that an index can store; None if it is one."""
+    name, settings = getattr(value, "name", None), getattr(value, "settings", None)
+    if isinstance(value, type) or not callable(getattr(value, "represent", None)) or not callable(settings):
+        return "it is no object with the methods represent and settings"
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME or name == Given.name:
+        return f"its name is no str of 1 to {_MAX_NAME} characters"
+    if name in _BY_NAME and not isinstance(value, _BY_NAME[name]):
+        return f"its name {name!r} is that of another representation"
+    if getattr(value, "reads", None) not in get_args(VectorKind) or not hasattr(value, "pooling"):
+        return "its attribute reads is neither 'token' nor 'pooled', or pooling is missing"
+    stored = settings()
+    if not isinstance(stored, dict) or any(type(each) is not int for each in stored.values()):
+        return "its settings are no dict of integers"
+    return None if all(1 <= each <= MAX_SETTING for each in stored.values()) else "a setting is out of range"

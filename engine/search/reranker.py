@@ -17,6 +17,7 @@ from quarry.engine.encoding.pair_frame import find_pair_frame
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
 from quarry.engine.encoding.windows import window_bounds
+from quarry.engine.extensions import make_extension
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.engine.scoring.ranking import Exactness
@@ -59,21 +60,26 @@ def open_reranker(source: str | os.PathLike[str] | Reranker, threads: int = 1) -
     """Open a reranker; its model is loaded when it is first used.
 
     Args:
-        source: the folder of a reranker bundle, or a reranker (returned unchanged).
+        source: the folder of a reranker bundle, the name of a reranker that an installed package has registered,
+            or a reranker (returned unchanged).
         threads: number of threads that score the texts of a call, at least 1; for bundles.
 
     Raises:
+        ExtensionFailed: what is registered under the name cannot be used.
         InvalidSetting: there is no bundle at the path, it is not a reranker's, or the source is of another type.
         FormatError: the bundle is damaged, or of an unknown version.
         AccessFailed: the operating system refuses access to a file of the bundle.
     """
-    if isinstance(source, Reranker):
-        return source
-    if not isinstance(source, str | os.PathLike):
+    made: object = source
+    if isinstance(source, str | os.PathLike):
+        made = make_extension("reranker", checked_path(source, "reranker"))
+    if isinstance(made, Reranker):
+        return made
+    if made is not None or not isinstance(source, str | os.PathLike):
         raise InvalidSetting(
             "not a reranker",
             expected="a bundle's folder or an object with Reranker's methods",
-            actual=type(source),
+            actual=type(made),
         )
     return OnnxReranker(load_reranker_bundle(checked_path(source, "reranker")), threads)
 

@@ -22,7 +22,6 @@ from quarry.engine.backends.protocol import (
     ScoredCandidates,
     SearchParameters,
 )
-from quarry.engine.backends.registry import BACKENDS, open_backend
 from quarry.engine.backends.selection import Choice, choose_backends
 from quarry.engine.filtering.evaluation import Allowed, AllowedDocs
 from quarry.engine.options import OpenOptions, SearchOptions, uncalibrated_candidates
@@ -244,14 +243,14 @@ class _SegmentBackend:
         """Open the chosen backend, or if "auto" chose one that does not work here, the next best."""
         while True:
             try:
-                return open_backend(self.choice.backend, self.segment, self._resources)
+                return self.choice.adapter.open(self.choice.backend, self.segment, self._resources)
             except (BackendUnavailable, InvalidSetting) as error:
                 self._choose_another(error)
 
     def _choose_another(self, error: BackendUnavailable | InvalidSetting) -> None:
         """Choose the next best backend with no more memory than the failed one; raise if there is none."""
         name = self.choice.backend
-        if self._options.backend != "auto" or BACKENDS[name].is_fallback:
+        if self._options.backend != "auto" or self.choice.adapter.is_fallback:
             raise error
         self._failed.append(name)
         room_bytes = None if self._options.memory_bytes is None else self.choice.needed_bytes
@@ -282,7 +281,7 @@ class _SegmentSearcher:
 
     def default_candidates(self, k: int, allowed: Allowed | None) -> int:
         """Return the default number of documents to rescore for k hits."""
-        if not BACKENDS[self.backend.choice.backend].uses_codes:
+        if not self.backend.choice.adapter.uses_codes:
             return uncalibrated_candidates(k)
         return default_candidates(self.backend.segment, k, allowed.n if allowed else None)
 

@@ -6,39 +6,20 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from quarry.engine.documents.document import Document, document_from
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.system_errors import access_failed
-from quarry.readers.files.docx import read_docx
-from quarry.readers.files.epub import read_epub
 from quarry.readers.files.file_text import FileText, UnreadableError
-from quarry.readers.files.html_text import read_html
-from quarry.readers.files.kinds import KINDS, MAX_FILE_BYTES
-from quarry.readers.files.mail import read_mailbox, read_message
-from quarry.readers.files.markup import read_markdown, read_plain, read_rst, read_source
-from quarry.readers.files.notebook import read_notebook
-from quarry.readers.files.pdf import read_pdf
+from quarry.readers.files.kinds import FileKind
 
 __all__ = ["FileContent", "documents_of_file", "file_metadata", "read_content", "resolved_name"]
 
-_READERS: dict[str, Callable[[bytes], FileText | Iterable[FileText]]] = {
-    "text": read_plain,
-    "code": read_source,
-    "markdown": read_markdown,
-    "rst": read_rst,
-    "html": read_html,
-    "notebook": read_notebook,
-    "email": read_message,
-    "mailbox": read_mailbox,
-    "pdf": read_pdf,
-    "docx": read_docx,
-    "epub": read_epub,
-}
-assert _READERS.keys() == KINDS.keys()
+MAX_FILE_BYTES: Final = 256 << 20
+"""The largest file that is read as a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +76,12 @@ def resolved_name(folder: Path) -> str:
     return os.fsencode(resolved).decode(errors="backslashreplace")
 
 
-def documents_of_file(file: FileContent, kind: str, name: str, path: Path, folder: str) -> list[Document]:
+def documents_of_file(file: FileContent, kind: FileKind, name: str, path: Path, folder: str) -> list[Document]:
     """Make the documents of a file: one, or one for each message of a mailbox, without those that are blank.
 
     Args:
         file: what was read.
-        kind: of the file; see `quarry.readers.files.kinds`.
+        kind: of the file, no table.
         name: the path of the file relative to the folder that is read, with slashes. It is the id of the document;
             of several, with "#" and their number after it.
         path: of the file, for errors.
@@ -110,7 +91,8 @@ def documents_of_file(file: FileContent, kind: str, name: str, path: Path, folde
         InvalidDocument: it is not of its kind, damaged, or exceeds a limit.
     """
     try:
-        read = _READERS[kind](file.content)
+        assert kind.read is not None
+        read = kind.read(file.content)
         texts = [read] if isinstance(read, FileText) else list(read)
     except UnreadableError as error:
         raise InvalidDocument(f"the file {error}", path=path) from error
@@ -119,17 +101,17 @@ def documents_of_file(file: FileContent, kind: str, name: str, path: Path, folde
     except Exception as error:
         # Files are anybody's, and parsers of the standard library raise all kinds of errors for what they
         # did not foresee: one such file must not end the reading of all others.
-        problem = f"the file cannot be read as {kind}: {type(error).__name__}: {error}"
+        problem = f"the file cannot be read as {kind.name}: {type(error).__name__}: {error}"
         raise InvalidDocument(problem, path=path) from error
     return [_document(text, file, kind, name, path, folder) for text in texts if text.text.strip() or text.title]
 
 
-def file_metadata(file: FileContent, kind: str, name: str, folder: str) -> dict[str, object]:
+def file_metadata(file: FileContent, kind: FileKind, name: str, folder: str) -> dict[str, object]:
     """Return what the metadata of a document says of its file; see `documents_of_file`."""
     return {
         "path": name,
         "folder": folder,
-        "type": kind,
+        "type": kind.name,
         "size": file.size,
         "modified": file.modified,
         "read": file.read,
@@ -137,7 +119,7 @@ def file_metadata(file: FileContent, kind: str, name: str, folder: str) -> dict[
     }
 
 
-def _document(text: FileText, file: FileContent, kind: str, name: str, path: Path, folder: str) -> Document:
+def _document(text: FileText, file: FileContent, kind: FileKind, name: str, path: Path, folder: str) -> Document:
     source = file_metadata(file, kind, name, folder)
     places = text.outline.packed()
     source |= {"part": text.part} if text.part else {}

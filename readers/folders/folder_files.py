@@ -12,13 +12,13 @@ from quarry.engine.arguments import lone_surrogate
 from quarry.engine.documents.tables.table_files import is_plain_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, QuarryError
 from quarry.formats.system_errors import access_failed
-from quarry.readers.files.kinds import kind_of_name
+from quarry.readers.files.kinds import FileKind, FileKinds
 from quarry.readers.folders.ignore_rules import IgnoreRules
 from quarry.readers.folders.without_links import opened_folder
 
 __all__ = ["TABLE", "FolderFile", "Unlisted", "folder_files"]
 
-TABLE: Final = "table"
+TABLE: Final = FileKind("table")
 """The kind of a file that is a table."""
 
 _MAX_DEPTH = 100
@@ -30,12 +30,12 @@ class FolderFile:
 
     Attributes:
         name: its path relative to the folder, with slashes.
-        kind: see `quarry.readers.files.kinds`; `TABLE` for one whose rows may be documents.
+        kind: of the file; `TABLE` for one whose rows may be documents.
         path: of the file.
     """
 
     name: str
-    kind: str
+    kind: FileKind
     path: Path
 
 
@@ -51,7 +51,7 @@ class Unlisted(NamedTuple):
     error: QuarryError
 
 
-def folder_files(folder: Path, left_out: str = "") -> Iterator[FolderFile | Unlisted]:
+def folder_files(folder: Path, kinds: FileKinds, left_out: str = "") -> Iterator[FolderFile | Unlisted]:
     """Yield the files of a folder and of the folders in it.
 
     Left out are files of other kinds, what a ``.gitignore`` file excludes, names that begin with a dot, and
@@ -59,6 +59,7 @@ def folder_files(folder: Path, left_out: str = "") -> Iterator[FolderFile | Unli
 
     Args:
         folder: an absolute path.
+        kinds: of the files that are read.
         left_out: the path of a folder in it that is left out, relative to it and with slashes; "" for none.
     """
     try:
@@ -66,14 +67,14 @@ def folder_files(folder: Path, left_out: str = "") -> Iterator[FolderFile | Unli
     except AccessFailed as error:
         yield Unlisted("", error)
         return
-    yield from _files_of(folder, rules, left_out)
+    yield from _files_of(folder, kinds, rules, left_out)
 
 
-def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFile | Unlisted]:
+def _files_of(top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str) -> Iterator[FolderFile | Unlisted]:
     waiting: list[tuple[Path, str, IgnoreRules]] = [(top, "", above)]
     while waiting:
         path, name, rules = waiting.pop()
-        if kind := _kind_of(path.name) if name and not name.endswith("/") else None:
+        if kind := _kind_of(path.name, kinds) if name and not name.endswith("/") else None:
             yield FolderFile(name, kind, path)
             continue
         try:
@@ -88,7 +89,7 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
         for entry, is_folder in entries:
             if is_folder is None or entry.startswith(".") or rules.is_ignored(entry, is_folder):
                 continue
-            if not is_folder and _kind_of(entry) is None:
+            if not is_folder and _kind_of(entry, kinds) is None:
                 continue
             if lone_surrogate(entry) is not None:
                 yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
@@ -102,8 +103,8 @@ def _files_of(top: Path, above: IgnoreRules, left_out: str) -> Iterator[FolderFi
         waiting += reversed(found)
 
 
-def _kind_of(name: str) -> str | None:
-    return kind_of_name(name) or (TABLE if is_plain_table(name) else None)
+def _kind_of(name: str, kinds: FileKinds) -> FileKind | None:
+    return TABLE if is_plain_table(name) else kinds.of_name(name)
 
 
 def _listed(top: Path, name: str) -> list[tuple[str, bool | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from quarry.engine.documents.entries import Entries, Entry, LeftOutEntry, ReadyEntry, RefusedEntry
@@ -15,12 +15,12 @@ from quarry.readers.files.file_documents import (
     read_content,
     resolved_name,
 )
-from quarry.readers.files.kinds import kind_of_name
+from quarry.readers.files.kinds import FileKind, FileKinds, FileReader
 from quarry.readers.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
 from quarry.readers.folders.table_rows import NotDocumentsError, iterate_rows
 from quarry.readers.folders.without_links import check_without_links
 
-__all__ = ["FileDocuments", "FolderDocuments", "open_file"]
+__all__ = ["FileDocuments", "FolderDocuments", "open_file", "open_folder"]
 
 
 class FileDocuments(Entries):
@@ -28,14 +28,14 @@ class FileDocuments(Entries):
 
     Args:
         path: of the file.
-        kind: see `quarry.readers.files.kinds`.
+        kind: of the file.
         columns: of tables; there are none.
 
     Raises:
         InvalidSetting: columns are named.
     """
 
-    def __init__(self, path: Path, kind: str, columns: Columns) -> None:
+    def __init__(self, path: Path, kind: FileKind, columns: Columns) -> None:
         columns.refuse("the file is no table", path)
         self._file = FolderFile(path.name, kind, path)
         self._folder = resolved_name(path.parent)
@@ -64,13 +64,14 @@ class FolderDocuments(Entries):
     Args:
         folder: an absolute path.
         columns: of the tables in it.
+        kinds: of the files that are read.
 
     Raises:
         InvalidSetting: no file in it is read, or columns are named and there is no table.
     """
 
-    def __init__(self, folder: Path, columns: Columns) -> None:
-        self._files = list(folder_files(folder))
+    def __init__(self, folder: Path, columns: Columns, kinds: FileKinds) -> None:
+        self._files = list(folder_files(folder, kinds))
         self._path = folder
         self._folder = resolved_name(folder)
         if not self._files:
@@ -79,7 +80,7 @@ class FolderDocuments(Entries):
                 path=folder,
                 expected="text, Markdown, HTML, PDF or other files that are documents, or a corpus file (BEIR)",
             )
-        if not any(isinstance(file, FolderFile) and file.kind == TABLE for file in self._files):
+        if not any(isinstance(file, FolderFile) and file.kind is TABLE for file in self._files):
             columns.refuse("no file in the folder is a table", folder)
         self._columns = columns
         self._n_read = 0
@@ -99,7 +100,7 @@ class FolderDocuments(Entries):
         for file in self._files:
             for entry in self._entries_of(file):
                 if isinstance(entry, LeftOutEntry):
-                    left_out += [entry] if isinstance(file, FolderFile) and file.kind == TABLE else []
+                    left_out += [entry] if isinstance(file, FolderFile) and file.kind is TABLE else []
                     yield entry
                 else:
                     yield self._distinct(entry, file.name)
@@ -113,7 +114,7 @@ class FolderDocuments(Entries):
             )
 
     def _entries_of(self, file: FolderFile | Unlisted) -> Iterator[Entry]:
-        if isinstance(file, FolderFile) and file.kind == TABLE:
+        if isinstance(file, FolderFile) and file.kind is TABLE:
             yield from self._rows(file)
         elif isinstance(file, FolderFile):
             yield from _entries(file, self._folder, lambda: self._content(file))
@@ -155,10 +156,15 @@ class FolderDocuments(Entries):
         return self._n_read / (len(self._files) or 1)
 
 
-def open_file(path: Path, columns: Columns) -> FileDocuments | None:
-    """Return the documents of one file; None if its kind is not read."""
-    kind = kind_of_name(path.name)
+def open_file(path: Path, columns: Columns, readers: Mapping[str, FileReader] | None) -> FileDocuments | None:
+    """Return the documents of one file; None if its kind is not read. See `FileKinds` for `readers`."""
+    kind = FileKinds(readers).of_name(path.name)
     return None if kind is None else FileDocuments(path, kind, columns)
+
+
+def open_folder(folder: Path, columns: Columns, readers: Mapping[str, FileReader] | None) -> FolderDocuments:
+    """Return the documents of the files of a folder. See `FileKinds` for `readers`."""
+    return FolderDocuments(folder, columns, FileKinds(readers))
 
 
 def _entries(file: FolderFile, folder: str, read: Callable[[], FileContent]) -> Iterator[Entry]:

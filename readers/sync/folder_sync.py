@@ -28,14 +28,13 @@ from quarry.readers.files.file_documents import (
     read_content,
     resolved_name,
 )
+from quarry.readers.files.kinds import FileKinds, FileReader
 from quarry.readers.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
 from quarry.readers.folders.table_rows import NotDocumentsError, documents_of_table
 from quarry.readers.folders.without_links import check_without_links
 from quarry.readers.sync.stored_files import StoredFile, stored_files
 
 __all__ = ["FolderSync"]
-
-_SEVERAL = ("mailbox", TABLE)  # kinds of files that have several documents
 
 
 @dataclass(slots=True)
@@ -105,6 +104,7 @@ class FolderSync:
         columns: of the tables in the folder.
         remove_all: whether to go on if none of the files of the index is in the folder.
         encoder: of the index; None: it is not known whether a text has tokens.
+        readers: see `FileKinds`.
 
     Raises:
         InvalidSetting: there is no such folder, or it is that of the index.
@@ -118,7 +118,9 @@ class FolderSync:
         columns: Columns,
         remove_all: bool,
         encoder: Encoder | None,
+        readers: Mapping[str, FileReader] | None = None,
     ) -> None:
+        self._kinds = FileKinds(readers)
         if not stat.S_ISDIR(mode_at(folder)):
             raise InvalidSetting("there is no such folder to read files from", path=folder)
         self._folder = folder.absolute()
@@ -184,7 +186,7 @@ class FolderSync:
 
     def _files(self) -> list[FolderFile]:
         """Return the files of the folder; find those that are gone."""
-        files = list(folder_files(self._folder, self._left_out))
+        files = list(folder_files(self._folder, self._kinds, self._left_out))
         there = {file.name for file in files if isinstance(file, FolderFile)}
         unlisted = [file for file in files if isinstance(file, Unlisted)]
         self._found.failed |= {file.name or ".": str(file.error) for file in unlisted}
@@ -249,7 +251,7 @@ class FolderSync:
         if file.name in self._refused:
             self._found.failed[file.name] = self._refused[file.name]
             return
-        is_divided = file.kind in _SEVERAL and len(self._snapshots) > 1
+        is_divided = file.kind.has_several and len(self._snapshots) > 1
         is_same = False
         try:
             if known is not None and not is_divided and known.is_certainly(*_size_and_time(file.path)):
@@ -267,7 +269,7 @@ class FolderSync:
             self._check_ids(documents, file)
             self._check_texts(documents)
         except (NotDocumentsError, InvalidDocument, AccessFailed) as error:
-            if known is not None and is_same and file.kind == TABLE:  # read by other columns than before
+            if known is not None and is_same and file.kind is TABLE:  # read by other columns than before
                 self._keep(known)
             elif known is None and isinstance(error, NotDocumentsError):
                 self._found.left_out[file.name] = str(error)
@@ -283,7 +285,7 @@ class FolderSync:
         yield from documents
 
     def _read(self, file: FolderFile, content: FileContent) -> list[Document]:
-        if file.kind == TABLE:
+        if file.kind is TABLE:
             return documents_of_table(file, content, self._columns, self._name)
         return documents_of_file(content, file.kind, file.name, file.path, self._name)
 
@@ -378,7 +380,7 @@ class FolderSync:
             with contextlib.suppress(ValueError):
                 names.remove(file.name)
         self._found.failed[file.name] = self._refused[file.name] = str(error)
-        self._has_torn |= file.kind in _SEVERAL
+        self._has_torn |= file.kind.has_several
 
 
 def _place_in(folder: Path, index: Path) -> str:

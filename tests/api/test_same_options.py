@@ -13,7 +13,7 @@ from quarry.engine import AsyncEngine, Engine
 from quarry.engine.cli.commands import main
 from quarry.engine.options import BuildKeywords, SearchKeywords
 
-ELSEWHERE = {"docs", "path", "progress", "thresholds", "settings", "vectors", "dim", "k", "queries"}
+ELSEWHERE = {"docs", "path", "progress", "thresholds", "settings", "vectors", "dim", "k", "queries", "readers"}
 """Parameters that the command line has under other names, or that only programs can give."""
 
 
@@ -75,7 +75,7 @@ def words(capsys: pytest.CaptureFixture[str]) -> Callable[[str], set[str]]:
     ("command", "wanted"),
     [
         ("search", {*SearchKeywords.__annotations__, "encoder", "threads", "reranker"}),
-        ("sync", set(inspect.signature(Engine.sync).parameters) - {"self", "folder"}),
+        ("sync", set(inspect.signature(Engine.sync).parameters) - {"self", "folder", "readers"}),
         ("add", set(inspect.signature(Engine.add).parameters) - {"self", *ELSEWHERE}),
         ("delete", {"filter"}),
         ("build", set(inspect.signature(engine.build).parameters) - ELSEWHERE),

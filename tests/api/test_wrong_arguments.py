@@ -280,7 +280,7 @@ def test_messages(world: Path) -> None:
         Engine.open("x" * 300)
     with pytest.raises(IndexExists, match="file: a file is in the way"):
         engine.build(DOCS, "file/far/below", **options())
-    with pytest.raises(InvalidSetting, match=r"unknown backend; expected auto, exact, .*; found \[\]"):
+    with pytest.raises(InvalidSetting, match=r"unknown backend; expected one of auto, exact, .*; found \[\]"):
         Engine.open("index", backend=[])
     with open_index(world / "index") as index:
         with pytest.raises(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -27,6 +26,7 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
 from quarry.formats.snapshot import Snapshot
+from quarry.testing import BackendContract
 
 DIM = 32
 N_DOCS = 600  # in the first segment; the second has 300, the third 400
@@ -228,6 +228,17 @@ def assert_scores(hits, oracle, query):
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.parametrize("backend", ["exact", "scan", "cpu_faiss", "hnsw"])
+class TestContract(BackendContract):
+    """The tests that backends of other packages have to pass too."""
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="backend gpu needs torch")
+@pytest.mark.parametrize("backend", ["gpu"])
+class TestContractOnDevice(BackendContract):
+    device = DEVICES["gpu"]
+
+
 def test_the_cases_are_what_they_claim(indexes):
     """The indexes have segments with and without lists, of three sizes, with deleted documents."""
     for stored in ("int8", "float16", "none"):
@@ -291,16 +302,6 @@ def test_batches_are_single_queries(case):
         for number in range(0, many, many // 8):
             assert index.search_vectors(queries[number : number + 1], k=7) == batch[number : number + 1]
         assert index.search_vectors(queries[:0], k=7) == []
-
-
-def test_more_hits_than_there_are_documents(case):
-    query = some_queries(1)
-    with case.open() as index:
-        for k in (len(index) - 1, len(index), len(index) + 1, EVERYTHING):
-            hits = index.search_vectors(query, k=k)[0]
-            assert len(hits) == min(k, len(index))
-        assert sorted(ids_of(hits)) == sorted(case.oracle.ids)
-        assert_scores(hits, case.oracle, query[0])
 
 
 @pytest.mark.parametrize("k", [3, 300])
@@ -452,14 +453,6 @@ def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
         assert ids_of(hits) == oracle.best(query[0], 5)
 
 
-def test_two_searches_at_once_answer_as_each_alone(case):
-    batches = [some_queries(n, seed) for n, seed in ((1, 21), (7, 22), (30, 24))]
-    with case.open() as index, ThreadPoolExecutor(2) as pool:
-        at_once = list(pool.map(lambda batch: index.search_vectors(batch, k=7), batches * 2))
-        alone = [index.search_vectors(batch, k=7) for batch in batches]
-    assert at_once == alone * 2
-
-
 def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
         searcher = index._view.get().partitions[0].searcher
@@ -493,7 +486,9 @@ def test_many_segments(tmp_path, backend, stored):
 
 
 def test_unknown_backend(indexes):
-    with pytest.raises(InvalidSetting, match="auto, exact, scan, cpu_faiss, hnsw, gpu; found 'gpu9'"):
+    with pytest.raises(
+        InvalidSetting, match=r"auto, exact, scan, cpu_faiss, hnsw, gpu \(the nearest: gpu\); found 'gpu9'"
+    ):
         open_index(indexes("int8", None, False)[0], backend="gpu9")
 
 

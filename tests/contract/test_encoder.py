@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +17,10 @@ from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.exporters.export import export
-from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
-
-TEXTS = (
-    "The cat sat on the mat.",
-    "a",
-    "Ünïcödé, 北京 and 😀 emoji: ﬁne?",
-    "One sentence here. Another one there! " * 12,
-    "x" * 300,
-    "supercalifragilisticexpialidocious " * 40,
-    "A line\nand another line\n\nand a third one.",
-    "3.14159 (pi) [see below] -- \"quoted\" 'text'",
-)
-BLANK = ("", " ", "\n\t  \r\n", "\u00a0\u2003", "\x00\x01")
+from quarry.formats.errors import InvalidSetting
+from quarry.testing import EncoderContract
+from quarry.testing.models import TEXTS
 
 
 def tiny_fp32(folder: Path) -> Encoder:
@@ -88,24 +74,8 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return request.param(tmp_path_factory.mktemp("encoder"))
 
 
-def as_bytes(encoder: Encoder, text: str) -> bytes:
-    """Return everything that an encoder computes from a text."""
-    parts = [encoder.encode_query(text)]
-    for window in encoder.windows(text):
-        parts += [window.values, window.starts, window.ends, window.text_mean, window.first]
-    return b"".join(part.tobytes() for part in parts)
-
-
-def test_it_is_an_encoder_with_attributes_of_the_right_types(encoder: Encoder) -> None:
-    assert isinstance(encoder, Encoder)
-    assert open_encoder(encoder) is encoder
-    assert encoder.name
-    assert encoder.identity
-    assert encoder.dim > 0
-    assert isinstance(encoder.normalize, bool)
-    assert encoder.beta is None or encoder.beta > 0
-    assert encoder.vector_kinds <= {"token", "pooled"}
-    assert encoder.trained_representation is None or isinstance(encoder.trained_representation, str)
+class TestContract(EncoderContract):
+    """The tests that encoders of other packages have to pass too."""
 
 
 @pytest.mark.parametrize("name", ["vector_kinds", "trained_representation", "normalize"])
@@ -149,62 +119,6 @@ def test_an_attribute_that_an_index_cannot_store_is_named(attribute: str, value:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_query_is_one_finite_vector(encoder: Encoder, text: str) -> None:
-    vector = encoder.encode_query(text)
-    assert vector.shape == (encoder.dim,)
-    assert vector.dtype == np.float32
-    assert np.isfinite(vector).all()
-    if encoder.normalize:
-        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_windows_have_consistent_shapes(encoder: Encoder, text: str) -> None:
-    windows = list(encoder.windows(text))
-    assert windows
-    for window in windows:
-        n_tokens = len(window.values)
-        assert n_tokens
-        assert window.values.shape == (n_tokens, encoder.dim)
-        assert window.values.dtype == window.text_mean.dtype == window.first.dtype == np.float32
-        assert window.starts.shape == window.ends.shape == (n_tokens,)
-        assert window.starts.dtype == window.ends.dtype == np.int64
-        assert window.text_mean.shape == window.first.shape == (encoder.dim,)
-        assert np.isfinite(window.values).all()
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_offsets_are_ascending_code_points_of_the_text(encoder: Encoder, text: str) -> None:
-    windows = list(encoder.windows(text))
-    starts = np.concatenate([window.starts for window in windows])
-    ends = np.concatenate([window.ends for window in windows])
-    assert (starts < ends).all()
-    assert (np.diff(starts) >= 0).all()
-    assert (starts[1:] >= ends[:-1]).all()
-    assert starts[0] >= 0
-    assert ends[-1] <= len(text)
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_no_letter_is_dropped(encoder: Encoder, text: str) -> None:
-    covered = np.zeros(len(text), dtype=bool)
-    for window in encoder.windows(text):
-        for start, end in zip(window.starts, window.ends, strict=True):
-            covered[start:end] = True
-    assert [c for c, seen in zip(text, covered, strict=True) if c.isalnum() and not seen] == []
-
-
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_vectors_do_not_depend_on_neighbors_order_or_threads(encoder: Encoder, n_threads: int) -> None:
-    alone = {text: as_bytes(encoder, text) for text in TEXTS}
-    shuffled = list(TEXTS) * 2
-    random.Random(n_threads).shuffle(shuffled)
-    with ThreadPoolExecutor(n_threads) as pool:
-        together = list(pool.map(lambda text: as_bytes(encoder, text), shuffled))
-    assert together == [alone[text] for text in shuffled]
-
-
-@pytest.mark.parametrize("text", TEXTS)
 def test_pooled_vectors_of_documents_are_the_encoders_own(encoder: Encoder, text: str) -> None:
     windows = list(encoder.windows(text))
     if "pooled" not in encoder.vector_kinds:
@@ -213,33 +127,3 @@ def test_pooled_vectors_of_documents_are_the_encoders_own(encoder: Encoder, text
     assert {window.pooled.shape for window in windows} == {(encoder.dim,)}
     if len(windows) == 1 and encoder.name != "tiny":  # tiny has different prefixes for queries and documents
         np.testing.assert_allclose(windows[0].pooled, encoder.encode_query(text), atol=1e-5)
-
-
-def test_different_texts_have_different_vectors(encoder: Encoder) -> None:
-    assert len({as_bytes(encoder, text) for text in TEXTS}) == len(TEXTS)
-
-
-@pytest.mark.parametrize("text", BLANK)
-def test_a_text_without_tokens_has_no_windows_and_is_no_query(encoder: Encoder, text: str) -> None:
-    assert list(encoder.windows(text)) == []
-    with pytest.raises(InvalidQuery, match="no token"):
-        encoder.encode_query(text)
-
-
-@pytest.mark.parametrize("text", ["\ud800", "fine until here \udfff and on"])
-def test_lone_surrogates_are_refused(encoder: Encoder, text: str) -> None:
-    with pytest.raises(InvalidDocument, match="lone surrogate"):
-        list(encoder.windows(text))
-    with pytest.raises(InvalidQuery, match="lone surrogate"):
-        encoder.encode_query(text)
-
-
-def test_a_long_text_comes_window_after_window(encoder: Encoder) -> None:
-    text = "Some words make a sentence. " * 4_000
-    assert len(text) > 100_000
-    ends = 0
-    for window in islice(encoder.windows(text), 5):
-        assert isinstance(window, TokenVectors)
-        assert len(window.values) <= 512
-        assert text[ends : window.starts[0]].strip() == ""
-        ends = int(window.ends[-1])

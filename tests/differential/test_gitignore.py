@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quarry.readers.files.kinds import FileKinds
 from quarry.readers.folders.folder_files import FolderFile, Unlisted, folder_files
 from quarry.readers.folders.glob_pattern import GlobPattern
 from quarry.readers.folders.ignore_rules import IgnoreRules
@@ -204,7 +205,7 @@ def test_folders_and_files_that_are_left_out(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     (tmp_path / ".gitignore").write_text("build/\ndrop.*\n")
     (tmp_path / "src" / ".gitignore").write_text("*.log\n")
-    assert [each.name for each in folder_files(tmp_path)] == ["keep.txt", "src/a.py"]
+    assert [each.name for each in folder_files(tmp_path, FileKinds())] == ["keep.txt", "src/a.py"]
 
 
 def test_the_spelling_of_the_path_makes_no_difference(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_the_spelling_of_the_path_makes_no_difference(tmp_path: Path) -> None:
         (tmp_path / "tree" / "src" / name).write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "tree" / "src")
     for folder in ("tree/src", "link", "tree/src/../src", "link/../src"):
-        assert [each.name for each in folder_files(tmp_path / folder)] == ["keep.txt"]
+        assert [each.name for each in folder_files(tmp_path / folder, FileKinds())] == ["keep.txt"]
 
 
 def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
         (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("x")
     except OSError:
         pytest.skip("this file system has names in UTF-8 only")
-    (found,) = folder_files(tmp_path)
+    (found,) = folder_files(tmp_path, FileKinds())
     assert isinstance(found, Unlisted)
     assert "its name is not UTF-8" in str(found.error)
     assert not isinstance(found, FolderFile)

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGES = (
     *("bench", "distributed", "engine", "exporters", "formats"),
-    *("integrations", "readers", "server", "training"),
+    *("integrations", "readers", "server", "testing", "training"),
 )
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PACKAGES)}|tests|\.ci)/[\w./*-]*")
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quarry.engine.building.workers.job import BuildJob, WrittenBatch, packed_encoder
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch, packed_parts
 from quarry.engine.building.workers.staging import delete_staging, make_staging
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.representation.base import Representation
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.manifest import IndexSettings
 
@@ -28,10 +29,11 @@ class BuildAttempt:
         index: folder of the index.
         writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
         settings: of the new index.
-        encoder: makes the vectors, in every process; as for `packed_encoder`.
+        encoder: makes the vectors, in every process; as for `packed_parts`.
         encoder_identity: identity of the vectors of the new index.
         thresholds: memory of writers.
         skip_invalid: whether documents that cannot be encoded are left out.
+        representation: as for `IndexWriter`, in every process.
     """
 
     index: Path
@@ -41,22 +43,23 @@ class BuildAttempt:
     encoder_identity: str
     thresholds: Thresholds
     skip_invalid: bool
+    representation: Representation | None
     _staging: Path | None = field(default=None, init=False)
 
     def start(self) -> BuildJob:
         """Make a folder for the files of this attempt, and describe the work.
 
         Raises:
-            InvalidSetting: the encoder cannot be sent to other processes.
+            InvalidSetting: the encoder or the representation cannot be sent to other processes.
             AccessFailed: the operating system refuses the folder.
         """
-        encoder = packed_encoder(self.encoder)
+        packed = packed_parts(self.encoder, self.representation)
         self._staging = make_staging(self.index)
         return BuildJob(
             index=self.index,
             staging=self._staging,
             settings=self.settings,
-            encoder=encoder,
+            parts=packed,
             encoder_identity=self.encoder_identity,
             thresholds=self.thresholds,
             n_shards=self.writer.n_shards,

@@ -13,7 +13,6 @@ from quarry.engine.indexer.segments.adopted_segments import StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.process.worker_pool import WorkerPool
-from quarry.engine.representation.registry import stored_representation
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidDocument
@@ -32,11 +31,11 @@ class BatchWriter:
         self._job = job
         self._threads = threads
         self._directory = Directory(job.staging, limits=job.thresholds.writing)
-        self._encoder = job.open_encoder()
+        self._encoder, representation = job.open_parts()
         settings = job.settings
         self._how = DocumentEncoder(
             self._encoder,
-            stored_representation(settings.representation, settings.representation_settings),
+            representation,
             Analyzer.from_settings(settings.language, settings.analysis_rules),
             Metric.of_settings(settings, is_normalized=self._encoder.normalize),
         )

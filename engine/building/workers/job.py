@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
 from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
-from quarry.engine.encoding.opening import EncoderSource, bundle_folder, open_encoder
+from quarry.engine.encoding.opening import EncoderSource, open_encoder, portable_source
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
+from quarry.engine.representation.base import Representation
+from quarry.engine.representation.registry import stored_representation
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 
-__all__ = ["N_MESSAGES", "BuildJob", "WrittenBatch", "packed_encoder"]
+__all__ = ["N_MESSAGES", "BuildJob", "WrittenBatch", "packed_parts"]
 
 N_MESSAGES = 10
 """Largest number of messages that are kept of documents that were left out."""
@@ -29,7 +30,7 @@ class BuildJob:
         index: folder of the index, for messages.
         staging: folder to write segments to; it must be the same folder for all processes.
         settings: of the index.
-        encoder: what `packed_encoder` returned.
+        parts: what `packed_parts` returned.
         encoder_identity: identity of its vectors.
         thresholds: memory of writers.
         n_shards: number of shards; None: an index without shards.
@@ -39,24 +40,24 @@ class BuildJob:
     index: Path
     staging: Path
     settings: IndexSettings
-    encoder: bytes
+    parts: bytes
     encoder_identity: str
     thresholds: Thresholds
     n_shards: int | None
     skip_invalid: bool
 
-    def open_encoder(self) -> Encoder:
-        """Return the encoder, in another process than it was packed in.
+    def open_parts(self) -> tuple[Encoder, Representation]:
+        """Return the encoder and the representation, in another process than they were packed in.
 
         Raises:
-            InvalidSetting: its bytes cannot be loaded, for example because this process cannot import its class.
+            InvalidSetting: their bytes cannot be loaded, for example because this process cannot import its class.
             EncoderMismatch: it is another one here, for example because the folder of a bundle has other files.
         """
         try:
-            source = pickle.loads(self.encoder)
+            source, given = pickle.loads(self.parts)
         except Exception as error:  # whatever the code of its class raises
             raise InvalidSetting(
-                "the encoder cannot be loaded in another process",
+                "the encoder, or the representation, cannot be loaded in another process",
                 path=self.index,
                 expected="a bundle's folder, or an object of a class that every process can import",
                 actual=f"{type(error).__name__}: {error}",
@@ -69,7 +70,8 @@ class BuildJob:
                 expected=self.encoder_identity,
                 actual=describe_encoder(encoder),
             )
-        return encoder
+        stored = self.settings.representation, self.settings.representation_settings
+        return encoder, stored_representation(*stored, given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,21 +95,21 @@ class WrittenBatch:
     skipped: tuple[str, ...]
 
 
-def packed_encoder(source: EncoderSource) -> bytes:
+def packed_parts(source: EncoderSource, representation: Representation | None) -> bytes:
     """Return an encoder as bytes for other processes, each of which opens a bundle for the devices that it has.
 
     Args:
         source: as for `quarry.engine.encoding.opening.open_encoder`, or `NoEncoder`.
+        representation: an object that goes with it; None: each process finds it by its name.
 
     Raises:
-        InvalidSetting: the encoder cannot be pickled.
+        InvalidSetting: the encoder, or the representation, cannot be pickled.
     """
-    given = bundle_folder(source).absolute() if isinstance(source, str | os.PathLike) else source
     try:
-        return pickle.dumps(given)
+        return pickle.dumps((portable_source(source), representation))
     except Exception as error:  # besides PicklingError whatever its attributes raise
         raise InvalidSetting(
-            "the encoder cannot be sent to other processes",
+            "the encoder, or the representation, cannot be sent to other processes",
             expected="a bundle's folder, or an object that can be pickled",
             actual=str(error),
         ) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quarry.engine import EncoderMismatch, Engine, InvalidSetting, build, open_encoder
-from quarry.engine.building.workers.job import packed_encoder
+from quarry.engine.building.workers.job import packed_parts
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, bundled_path, default_bundle_path, path_by_identity
 from quarry.engine.encoding.opening import bundle_folder
 from quarry.formats.bundle.encoder import load_bundle
@@ -70,7 +70,7 @@ def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_name_is_known_to_other_processes() -> None:
-    assert pickle.loads(packed_encoder(OTHERS[0])) == bundled_path(OTHERS[0])
+    assert pickle.loads(packed_parts(OTHERS[0], None))[0] == bundled_path(OTHERS[0])
 
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["one folder", "shards"])

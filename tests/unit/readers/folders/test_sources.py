@@ -12,7 +12,7 @@ from quarry.engine import Engine, build
 from quarry.engine.documents.entries import ReadyEntry, RefusedEntry
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
-from quarry.readers.folders.sources import FileDocuments, FolderDocuments
+from quarry.readers.folders.sources import open_file, open_folder
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_yields_the_documents_of_its_files(folder: Path) -> None:
-    source = FolderDocuments(folder, Columns())
+    source = open_folder(folder, Columns(), None)
     assert len(source) == 2
     assert source.fraction_read() == 0
     entries = iter(source)
@@ -39,7 +39,7 @@ def test_a_folder_yields_the_documents_of_its_files(folder: Path) -> None:
 
 def test_a_file_that_is_refused_does_not_stop_the_others(folder: Path) -> None:
     (folder / "a" / "bad.txt").write_bytes(b"\x00\x01\x02 no text")
-    kinds = [type(entry) for entry in FolderDocuments(folder, Columns())]
+    kinds = [type(entry) for entry in open_folder(folder, Columns(), None)]
     assert kinds == [RefusedEntry, ReadyEntry, ReadyEntry]
 
 
@@ -64,7 +64,7 @@ def test_a_second_document_with_the_same_id_is_refused_as_by_sync(folder: Path, 
 
 
 def test_one_file(folder: Path) -> None:
-    source = FileDocuments(folder / "b.txt", "text", Columns())
+    source = open_file(folder / "b.txt", Columns(), None)
     assert source.fraction_read() == 0
     (entry,) = source
     assert isinstance(entry, ReadyEntry)
@@ -75,4 +75,4 @@ def test_one_file(folder: Path) -> None:
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"x")
     with pytest.raises(InvalidSetting, match="without a file that is read"):
-        FolderDocuments(tmp_path, Columns())
+        open_folder(tmp_path, Columns(), None)

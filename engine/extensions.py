@@ -1,0 +1,97 @@
+"""Parts of other packages by name: file readers, backends, representations, encoders and rerankers.
+
+An installed package registers a part by an entry point of one of the groups ``quarry.readers``,
+``quarry.backends``, ``quarry.representations``, ``quarry.encoders`` and ``quarry.rerankers``. Nothing is imported
+before the name of a part is used, and names of Quarry's own parts cannot be taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from quarry.engine.arguments import shown
+from quarry.formats.errors import ExtensionFailed, InvalidSetting
+
+__all__ = ["extension_failed", "load_extension", "make_extension", "registered_names", "unknown_name"]
+
+
+def registered_names(kind: str) -> frozenset[str]:
+    """Return the names that installed packages have registered for parts of a kind, such as "backend"."""
+    return frozenset(entry_points(group=_group(kind)).names)
+
+
+def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
+    """Import what a package has registered under a name.
+
+    Args:
+        kind: "reader", "backend", "representation", "encoder" or "reranker".
+        name: of the part.
+        own: names of the parts of Quarry, for messages.
+
+    Raises:
+        InvalidSetting: no installed package has registered the name; the message has the nearest ones.
+        ExtensionFailed: several have, or the import fails; the message names the distributions.
+    """
+    found = [*entry_points(group=_group(kind), name=name)]
+    if not found:
+        raise unknown_name(kind, name, own)
+    if len(found) > 1:
+        expected = f"one of {', '.join(sorted(map(_distribution, found)))} to be installed"
+        raise ExtensionFailed(f"several packages register the {kind} {name!r}", expected=expected)
+    try:
+        part: object = found[0].load()
+    except Exception as error:  # whatever the code of the package raises
+        raise extension_failed(kind, name, f"{type(error).__name__}: {error}") from error
+    return part
+
+
+def make_extension(kind: str, source: Path) -> object:
+    """Return what a registered function without arguments makes; None if its name is not registered.
+
+    Args:
+        kind: "encoder" or "reranker".
+        source: the name, as a path; it means the file or folder of that name if there is one.
+
+    Raises:
+        ExtensionFailed: the function cannot be loaded, or fails.
+    """
+    name = str(source)
+    if os.path.exists(source) or name not in registered_names(kind):  # noqa: PTH110  # false if access is refused
+        return None
+    make = load_extension(kind, name)
+    try:
+        made: object = make() if callable(make) else None
+    except Exception as error:  # whatever the code of the package raises
+        raise extension_failed(kind, name, f"{type(error).__name__}: {error}") from error
+    if made is None:
+        raise extension_failed(kind, name, "it is no function that returns something")
+    return made
+
+
+def extension_failed(kind: str, name: str, why: str) -> ExtensionFailed:
+    """Return an error that names the distribution of a part."""
+    found = entry_points(group=_group(kind), name=name)
+    return ExtensionFailed(
+        f"the {kind} {name!r} of {', '.join(map(_distribution, found))} cannot be used", actual=why
+    )
+
+
+def unknown_name(kind: str, name: object, own: Iterable[str] = ()) -> InvalidSetting:
+    """Return an error that has all names of parts of a kind, and the nearest of them."""
+    names = [*own, *sorted(registered_names(kind))]
+    near = get_close_matches(name, names) if isinstance(name, str) else []
+    hint = f" (the nearest: {', '.join(near)})" if near else ""
+    expected = f"one of {', '.join(names)}{hint}" if names else "a name that an installed package registers"
+    return InvalidSetting(f"unknown {kind}", expected=expected, actual=shown(name), setting=kind)
+
+
+def _group(kind: str) -> str:
+    return f"quarry.{kind}s"
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value

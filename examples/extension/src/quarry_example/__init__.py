@@ -1,0 +1,1 @@
+"""One part of each kind that a package can add to Quarry."""
