@@ -29,8 +29,7 @@ from quarry.engine.quantization.nprobe import list_ranks
 from quarry.engine.scoring.code_lengths import lengths_of
 from quarry.engine.scoring.stored_vectors import decode_codes, rotate_back
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array
-from quarry.formats.vectors.quantizer import Quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 
 __all__ = ["calibrated"]
 
