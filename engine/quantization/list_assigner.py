@@ -129,7 +129,7 @@ class RoundedCentroids:
             self._products.write(rows, scores)
             found, lines = scores.argmax(axis=1), np.arange(len(block))
             largest = scores[lines, found]
-            # Without the best score, the maximum of a row says whether another is close, which for most rows none is.
+            # Without the best score, the maximum of a row says whether another is close, as for few rows it is.
             scores[lines, found] = np.iinfo(np.int32).min
             least = largest - self._margins(block, scales)
             close = np.flatnonzero(~(scores.max(axis=1) < least))  # not `>=`, so that a margin of NaN counts
