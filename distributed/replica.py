@@ -20,8 +20,7 @@ from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexNotFound, QuarryError
 from quarry.formats.manifest import Manifest
-from quarry.formats.shard_folders import shard_directory
-from quarry.formats.shard_set import ShardSet, use_newest_shard_set
+from quarry.formats.shard_set import ShardSet, shard_directory, use_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["REFRESH_S", "GivenStatistics", "Opened", "Reply", "ShardReplica", "ShardState", "other_shards"]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
     from quarry.engine.listing.facets import Facets, FacetValue
+    from quarry.engine.options import SearchOptions
+    from quarry.engine.representation.base import Representation
     from quarry.engine.representation.first_m import Cls, FirstM
     from quarry.engine.representation.kmeans import KMeans
     from quarry.engine.representation.pieces import Pieces
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
     from quarry.engine.reuse.snapshot import SnapshotReport
     from quarry.engine.search.hits.hits import Coverage, Hit, Hits, Match
     from quarry.engine.search.passages import MatchedWord, Passage
+    from quarry.engine.search.reranker import Reranker
     from quarry.engine.sync import SyncReport
+    from quarry.engine.thresholds import MergeLimits, Thresholds
 
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
@@ -68,6 +72,11 @@ _PLACES = {
     "Passages": "quarry.engine.representation.single",
     "Pieces": "quarry.engine.representation.pieces",
     "Pooled": "quarry.engine.representation.single",
+    "Representation": "quarry.engine.representation.base",
+    "Reranker": "quarry.engine.search.reranker",
+    "SearchOptions": "quarry.engine.options",
+    "MergeLimits": "quarry.engine.thresholds",
+    "Thresholds": "quarry.engine.thresholds",
 }
 
 __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
@@ -91,12 +100,17 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Match",
     "MatchedWord",
     "Mean",
+    "MergeLimits",
     "Passage",
     "Passages",
     "Pieces",
     "Pooled",
+    "Representation",
+    "Reranker",
+    "SearchOptions",
     "SnapshotReport",
     "SyncReport",
+    "Thresholds",
     "TokenVectors",
     "UnknownFieldWarning",
     "VerifyReport",

@@ -23,9 +23,8 @@ from quarry.exporters.checkpoint.checkpoint import (
 from quarry.exporters.checkpoint.files import find_license_files, subfolder
 from quarry.exporters.checkpoint.hub import find_checkpoint_folder
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
-from quarry.exporters.parity.encoder import check_parity, measure_parity, record_reference
+from quarry.exporters.parity.encoder import check_parity, measure_parity, measure_retrieval, record_reference
 from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity, record_scores
-from quarry.exporters.parity.retrieval import measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_pairs, sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, Pooling, write_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME

@@ -28,8 +28,7 @@ from quarry.formats.metadata.columns import MetadataReader, MetadataWriter
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
 from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, CentroidTable, RoundedRows
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
-from quarry.formats.vectors.quantization_error import QuantizationError
-from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST
+from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST, QuantizationError
 
 __all__ = ["MAX_ROWS", "SEGMENT_PARTS", "SegmentReader", "SegmentWriter", "segment_fields"]
 

@@ -1,12 +1,16 @@
-"""Merges several segments into one without deleted documents; documents are renumbered in order."""
+"""Merges several segments into one without deleted documents; documents are renumbered in order.
+
+`merge_segments` copies frames, columns and lists. `rewrite_documents` gives the documents new metadata, which is
+part of a frame and of columns over all documents, so these are written anew; vectors and codes are copied.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,16 +20,25 @@ from quarry.formats.arrays import BoolArray
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.writer import ContainerWriter
-from quarry.formats.documents.ids import merge_ids
+from quarry.formats.documents.ids import DocIdsWriter, merge_ids
+from quarry.formats.documents.store import DocStoreWriter, KnownDictionary, StoredDocument
 from quarry.formats.documents.store_merge import merge_documents
-from quarry.formats.metadata.columns import merge_metadata
-from quarry.formats.postings.merge import MergedPostings
+from quarry.formats.metadata.columns import MetadataWriter, merge_metadata
+from quarry.formats.postings.postings import MergedPostings, PostingsWriter
 from quarry.formats.segment import MAX_ROWS, SegmentReader, segment_fields
 from quarry.formats.vectors.centroids import merge_centroids
 from quarry.formats.vectors.inverted_lists import ListRun, RunRows, merge_lists
-from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
+from quarry.formats.vectors.quantizer import QuantizationError, combine_errors, list_imbalance
 
-__all__ = ["MergeInput", "merge_segments", "new_segment", "number_run_rows", "write_vectors"]
+__all__ = [
+    "MergeInput",
+    "Rewrite",
+    "merge_segments",
+    "new_segment",
+    "number_run_rows",
+    "rewrite_documents",
+    "write_vectors",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,3 +189,56 @@ def number_run_rows(inputs: Sequence[MergeInput]) -> list[RunRows]:
         runs += [RunRows(run, numbers, keep) for run in each.runs]
         first += each.n_rows
     return runs
+
+
+Rewrite = Callable[[str, StoredDocument], tuple[Mapping[str, object], Sequence[str]]]
+"""Returns the new metadata of a document, and its terms, given its id and what is stored."""
+
+
+def rewrite_documents(
+    directory: Directory,
+    inputs: Sequence[MergeInput],
+    nlist: int,
+    code_bytes: int,
+    keep_centroids: bool,
+    rewrite: Rewrite,
+    known: KnownDictionary,
+) -> FileRecord:
+    """Write and sync a new segment of the documents that are kept.
+
+    Args:
+        directory: the folder of the index.
+        inputs: the segments; at least one document is kept.
+        nlist: number of lists of the new segment, 0 without.
+        code_bytes: bytes of a code, 0 without lists.
+        keep_centroids: whether the centroids themselves are stored; all inputs must then have them, of one type.
+        rewrite: see `Rewrite`; called in the order of the documents.
+        known: see `quarry.formats.documents.store.DocStoreWriter`.
+
+    Raises:
+        FormatError: a segment is damaged; no file is left behind.
+    """
+    with new_segment(directory) as container, ExitStack() as stack:
+        fields = write_vectors(inputs, container, nlist, code_bytes, keep_centroids, reads_all=False)
+        ids = stack.enter_context(closing(DocIdsWriter(directory)))
+        store = stack.enter_context(closing(DocStoreWriter(directory, known)))
+        postings = stack.enter_context(closing(PostingsWriter(directory)))
+        metadata = stack.enter_context(closing(MetadataWriter(directory)))
+        for doc_id, document in _documents(inputs):
+            changed, terms = rewrite(doc_id, document)
+            ids.add(doc_id)
+            store.add(StoredDocument(document.title, document.text, changed, document.spans))
+            postings.add(terms)
+            metadata.add(changed)
+            for part in (ids, store, postings, metadata):
+                part.spill()
+        for part in (ids, postings, metadata, store):
+            part.write(container)
+        return container.finish({**fields, "fit": None})
+
+
+def _documents(inputs: Sequence[MergeInput]) -> Iterator[tuple[str, StoredDocument]]:
+    """Yield the ids of the documents that are kept, and what is stored of each."""
+    for each in inputs:
+        ordinals = np.arange(each.reader.n_docs) if each.keep is None else np.flatnonzero(each.keep)
+        yield from zip(each.reader.ids.read(ordinals), each.reader.documents.read(ordinals), strict=True)

@@ -97,7 +97,7 @@ class OutputSettings:
         licence: of the weights.
         original_share: share of the original weights in the final ones; see `interpolate_weights`.
         whitening: shrinkage of the projection that whitens the final encoder's vectors, above 0; None: no such
-            projection. It is computed of documents of all sources; see `quarry.training.model.whitening`.
+            projection. It is computed of documents of all sources; see `quarry.training.model.projection`.
     """
 
     name: str

@@ -15,37 +15,32 @@ from quarry.engine.search.reranker import open_reranker
 from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.preparation import Preparation
-from quarry.training.data.batches import BatchSource
+from quarry.training.data.batches import BatchSource, Mixture
 from quarry.training.data.clusters import cluster_vectors, document_vectors
 from quarry.training.data.example_store import ExampleStore
-from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import HELD_OUT, open_held_out_store, open_source_store
-from quarry.training.fixed_documents.document_encoder import open_document_encoder
-from quarry.training.fixed_documents.preparation import FixedPreparation
+from quarry.training.fixed_documents.preparation import FixedPreparation, open_document_encoder
 from quarry.training.loop.encoder_learner import EncoderLearner, Student
 from quarry.training.loop.history import plot_curves
-from quarry.training.loop.learner import Learner
 from quarry.training.loop.mining import Miner
 from quarry.training.loop.reranker_learner import RerankerLearner, find_first_hits
-from quarry.training.loop.trainer import Trainer
+from quarry.training.loop.trainer import Learner, Trainer
 from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
 from quarry.training.model.network import EncoderNetwork, load_network
-from quarry.training.model.pairs import PairBatcher
-from quarry.training.model.projection import new_projection
+from quarry.training.model.projection import new_projection, whitening
 from quarry.training.model.rounded_weights import rounded_weights
-from quarry.training.model.tokens import TextBatcher
+from quarry.training.model.tokens import PairBatcher, TextBatcher
 from quarry.training.model.torch_encoder import TorchEncoder
-from quarry.training.model.whitening import whitening
 from quarry.training.model_card import model_card
+from quarry.training.objectives.first_m import SingleVector
 from quarry.training.objectives.objective import Objective, Use
 from quarry.training.objectives.passages import Passages
 from quarry.training.objectives.ranking import RankingObjective, RankingSettings
 from quarry.training.objectives.registry import TeacherSettings, make_objective
-from quarry.training.objectives.single_vector import SingleVector
 from quarry.training.objectives.teachers import (
     CrossEncoderTeacher,
     EncoderTeacher,

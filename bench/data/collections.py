@@ -6,26 +6,30 @@ import argparse
 import gzip
 import json
 import os
+import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.data.docstrings import DOCSTRINGS, docstrings_folder
 from bench.data.prepared import cache_folder
+from quarry.engine.bundled.stdlib_docstrings import StdlibDocument, stdlib_documents
 from quarry.engine.evaluation.judgments import read_qrels
 
 __all__ = [
+    "DOCSTRINGS",
     "Collection",
     "CollectionNotFound",
     "add_arguments",
     "add_collection",
     "data_folder",
+    "docstrings_folder",
     "load_collection",
     "read_collection",
     "read_entries",
     "run",
     "split_of",
+    "write_docstrings",
 ]
 
 
@@ -192,3 +196,50 @@ def run(args: argparse.Namespace) -> int:
         shutil.copytree(folder, args.out)
     print(args.out or folder)
     return 0
+
+
+DOCSTRINGS = "docstrings"
+_MIN_CHARACTERS = 80  # of a document
+
+
+def docstrings_folder(cache: Path) -> Path:
+    """Return the folder of the collection in BEIR's layout; it is created on first use."""
+    folder = cache / "collections" / f"python-{platform.python_version()}" / DOCSTRINGS
+    if not folder.is_dir():
+        unfinished = folder.with_name(f"{DOCSTRINGS}.tmp")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        write_docstrings(unfinished, stdlib_documents())
+        unfinished.replace(folder)
+    return folder
+
+
+def write_docstrings(folder: Path, documents: Iterable[StdlibDocument]) -> None:
+    """Write a collection made of docstrings into a new folder.
+
+    Args:
+        folder: the folder to create, with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
+        documents: docstrings; those of one paragraph are skipped.
+    """
+    (folder / "qrels").mkdir(parents=True)
+    pairs = _split_docstrings(documents)
+    _write_lines(folder / "corpus.jsonl", ({"_id": name, "title": "", "text": rest} for name, _, rest in pairs))
+    _write_lines(folder / "queries.jsonl", ({"_id": f"q-{name}", "text": query} for name, query, _ in pairs))
+    judgments = ["query-id\tcorpus-id\tscore", *(f"q-{name}\t{name}\t1" for name, _, _ in pairs)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(judgments) + "\n", encoding="utf-8")
+
+
+def _split_docstrings(documents: Iterable[StdlibDocument]) -> list[tuple[str, str, str]]:
+    """Return id, first paragraph and rest of each docstring; duplicates of either are dropped."""
+    found: dict[str, tuple[str, str, str]] = {}
+    rests: set[str] = set()
+    for document in documents:
+        first, _, rest = document["text"].partition("\n\n")
+        query = " ".join(first.split())
+        if len(rest) >= _MIN_CHARACTERS and query not in found and rest not in rests:
+            found[query] = (document["id"], query, rest)
+            rests.add(rest)
+    return list(found.values())
+
+
+def _write_lines(path: Path, entries: Iterable[Mapping[str, str]]) -> None:
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")

@@ -1,9 +1,7 @@
 """Checks and timings on a GPU, each part in a separate process.
 
-Start with `command`, which runs the parts. `versions` checks imports, `checks` kernels and search, `engine` whole
-indexes, and `memory` what is used of the device; `ceilings` measures its limits, `sizes`, `peers`, `encoders`,
-`end_to_end` and `papers` everything else. `shapes` and `synthetic` create models and segments, and `targets`
-compares the results with targets. `harness` has shared helpers.
-
-May import: `bench.harness`, `quarry`, torch.
+Start with `command`, which runs the parts and compares the results with targets. `versions` checks imports,
+`checks` kernels and search, `engine` whole indexes, and `memory` what is used of the device; `ceilings` measures
+its limits, `sizes`, `peers`, `encoders`, `end_to_end` and `papers` everything else. `shapes` and `synthetic`
+create models and segments, and `harness` has shared helpers.
 """

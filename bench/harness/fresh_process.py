@@ -1,4 +1,4 @@
-"""Runs a function in a new process, so that memory and first-use costs are of that function alone.
+"""Runs a function in a new process, so that memory and first-use costs are of that function alone; measures both.
 
 The new process imports little besides the function's module. The function takes one mapping and returns one, both
 as JSON. The process may use another interpreter, for example that of another library's environment.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-__all__ = ["ROOT", "ProcessFailed", "in_fresh_process"]
+__all__ = ["ROOT", "ProcessFailed", "in_fresh_process", "peak_rss_bytes", "private_bytes", "rss_bytes"]
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
@@ -86,3 +87,32 @@ def _main(target: str, result_path: str) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(_main(*sys.argv[1:]))
+
+
+def peak_rss_bytes() -> int:
+    """Return the largest resident set of this process so far, in bytes.
+
+    On Linux it is of this program alone: getrusage also counts the process that started it.
+    """
+    found = _status("VmHWM")
+    if found is not None:
+        return found
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def rss_bytes() -> int:
+    """Return the resident set in bytes, or the largest so far if the system does not report it."""
+    return _status("VmRSS") or peak_rss_bytes()
+
+
+def private_bytes() -> int:
+    """Return the part of the resident set that no file backs, which is not shared; 0 if it is not reported."""
+    return _status("RssAnon") or 0
+
+
+def _status(name: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":")), None)

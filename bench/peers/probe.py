@@ -15,8 +15,8 @@ import numpy as np
 
 from bench.data.prepared import Prepared
 from bench.data.trec_run import write_run
+from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import latency_ms
-from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from bench.peers.protocol import Corpus, Found, PeerIndex
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 

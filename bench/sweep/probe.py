@@ -19,8 +19,8 @@ from bench.data.prepared import Prepared
 from bench.data.quality import measure_quality
 from bench.data.trec_run import Run, write_run
 from bench.harness.environment import n_cores
+from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import concurrent_latency_ms, latency_ms
-from bench.harness.process_memory import peak_rss_bytes, rss_bytes
 from quarry.engine import Encoder, Engine, Hits, TokenVectors, build, open_encoder
 from quarry.engine.thresholds import Thresholds
 
@@ -70,7 +70,7 @@ def build_index(parameters: Parameters) -> Numbers:
     """Build an index of prepared vectors, with texts and words as ever.
 
     Args:
-        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.sweep.grid.IndexSetting`.
+        parameters: ``prepared`` and ``out`` (folders), and the fields of `bench.sweep.tradeoff.IndexSetting`.
 
     Returns:
         build_s (without encoding), build_peak_rss_bytes, n_documents, n_centroids, bytes (by part), size_bytes.

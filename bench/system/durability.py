@@ -21,9 +21,8 @@ from typing import Any, cast
 import numpy as np
 
 from bench.data.word_encoder import WordVectorEncoder, word_vectors
-from bench.harness.fresh_process import in_fresh_process
+from bench.harness.fresh_process import in_fresh_process, private_bytes
 from bench.harness.latency import summarize_ms, time_in_turn
-from bench.harness.process_memory import private_bytes
 from bench.harness.records import Record, add_out, append_result
 from quarry import engine
 from quarry.engine import Engine, KMeans

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from bench.data.collections import data_folder, read_collection, split_of
-from bench.data.docstrings import DOCSTRINGS
+from bench.data.collections import DOCSTRINGS, data_folder, read_collection, split_of
 from bench.harness.fresh_process import in_fresh_process
 from bench.harness.records import add_out, append_result
 

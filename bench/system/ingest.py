@@ -23,8 +23,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from bench.harness.fresh_process import in_fresh_process
-from bench.harness.process_memory import peak_rss_bytes, rss_bytes
+from bench.harness.fresh_process import in_fresh_process, peak_rss_bytes, rss_bytes
 from bench.harness.records import add_out, append_result
 from quarry import engine
 from quarry.engine import Engine

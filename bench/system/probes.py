@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.data.collections import Collection, read_collection, split_of
 from bench.harness.environment import n_cores
+from bench.harness.fresh_process import peak_rss_bytes, private_bytes, rss_bytes
 from bench.harness.latency import latency_ms
-from bench.harness.process_memory import peak_rss_bytes, private_bytes, rss_bytes
 
 __all__ = ["agreement", "build", "encode", "installed", "latency", "memory", "opening", "quality", "size_on_disk"]
 

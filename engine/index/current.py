@@ -19,8 +19,7 @@ from quarry.engine.options import OpenOptions
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, IndexClosed, IndexNotFound, QuarryError, ShardNotFound
 from quarry.formats.manifest import IndexSettings, with_documents
-from quarry.formats.shard_folders import shard_directory
-from quarry.formats.shard_set import ShardSet, has_shard_set, use_newest_shard_set
+from quarry.formats.shard_set import ShardSet, has_shard_set, shard_directory, use_newest_shard_set
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["Current"]

@@ -9,7 +9,7 @@ at training, quantization errors of codes 1.12, 1.20 and 1.38 times; without new
 from __future__ import annotations
 
 from quarry.formats.snapshot import OpenSegment, Snapshot
-from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors
+from quarry.formats.vectors.quantizer import QuantizationError, combine_errors
 
 __all__ = ["drift_statistics"]
 

@@ -35,8 +35,13 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed
 from quarry.formats.manifest import IndexSettings
-from quarry.formats.shard_folders import collect_shard_garbage, shard_directory
-from quarry.formats.shard_set import has_shard_set, load_newest_shard_set, shard_of
+from quarry.formats.shard_set import (
+    collect_shard_garbage,
+    has_shard_set,
+    load_newest_shard_set,
+    shard_directory,
+    shard_of,
+)
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock

@@ -27,7 +27,7 @@ from quarry.formats.vectors.quantizer import StoredQuantizer
 __all__ = ["MergeScheduler"]
 
 _log = logging.getLogger(__name__)
-_MAX_PAUSE = 1 << 10
+_MAX_PAUSE = 1 << 10  # commits after which a merge that failed is tried again
 
 
 class _Task(NamedTuple):
@@ -161,6 +161,8 @@ class MergeScheduler:
 
     def _run_thread(self) -> None:
         """Merge, unless the interpreter began to exit since the thread was started."""
+        # Not `with in_progress`, by which a thread that is no daemon begins even then: exiting would wait for a
+        # merge.
         if in_progress.begin():
             try:
                 self._work()
@@ -200,6 +202,7 @@ class MergeScheduler:
 
     def _claim(self) -> bool:
         """Return whether the thread continues; if not, the next request starts another one."""
+        # `start` sets the flag and looks for a thread under this lock: a request is seen here or starts a thread.
         with self._lock:
             if self._is_wanted and not self._stop.is_set():
                 self._is_wanted = False

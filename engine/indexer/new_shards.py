@@ -12,13 +12,14 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
 from quarry.formats.manifest import IndexSettings
-from quarry.formats.shard_folders import (
+from quarry.formats.shard_set import (
+    ShardSet,
     collect_shard_garbage,
     delete_folders,
+    find_latest_shard_set,
     make_folders,
     shard_folder_names,
 )
-from quarry.formats.shard_set import ShardSet, find_latest_shard_set
 from quarry.formats.vectors.quantizer import Quantizer
 from quarry.formats.write_lock import WriteLock
 

@@ -106,6 +106,7 @@ class EncodedScores:
             return known.look_up(docs)
         frequencies = self._term.lookup.frequencies(docs)
         with_term = np.flatnonzero(frequencies)
+        # The operations of decoded scores, in their order and in float32, so that both ways give the same bits.
         tf = frequencies[with_term].astype(np.float32)
         scores = self._term.norms.take(docs[with_term])
         scores += tf
@@ -119,6 +120,7 @@ class EncodedScores:
 
     def _decoded_for(self, docs: Int64Array) -> TermScores | None:
         """Return the decoded scores if they are known, or if looking so many documents up takes longer."""
+        # A `cached_property` is in the dictionary once it was computed; asking for it would compute it.
         if "_decoded" in self.__dict__ or len(docs) * _POSTINGS_PER_LOOKUP > self.n_docs:
             return self._decoded
         known = self._find_decoded()

@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LONGEST_WAIT_S = 10.0
 """A call that takes longer than this after the interpreter began to exit is not waited for."""
 
-_PAUSE_S = 0.001
+_PAUSE_S = 0.001  # between two looks whether calls have ended
 
 
 class ExitGate:
@@ -63,6 +63,8 @@ class ExitGate:
         """Begin a call that `end` ends, unless the gate is closed to this thread; whether it has begun."""
         thread = threading.get_ident()
         depth = self._depths.get(thread, 0)
+        # Count first, then look at the gate. `close` does it the other way round, so one of the two sees the
+        # other: a call is waited for, or does not begin.
         self._depths[thread] = depth + 1
         if depth == 0 and self._closed_by is not None and self._closed_by != thread:
             del self._depths[thread]
@@ -86,6 +88,7 @@ class ExitGate:
         """
         self._closed_by = threading.get_ident()
         end = time.monotonic() + longest_s
+        # Asked again and again: the last call that ends would need a lock to wake this thread.
         while set(self._depths) - {self._closed_by} and time.monotonic() < end:
             time.sleep(_PAUSE_S)
 

@@ -33,9 +33,10 @@ class PerProcess(Generic[T]):
 
     def get(self) -> T:
         """Return the object of this process; an error of ``make`` is raised, and the next call tries again."""
-        process = os.getpid()
+        process = os.getpid()  # asked each time, since a fork may come between any two calls
         made = self._made.get(process)
         if made is None:
+            # Only who finds nothing takes the lock. `setdefault` is one step, so all threads get the same lock.
             with in_progress, self._locks.setdefault(process, threading.Lock()):
                 made = self._made.get(process)
                 if made is None:

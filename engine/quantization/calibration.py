@@ -29,8 +29,7 @@ from quarry.engine.quantization.nprobe import list_ranks
 from quarry.engine.scoring.code_lengths import lengths_of
 from quarry.engine.scoring.stored_vectors import decode_codes, rotate_back
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array
-from quarry.formats.vectors.quantizer import Quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 
 __all__ = ["calibrated"]
 
@@ -90,7 +89,7 @@ def calibrated(
     settings: list[SearchSetting] = []
     least_nprobe = 1
     probe_recall: Float32Array | None = None
-    for k in _TARGETS:
+    for k in _TARGETS:  # ascending: a search for more hits reads no fewer lists than one for less
         found = [(_find_wanted(best, aim, k), targets[k]) for aim, targets in best.aims()]
         wanted = [(each, target) for each, target in found if each is not None]
         if not wanted:
@@ -98,7 +97,7 @@ def calibrated(
         least = SearchSetting(k, least_nprobe, _CODED_ROWS_PER_HIT * k if codes_only else 1)
         setting = _largest(least, *(_cheapest_setting(best, *each, least) for each in wanted))
         least_nprobe = setting.nprobe
-        if codes_only:
+        if codes_only:  # after `least_nprobe` was taken, or the factor would count once for each k
             setting = replace(setting, nprobe=min(quantizer.nlist, _CODED_LISTS * setting.nprobe))
         settings.append(setting)
         if probe_recall is None:
@@ -129,6 +128,7 @@ class _TopScores:
 
     def add(self, scores: Float32Array, first: Int64Array, second: Int64Array) -> None:
         """Add (n_queries, b) float32 scores, whose columns have two (b,) int64 labels."""
+        # After the first batches most scores are below the least that is kept, so few queries are touched.
         larger = scores > self._least[:, None]
         for query in np.flatnonzero(larger.any(axis=1)).tolist():
             new = np.flatnonzero(larger[query])
@@ -311,6 +311,8 @@ def _find_wanted(best: _BestOfCollection, aim: _Aim, k: int) -> _Wanted | None:
         separated.append(len(scores) > k and bool(scores[k - 1] - scores[k] > aim.separations[query]))
         if not separated[-1]:
             continue
+        # Rows that were dropped may tie with the last kept ones, so rows within rounding of these do not count as
+        # found; rows with scores equal up to rounding count as ranked before (`before`).
         by_codes, owners, lists = best.by_codes.of(query)
         order = np.argsort(docs[:k])
         places = np.minimum(np.searchsorted(docs[:k], owners, sorter=order), k - 1)
@@ -350,6 +352,7 @@ def _cheapest_setting(
     k = least.k
     read = best.rows_read()
     reachable = float(np.isfinite(wanted.needed(k, wanted.nlist)).mean())
+    # Codes that are too coarse miss the target even with all lists, and the last lists then gain next to nothing.
     target = min(target, max(0.0, reachable - _GIVEN_UP))
     cheapest, least_cost = SearchSetting(k, wanted.nlist, _MAX_ROWS), math.inf
     for nprobe in _ladder(wanted.nlist):

@@ -19,8 +19,7 @@ from quarry.engine.scoring.stored_vectors import decode_codes
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.centroids import StoredBatch
-from quarry.formats.vectors.quantizer import Quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 
 __all__ = [
     "default_candidates",

@@ -12,8 +12,7 @@ from quarry.engine.process.worker_pool import WorkAhead, WorkerPool, map_on_thre
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.quantization.list_assigner import ListAssigner
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array, UInt8Array
-from quarry.formats.vectors.quantization_error import QuantizationError, list_imbalance
-from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.vectors.quantizer import QuantizationError, Quantizer, list_imbalance
 
 __all__ = ["ProductEncoder", "VectorCoder"]
 

@@ -25,7 +25,7 @@ from quarry.formats.vectors.centroids import quantize_int8
 __all__ = ["ListAssigner", "RoundedCentroids"]
 
 
-_DEVIATIONS = 5.0
+_DEVIATIONS = 5.0  # standard deviations of the rounding error that are allowed for
 _MIN_CENTROIDS = 256  # of fewer, rounding a vector takes as long as the products that it saves
 _MIN_DIM = 64
 _MIN_ROWS = 2048  # of the first batch that is rounded; small commits do not load ONNX Runtime for it
@@ -66,6 +66,7 @@ class ListAssigner:
         lists, is_open = rounded.find_best(vectors)
         if is_open.any():
             lists[is_open] = self._assign_exactly(vectors[is_open], threads)
+        # Centroids that are all alike, or vectors far from all of them: rounding then costs more than it saves.
         if np.count_nonzero(is_open) > _MAX_OPEN * len(vectors):
             self._is_rounding = False
         return lists
@@ -128,9 +129,10 @@ class RoundedCentroids:
             self._products.write(rows, scores)
             found, lines = scores.argmax(axis=1), np.arange(len(block))
             largest = scores[lines, found]
+            # Without the best score, the maximum of a row says whether another is close, as for few rows it is.
             scores[lines, found] = np.iinfo(np.int32).min
             least = largest - self._margins(block, scales)
-            close = np.flatnonzero(~(scores.max(axis=1) < least))
+            close = np.flatnonzero(~(scores.max(axis=1) < least))  # not `>=`, so that a margin of NaN counts
             scores[lines, found] = largest
             is_candidate = scores[close] >= least[close, None]
             is_many = np.count_nonzero(is_candidate, axis=1) > _MAX_CANDIDATES

@@ -43,9 +43,9 @@ Rows = Float32Array | StoredBatch
 _ROWS_PER_LIST = 64  # more trained no better lists on 122,084 vectors; a codebook needs about 10,000
 _TRAINING_BYTES = 192 << 20  # 32 rows of 384 dimensions for each of 4,096 lists
 _MIN_ROWS = 1024  # of more dimensions than these bytes suffice for
-_LONG_LIST = 1200  # centroids
-_MANY_LISTS = 4096
-_DECODED_AT_ONCE = 8192
+_LONG_LIST = 1200  # centroids of a list, see `choose_nlist`
+_MANY_LISTS = 4096  # see `choose_nlist`
+_DECODED_AT_ONCE = 8192  # rows in float32 at a time, 12 MB of 384 dimensions
 _LONG_CODE_ROWS = 1 << 15  # 128 for each of 256 sub-vectors
 _LENGTH_ERROR = 0.02  # of rounding to int8 numbers
 _ZEROS = 0.01  # share of rows of zeros among rows of length 1
@@ -111,6 +111,7 @@ def train_quantizer(
     rotation = train_rotation(sample, n_sub, seed, nbits) if short else None
     rotated = sample if rotation is None else _rotate(sample, rotation)
     coarse = train_coarse_centroids(rotated, max(1, min(nlist, len(sample) // 16)), seed, threads)
+    # Only both together: without scaling, rows near a centroid are decoded as longer vectors, and rank too high.
     is_scaled = codes_only and _have_unit_length(sample)
     rest = rotated[place_trained_rows(len(sample), nbits)]
     if is_scaled:

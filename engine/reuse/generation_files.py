@@ -11,8 +11,7 @@ from quarry.formats.container.file_copies import SourceFile
 from quarry.formats.container.spool import TEMPORARY_SUFFIX
 from quarry.formats.errors import CorruptFile, IndexNotFound
 from quarry.formats.manifest import Manifest, use_newest
-from quarry.formats.shard_folders import shard_directory
-from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
+from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set, shard_directory
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import graph_name
 

@@ -14,15 +14,17 @@ from quarry.engine.indexer.commits.garbage import collect_garbage, is_own_file
 from quarry.engine.reuse.generation_files import GenerationFiles, open_shards
 from quarry.formats.container.directory import Directory, is_folder
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.shard_folders import (
+from quarry.formats.shard_set import (
+    ShardSet,
     collect_shard_garbage,
     delete_folders,
+    has_shard_set,
     is_own_entry,
+    load_newest_shard_set,
     make_folders,
     shard_directory,
     shard_folder_names,
 )
-from quarry.formats.shard_set import ShardSet, has_shard_set, load_newest_shard_set
 from quarry.formats.system_errors import system_errors
 from quarry.formats.write_lock import LOCK_NAME
 

@@ -218,6 +218,8 @@ class IdOrder:
         """Return the places of documents among which are those with the n >= 1 first ids."""
         found: list[Int64Array] = []
         undecided = np.arange(len(docs))
+        # As in a radix selection: of ids with the same first bytes, those below the n-th key are in, those above
+        # it are out, and only those with an equal key need their next eight bytes.
         for step in range(_MAX_STEPS):
             if len(undecided) <= n + _MANY:
                 break

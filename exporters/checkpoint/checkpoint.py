@@ -211,7 +211,7 @@ def _make_checkpoint(
 def _record_source(folder: Path, graph: Path | None) -> SourceRecord:
     if graph is None:
         return SourceRecord(WEIGHTS_NAME, file_sha256(require_file(folder, WEIGHTS_NAME)))
-    from quarry.exporters.checkpoint.external_data import find_data_paths
+    from quarry.exporters.checkpoint.files import find_data_paths
 
     return SourceRecord(graph.name, file_sha256(graph, *find_data_paths(graph)))
 

@@ -24,7 +24,9 @@ import numpy.typing as npt
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord, load_bundle
+from quarry.engine.representation.single import Pooled
+from quarry.exporters.parity.sample_texts import sample_questions
+from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord, RetrievalRecord, load_bundle
 from quarry.formats.bundle.folder import REFERENCE_NAME, BundleFolder
 from quarry.formats.container.fields import read_json
 from quarry.formats.errors import CorruptFile, InvalidSetting
@@ -37,6 +39,7 @@ __all__ = [
     "cut_query",
     "find_recorded_file",
     "measure_parity",
+    "measure_retrieval",
     "pool_vector",
     "record_reference",
 ]
@@ -262,3 +265,38 @@ def _encode_base64(vectors: Vectors) -> str:
     rows = np.atleast_2d(vectors)
     scaled = rows / np.maximum(np.abs(rows).max(axis=1, initial=0, keepdims=True), np.float32(1e-30))
     return base64.b64encode(scaled.astype("<f2").tobytes()).decode("ascii")
+
+
+_COLLECTION = "docstrings"
+_DEPTH = 10
+
+
+def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:
+    """Search docstrings of Python's library with both encoders; the queries are their first paragraphs.
+
+    A document is one vector (`Pooled`), the search is exhaustive, and the only relevant document of a query is the
+    rest of its docstring.
+
+    Args:
+        exact: the fp32 encoder.
+        variant: the encoder to compare with it.
+    """
+    questions = sample_questions()
+    ndcg, exact_ndcg = (round(_measure_ndcg(encoder, questions), 5) for encoder in (variant, exact))
+    return RetrievalRecord(_COLLECTION, len(questions), ndcg, exact_ndcg)
+
+
+def _measure_ndcg(encoder: Encoder, questions: list[tuple[str, str]]) -> float:
+    """Return the mean nDCG@10 if the i-th text is the only relevant one for the i-th query."""
+    queries, texts = zip(*questions, strict=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        documents = np.stack(list(pool.map(partial(_pool, encoder), texts)))
+        query_vectors = np.stack(list(pool.map(encoder.encode_query, queries)))
+    scores = query_vectors @ documents.T
+    ranks = 1 + (scores > np.diagonal(scores)[:, np.newaxis]).sum(axis=1)
+    return float(np.where(ranks <= _DEPTH, 1 / np.log2(1 + ranks), 0).mean())
+
+
+def _pool(encoder: Encoder, text: str) -> Vectors:
+    vector: Vectors = Pooled().represent(text, encoder.windows(text), encoder.normalize).values[0]
+    return vector

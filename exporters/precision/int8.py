@@ -1,4 +1,4 @@
-"""Quantizes the weights and activations of a graph to int8."""
+"""Quantizes a graph to 8 bits: weights and activations, or weights alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.precision.row_scales import scale_rows
 
-__all__ = ["quantize_int8", "quantize_tensors"]
+__all__ = ["quantize_int8", "quantize_tensors", "quantize_weights"]
 
 
 def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
@@ -78,3 +81,119 @@ def _quiet_root_logger() -> Iterator[None]:
         yield
     finally:
         root.setLevel(before)
+
+
+_BLOCK = 32
+_ZERO = 128
+_ACCURACY_LEVEL = 4  # of the operator: int8 products with one scale per block; 0 is several times slower
+_LEAST_TABLE = 2**16  # elements; smaller tables save too little
+_CONTRIB = "com.microsoft"
+
+Floats = npt.NDArray[np.float32]
+
+
+def quantize_weights(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
+    """Return the graph with 8-bit weights: a quarter of the size, close to fp32.
+
+    Products with constant weights become ONNX Runtime's ``MatMulNBits``: blocks of 32 weights share a scale, and
+    so do blocks of 32 elements of an activation, so a text's vectors do not depend on its batch. Embedding tables
+    have one scale per row.
+
+    Args:
+        model: without external data; it is not changed.
+        keep: prefix of the names of nodes that stay in fp32.
+    """
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    weights = {tensor.name: tensor for tensor in found.graph.initializer}
+    writer = _Writer({name: tensor for name, tensor in weights.items() if _is_matrix(tensor)})
+    for node in found.graph.node:
+        if not node.name.startswith(keep):
+            writer.rewrite(node)
+        else:
+            writer.nodes.append(node)
+    used = {name for node in writer.nodes for name in node.input}
+    kept = [tensor for name, tensor in weights.items() if name in used]
+    del found.graph.node[:], found.graph.initializer[:]
+    found.graph.node.extend(writer.nodes)
+    found.graph.initializer.extend([*kept, *writer.constants.values()])
+    found.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    return found
+
+
+def _is_matrix(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
+
+
+class _Writer:
+    """Collects the nodes and constants of the new graph."""
+
+    def __init__(self, matrices: dict[str, onnx.TensorProto]) -> None:
+        self._matrices = matrices
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def rewrite(self, node: onnx.NodeProto) -> None:
+        """Add a node or its replacement."""
+        if node.op_type == "MatMul" and node.input[1] in self._matrices:
+            self._product(node)
+        elif node.op_type == "Gather" and node.input[0] in self._matrices and self._is_large(node):
+            self._look_up(node)
+        else:
+            self.nodes.append(node)
+
+    def _is_large(self, node: onnx.NodeProto) -> bool:
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        return axis == 0 and int(np.prod(self._matrices[node.input[0]].dims)) >= _LEAST_TABLE
+
+    def _product(self, node: onnx.NodeProto) -> None:
+        name = node.input[1]
+        matrix = numpy_helper.to_array(self._matrices[name])
+        codes, scales = _quantize_blocks(matrix)
+        inputs = [node.input[0], self._constant(f"{name}_q8", codes), self._constant(f"{name}_scales", scales)]
+        self.nodes.append(
+            helper.make_node(
+                "MatMulNBits",
+                inputs,
+                list(node.output),
+                name=f"{node.name}_q8",
+                domain=_CONTRIB,
+                K=matrix.shape[0],
+                N=matrix.shape[1],
+                bits=8,
+                block_size=_BLOCK,
+                accuracy_level=_ACCURACY_LEVEL,
+            )
+        )
+
+    def _look_up(self, node: onnx.NodeProto) -> None:
+        name, output = node.input[0], node.output[0]
+        table = numpy_helper.to_array(self._matrices[name])
+        scales = _compute_scales(table, axis=1)
+        codes = np.rint(table / scales).astype(np.int8)
+        parts = [f"{output}_codes", f"{output}_numbers", f"{output}_scales"]
+        tables = self._constant(f"{name}_q8", codes), self._constant(f"{name}_scales", scales)
+        for source, part in zip(tables, parts[::2], strict=True):
+            self.nodes.append(helper.make_node("Gather", [source, node.input[1]], [part], name=part))
+        cast = helper.make_node("Cast", parts[:1], [parts[1]], name=parts[1], to=TensorProto.FLOAT)
+        self.nodes += [cast, helper.make_node("Mul", parts[1:], [output], name=output)]
+
+    def _constant(self, name: str, values: npt.NDArray[np.generic]) -> str:
+        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        return name
+
+
+def _compute_scales(values: Floats, axis: int) -> Floats:
+    """Return the scales that map each row (axis) to -127..127; 1 if all its elements are 0."""
+    largest = np.abs(values).max(axis=axis, keepdims=True)
+    return np.where(largest == 0, np.float32(1), largest / np.float32(127))
+
+
+def _quantize_blocks(matrix: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Return codes (n_out, n_blocks, 32) and scales (n_out, n_blocks) of an (n_in, n_out) matrix."""
+    n_in, n_out = matrix.shape
+    padded = np.pad(matrix, ((0, -n_in % _BLOCK), (0, 0)))
+    blocks = np.ascontiguousarray(padded.T).reshape(n_out, -1, _BLOCK)
+    scales = _compute_scales(blocks, axis=2)
+    codes = (np.rint(blocks / scales) + _ZERO).astype(np.uint8)
+    return codes, scales[:, :, 0]

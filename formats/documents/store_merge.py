@@ -13,8 +13,7 @@ import zstandard
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.writer import ContainerWriter
-from quarry.formats.documents.store import DocStore, DocStoreWriter
-from quarry.formats.documents.store_sections import FrameRun, write_runs
+from quarry.formats.documents.store import DocStore, DocStoreWriter, FrameRun, write_runs
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["CopyPolicy", "merge_documents"]

@@ -28,8 +28,7 @@ from quarry.formats.container.spool import Spool
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.errors import CorruptFile
-from quarry.formats.metadata.column import Column, KeptValue
-from quarry.formats.metadata.column_writer import ColumnWriter
+from quarry.formats.metadata.column import Column, ColumnWriter, KeptValue
 from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, iterate_values, truncate_long_text
 from quarry.formats.postings.inversion import PostingRuns
 

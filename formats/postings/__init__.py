@@ -2,5 +2,5 @@
 
 Start with `postings`, the writer and the reader. Documents are sorted by term in bounded memory (`inversion`); a
 posting list is encoded with Elias-Fano (`elias_fano`); the terms are a front-coded dictionary (`term_dictionary`,
-`term_blocks`); `merge` merges the postings of several segments.
+`term_blocks`).
 """

@@ -108,6 +108,8 @@ def _encode_several(n_docs: int, counts: Int64Array, postings: Postings) -> tupl
     starts, firsts = 8 * (np.cumsum(lengths) - lengths), ends - counts
     numbers, wide = np.arange(len(docs)), np.repeat(widths, counts)
     high = docs >> wide
+    # One array has the bits of all records: the one of a high part at place i + high, that of a frequency at the
+    # running total - 1. Numbers and totals run over all terms, so what came before a term is subtracted.
     bits = np.zeros(8 * int(lengths.sum()), np.uint8)
     bits[np.repeat(starts + n_low_bits - firsts, counts) + numbers + high] = 1
     bits[np.repeat(starts + n_low_bits + n_high_bits - totals_before - 1, counts) + totals] = 1
@@ -178,7 +180,7 @@ def decode_several(records: UInt8Array, lengths: Int64Array, counts: Int64Array,
     at = np.repeat(starts - firsts * widths, counts) + numbers * wide
     docs = high << wide | _read_low_bits_at(records, at, wide)
     ascends = docs[1:] > docs[:-1]
-    ascends[firsts[1:] - 1] = True
+    ascends[firsts[1:] - 1] = True  # between the last document of a term and the first one of the next
     if not ascends.all() or docs.max() >= n_docs:
         raise ValueError(_NOT_ASCENDING)
     places += np.repeat(counts, counts)
@@ -189,6 +191,7 @@ def _find_ones_of_several(
     records: UInt8Array, starts: Int64Array, lengths: Int64Array, counts: Int64Array, n_low_bits: Int64Array
 ) -> Int64Array:
     """Return the positions of the ones after the low bits of each record, two for each posting."""
+    # Low parts hold ones too. They are masked out: whole bytes here, the bits of the byte at the border below.
     n_low_bytes = n_low_bits >> 3
     kept = np.repeat(
         np.tile(np.array([0, 0xFF], np.uint8), len(lengths)),
@@ -241,6 +244,7 @@ def _decode_few(record: bytes, n: int, n_docs: int, width: int) -> Postings:
 def _decode_many(record: UInt8Array, n: int, n_docs: int, width: int) -> Postings:
     ones = _find_ones(record, n * width, 2 * n)
     docs = np.empty(n, np.uint32)
+    # Before the shift below, which would drop the upper bits of a high part that is too large, and let it pass.
     if int(ones[n - 1]) - (n - 1) > n_docs >> width:
         raise ValueError(_NOT_ASCENDING)
     for low in range(0, n, _CHUNK):

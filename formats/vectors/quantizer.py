@@ -4,19 +4,22 @@ It is immutable and named by its content, so that segments that share it can be 
 their lists. Sections: ``coarse`` (nlist, dim) float32, ``encode_codebook`` (M, ksub, dsub)
 float32, ``score_codebook`` of the same shape if it was trained separately (RepCONC section 4, JPQ: documents
 are encoded with one, scored with the other), ``rotation`` (dim, input_dim) float32 if there is one, and
-``probe_recall`` (nlist,) float32 if it was measured.
+``probe_recall`` (nlist,) float32 if it was measured. Its fields have the quantization error of the rows that it
+was trained for, and calibrated settings of searches.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.directory import Directory
+from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
     CANDIDATE_ROWS_FEATURE,
     DISTANCES_FEATURE,
@@ -31,18 +34,126 @@ from quarry.formats.container.spool import make_temporary_name
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.vectors.distances import DistanceReduction
-from quarry.formats.vectors.quantization_error import QuantizationError
-from quarry.formats.vectors.search_setting import SearchSetting, read_settings
 
 __all__ = [
     "MAX_DIM",
     "MAX_NLIST",
+    "QuantizationError",
     "Quantizer",
+    "SearchSetting",
     "StoredQuantizer",
+    "combine_errors",
+    "list_imbalance",
     "open_quantizer",
     "read_quantizer",
+    "read_settings",
     "write_quantizer",
 ]
+
+_MAX_ERROR = 1e60
+_MAX_ENCODED_ROWS = 1 << 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationError:
+    """The quantization error of rows, and how evenly they are distributed over the lists.
+
+    Attributes:
+        n_rows: encoded rows; in a quantizer the rows of the index that it was trained for.
+        coarse_error: mean squared distance of a row to its coarse centroid, estimated on a sample.
+        code_error: mean squared distance of a row to its decoded code, estimated on a sample.
+        imbalance: nlist * sum(size^2) / rows^2: 1 for lists of equal length, more if the lists are unbalanced.
+    """
+
+    n_rows: int
+    coarse_error: float
+    code_error: float
+    imbalance: float
+
+    @classmethod
+    def from_fields(cls, fields: Fields | None) -> QuantizationError | None:
+        """Read the fields of an error; None if nothing was recorded."""
+        if fields is None:
+            return None
+        fit = cls(
+            n_rows=fields.integer("n_rows", 1, _MAX_ENCODED_ROWS),
+            coarse_error=fields.number("coarse_error", 0.0, _MAX_ERROR),
+            code_error=fields.number("code_error", 0.0, _MAX_ERROR),
+            imbalance=fields.number("imbalance", 0.0, _MAX_ERROR),
+        )
+        fields.refuse_unknown()
+        return fit
+
+
+def combine_errors(
+    fits: Sequence[QuantizationError | None], n_rows: Sequence[int], imbalance: float
+) -> QuantizationError | None:
+    """Return the error of several parts of `n_rows` each together, or None if one is not known."""
+    known = [fit for fit in fits if fit is not None]
+    if len(known) < len(fits):
+        return None
+    return QuantizationError(
+        n_rows=sum(n_rows),
+        coarse_error=float(np.average([fit.coarse_error for fit in known], weights=n_rows)),
+        code_error=float(np.average([fit.code_error for fit in known], weights=n_rows)),
+        imbalance=imbalance,
+    )
+
+
+def list_imbalance(sizes: Int64Array) -> float:
+    """Return the imbalance of lists of these sizes; see `QuantizationError`."""
+    total = float(sizes.sum())
+    return len(sizes) * float((sizes.astype(np.float64) ** 2).sum()) / total**2 if total else 0.0
+
+
+_MAX_SETTINGS = 16
+_MAX_HITS = 1 << 20
+_MAX_ROWS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSetting:
+    """Settings with which a search for k hits finds nearly all of the best k documents.
+
+    Attributes:
+        k: number of hits.
+        nprobe: number of inverted lists to read.
+        rows: number of rows with the best scores by their codes to rescore.
+    """
+
+    k: int
+    nprobe: int
+    rows: int
+
+
+def read_settings(fields: Fields, name: str, nlist: int) -> tuple[SearchSetting, ...]:
+    """Read a field with an array of the fields of `SearchSetting`.
+
+    Args:
+        fields: the fields of the file.
+        name: name of the field.
+        nlist: number of lists of the quantizer.
+
+    Raises:
+        CorruptFile: there are no settings or more than 16, a number is out of bounds, or k does not ascend.
+    """
+    items = fields.items(name, _MAX_SETTINGS)
+    settings = [_read(Fields(item, fields.path, f"field {name}"), nlist) for item in items]
+    hits = [setting.k for setting in settings]
+    if not hits or hits != sorted(set(hits)):
+        raise CorruptFile(f"field {name} is not in order", path=fields.path, expected="ascending k", actual=hits)
+    return tuple(settings)
+
+
+def _read(fields: Fields, nlist: int) -> SearchSetting:
+    setting = SearchSetting(
+        k=fields.integer("k", 1, _MAX_HITS),
+        nprobe=fields.integer("nprobe", 1, nlist),
+        rows=fields.integer("rows", 1, _MAX_ROWS),
+    )
+    fields.refuse_unknown()
+    return setting
+
 
 MAX_DIM = 1 << 16
 MAX_NLIST = 1 << 24

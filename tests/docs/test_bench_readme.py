@@ -10,7 +10,7 @@ import pytest
 from support.bench.readme_run import ReadmeRun
 
 from bench.__main__ import COMMANDS, main, make_parser
-from bench.data.docstrings import docstrings_folder
+from bench.data.collections import docstrings_folder
 
 COMMAND = re.compile(r"(?:^\$ |`)(python -m bench [^`\n]+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")

@@ -29,8 +29,7 @@ from quarry.formats.segment import SegmentReader, SegmentWriter
 from quarry.formats.tombstones import read_tombstones, write_tombstones
 from quarry.formats.vectors.centroids import CentroidsWriter, CentroidTable, quantize_int8
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
-from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting, read_quantizer, write_quantizer
 
 settings.register_profile("files", deadline=None, max_examples=60)
 files = settings(settings.get_profile("files"))

@@ -13,8 +13,7 @@ from support.indexes.stored_postings import iterate_postings
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.postings.elias_fano import Postings, decode, encode
-from quarry.formats.postings.merge import MergedPostings
-from quarry.formats.postings.postings import PostingsReader, PostingsWriter
+from quarry.formats.postings.postings import MergedPostings, PostingsReader, PostingsWriter
 
 words = st.one_of(
     st.sampled_from(["a", "ab", "abc", "b", "é", "文", "\0", "prefix-and-more", "prefix-and-most"]),

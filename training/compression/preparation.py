@@ -12,10 +12,10 @@ import torch
 from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.compressed import CompressedObjective
 from quarry.training.compression.jpq import Jpq
-from quarry.training.compression.opq import train_opq
 from quarry.training.compression.product_quantizer import (
     ProductQuantizer,
     read_checkpoint_quantizer,
+    train_opq,
     write_checkpoint_quantizer,
 )
 from quarry.training.compression.repconc import Constraint, Dpq, RepConc

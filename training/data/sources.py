@@ -13,7 +13,7 @@ from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.beir import BeirPart, read_beir, read_titles
 from quarry.training.data.example_store import ExampleStore, ExampleWriter
-from quarry.training.data.pairs import read_pair_titles, read_pairs
+from quarry.training.data.json_lines import read_pair_titles, read_pairs
 from quarry.training.data.refusal import Refusal
 
 __all__ = ["HELD_OUT", "SourceSettings", "open_held_out_store", "open_source_store"]

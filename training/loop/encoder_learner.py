@@ -70,7 +70,7 @@ class Student:
 
 
 class EncoderLearner:
-    """A `quarry.training.loop.learner.Learner` of an encoder.
+    """A `quarry.training.loop.trainer.Learner` of an encoder.
 
     Args:
         student: what is trained.

@@ -14,7 +14,7 @@ from quarry.training.data.negatives import open_temporary_index
 from quarry.training.loop.gradient_cache import draw_seed
 from quarry.training.loop.validation import ValidationSet, ndcg_10
 from quarry.training.model.cross_encoder import CrossEncoder, write_cross_encoder
-from quarry.training.model.pairs import PairBatcher
+from quarry.training.model.tokens import PairBatcher
 from quarry.training.objectives.losses import contrastive_loss
 
 __all__ = ["FirstHits", "RerankerLearner", "find_first_hits"]
@@ -53,7 +53,7 @@ def find_first_hits(data: ValidationSet, encoder: Encoder) -> FirstHits:
 
 @dataclass(frozen=True)
 class RerankerLearner:
-    """A `quarry.training.loop.learner.Learner` of a cross-encoder.
+    """A `quarry.training.loop.trainer.Learner` of a cross-encoder.
 
     The loss of a query is -log softmax of the scores at its relevant document, among that and `n_negatives`
     others (Gao, Dai and Callan 2021, Eq. 4: localized contrastive estimation): its own hard negatives, and, when

@@ -1,27 +1,63 @@
-"""Trains a network, step by step."""
+"""Trains what has the interface of a learner, step by step, and keeps checkpoints of the run."""
 
 from __future__ import annotations
 
 import math
+import pickle
+import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
 from tqdm import tqdm
 
+from quarry.formats.container.directory import sync_folder, sync_tree
 from quarry.formats.errors import CorruptFile, InvalidSetting
-from quarry.training.data.mixture import Mixture
-from quarry.training.loop.checkpoints import Checkpoints
+from quarry.training.data.batches import Batch, Mixture
 from quarry.training.loop.history import History
-from quarry.training.loop.learner import Learner
 from quarry.training.loop.optimizer import OptimizerSettings, learning_rate, make_optimizer, set_learning_rate
-from quarry.training.model.network import read_weights
+from quarry.training.model.network import Network, read_weights
 
-__all__ = ["LoopSettings", "Trainer"]
+__all__ = ["Checkpoints", "Learner", "LoopSettings", "Trainer"]
+
+
+class Learner(Protocol):
+    """A network, and the gradient of a batch of queries and documents.
+
+    Attributes:
+        network: what is trained.
+    """
+
+    @property
+    def network(self) -> Network: ...  # noqa: D102
+
+    def parameters(self) -> Mapping[str, tuple[torch.nn.Parameter, float]]:
+        """Trained parameters beside the network's, by name, each with its factor of the learning rate."""
+        ...
+
+    def backward(self, batch: Batch, step: int) -> dict[str, float]:
+        """Add the gradients of a batch to the parameters' and return the terms of the loss by name.
+
+        Random draws depend on the learner's seed and the step's number alone.
+        """
+        ...
+
+    def validate(self) -> float | None:
+        """nDCG@10 of the network as it is on held-out queries; None without any."""
+        ...
+
+    def write(self, folder: Path) -> None:
+        """Write the checkpoint into a new folder."""
+        ...
+
+    def trained_weights(self, folder: Path) -> Path:
+        """The folder of the network's weights in a checkpoint that `write` wrote: that, or one in it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,3 +202,66 @@ class Trainer:
             with torch.no_grad():
                 parameter.copy_(state["objective"][name])
         self._optimizer.load_state_dict(state["optimizer"])
+
+
+_NAME = re.compile(r"step-(\d{8})")
+_STATE_NAME = "state.pt"
+_N_KEPT = 2  # of the latest checkpoints
+
+
+class Checkpoints:
+    """The checkpoints of a run: folders ``step-00000100`` that are written aside and renamed when complete.
+
+    Args:
+        folder: of the checkpoints.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def latest(self) -> tuple[int, Path] | None:
+        """The number of finished steps and the folder of the latest checkpoint; None when there is none."""
+        found = self._complete()
+        return found[-1] if found else None
+
+    def save(self, step: int, state: dict[str, Any], write_model: Callable[[Path], None]) -> Path:
+        """Write a checkpoint after `step` steps; after a power loss it is whole or not there.
+
+        Args:
+            step: number of finished steps.
+            state: tensors and plain values.
+            write_model: writes the model's files into a folder, which it makes.
+        """
+        target = self._folder / f"step-{step:08d}"
+        partial = self._folder / f".{target.name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_model(partial)
+        torch.save(state, partial / _STATE_NAME)
+        sync_tree(partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+        sync_folder(self._folder)
+        for _, old in self._complete()[:-_N_KEPT]:
+            shutil.rmtree(old)
+        return target
+
+    def load(self, folder: Path) -> dict[str, Any]:
+        """Read the state of a checkpoint; nothing in it is executed.
+
+        Raises:
+            CorruptFile: it cannot be read.
+        """
+        try:
+            state: dict[str, Any] = torch.load(folder / _STATE_NAME, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
+            raise CorruptFile(
+                f"the state of the run cannot be read: {error}", path=folder / _STATE_NAME
+            ) from error
+        return state
+
+    def _complete(self) -> list[tuple[int, Path]]:
+        if not self._folder.is_dir():
+            return []
+        named = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]
+        return sorted((int(match[1]), path) for match, path in named if match)

@@ -12,7 +12,7 @@ import torch
 from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.checkpoint_files import write_network
 from quarry.training.model.network import Network, Precision, check_request, load_pretrained, move
-from quarry.training.model.pairs import PairBatch, PairBatcher
+from quarry.training.model.tokens import PairBatch, PairBatcher
 
 __all__ = ["CrossEncoder", "check_lengths", "load_cross_encoder", "write_cross_encoder"]
 

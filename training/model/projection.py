@@ -1,12 +1,14 @@
 """The projection of a checkpoint: a linear layer between the network and the pooled vector.
 
 It is in ``head.safetensors``, or a Dense module of sentence-transformers. A mean of projected vectors is the
-projected mean, so the layer after the pooling of such a checkpoint is applied to every token here.
+projected mean, so the layer after the pooling of such a checkpoint is applied to every token here. `whitening`
+makes a projection after training, so that the dimensions of vectors are more alike in variance.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +17,7 @@ from safetensors.torch import load_file
 
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
-__all__ = ["HEAD_NAME", "PROJECTION", "new_projection", "read_projection", "read_projection_weights"]
+__all__ = ["HEAD_NAME", "PROJECTION", "new_projection", "read_projection", "read_projection_weights", "whitening"]
 
 HEAD_NAME = "head.safetensors"
 """The file of layers behind the network, such as a projection."""
@@ -141,3 +143,40 @@ def _load(path: Path) -> dict[str, torch.Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise CorruptFile(f"the weights cannot be read: {error}", path=path) from error
+
+
+def whitening(vectors: Sequence[torch.Tensor], weights: Sequence[float], shrinkage: float) -> torch.Tensor:
+    """Compute the linear map that whitens vectors of several sources, in part.
+
+    Vectors of texts vary much in a few directions, which then decide cosines. The map is (C + shrinkage c I)^-0.5
+    with the covariance C and the mean c of its eigenvalues (whitening of sentence vectors: Su et al. 2021; of all
+    such maps the symmetric one changes vectors least: Kessy et al. 2018). The larger the shrinkage (Ledoit and
+    Wolf 2004), the nearer it is to a multiple of the identity. C is the mean of the sources' covariances, each
+    about the mean of its source and divided by its trace: how far apart the sources are does not count.
+
+    Args:
+        vectors: of each source: (n, dim) float32, n above 1.
+        weights: of each source, above 0.
+        shrinkage: above 0.
+
+    Returns:
+        (dim, dim) float32, symmetric, scaled so that the squares of its elements have the sum dim.
+
+    Raises:
+        InvalidSetting: vectors of a source are all alike, or not finite, or there are fewer than two.
+    """
+    total = torch.zeros(vectors[0].shape[1], vectors[0].shape[1], dtype=torch.float64)
+    for each, weight in zip(vectors, weights, strict=True):
+        centered = each.double() - each.double().mean(0)
+        covariance = centered.T @ centered
+        trace = float(covariance.trace())
+        if not 0 < trace < float("inf"):
+            raise InvalidSetting(
+                "vectors cannot be whitened",
+                expected="two or more documents that differ",
+                actual=tuple(each.shape),
+            )
+        total += weight * covariance / trace
+    values, axes = torch.linalg.eigh(total / sum(weights))
+    found = (axes * (values.clamp(min=0) + shrinkage * values.mean()) ** -0.5) @ axes.T
+    return (found * (len(found) / (found**2).sum()).sqrt()).float()

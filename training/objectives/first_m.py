@@ -1,4 +1,4 @@
-"""The first m token vectors of a document: ME-BERT, and with m = 1 DE-BERT."""
+"""Documents as one pooled vector, or as their first m token vectors (ME-BERT; DE-BERT with m = 1)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,25 @@ import torch
 
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
-from quarry.training.objectives.ranking import RankingObjective, RankingSettings
+from quarry.training.objectives.ranking import RankingObjective, RankingSettings, pool
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["FirstVectors"]
+__all__ = ["FirstVectors", "SingleVector"]
+
+
+class SingleVector(RankingObjective):
+    """Documents are pooled as queries are (Tang et al. 2021, section 3.1; Karpukhin et al. 2020 with ``cls``)."""
+
+    @property
+    def representation(self) -> str:
+        """``mean`` or ``cls``."""
+        return self.settings.pooling
+
+    def document_rows(self, hidden: torch.Tensor, tokens: TokenBatch, step: int | None) -> DocumentRows:
+        """One row for each document; see `RankingObjective.document_rows`."""
+        del step
+        values = pool(hidden, tokens.mask.to(hidden.device), self.settings.pooling)
+        return DocumentRows(values, (1,) * len(tokens))
 
 
 class FirstVectors(RankingObjective):

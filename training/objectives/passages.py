@@ -8,8 +8,12 @@ import torch
 from quarry.engine.representation.pieces import text_pieces
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.tokens import TokenBatch
-from quarry.training.objectives.pooling import average_groups, select_text_tokens
-from quarry.training.objectives.ranking import RankingObjective, RankingSettings
+from quarry.training.objectives.ranking import (
+    RankingObjective,
+    RankingSettings,
+    average_groups,
+    select_text_tokens,
+)
 from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["Passages"]

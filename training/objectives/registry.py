@@ -11,11 +11,10 @@ from quarry.formats.errors import InvalidSetting
 from quarry.training.model.network import EncoderNetwork
 from quarry.training.model.projection import HEAD_NAME
 from quarry.training.objectives.aggretriever import Aggretriever, AggretrieverSettings
-from quarry.training.objectives.first_m import FirstVectors
+from quarry.training.objectives.first_m import FirstVectors, SingleVector
 from quarry.training.objectives.passages import Passages
 from quarry.training.objectives.pseudo_queries import PseudoQueries
 from quarry.training.objectives.ranking import DistillationTerm, RankingObjective, RankingSettings
-from quarry.training.objectives.single_vector import SingleVector
 
 __all__ = ["ObjectiveSettings", "TeacherSettings", "make_objective"]
 

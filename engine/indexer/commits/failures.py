@@ -99,6 +99,7 @@ class WriterState:
         self._advance(WriterStatus.CLOSED)
 
     def _advance(self, status: WriterStatus) -> None:
+        # Never back: a lesser failure that another thread notes later must not allow what an earlier one forbade.
         with self._mutex:
             self.status = max(self.status, status)
 

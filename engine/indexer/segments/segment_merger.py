@@ -17,8 +17,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import KnownDictionary
 from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment import SegmentReader
-from quarry.formats.segment_merge import MergeInput, merge_segments
-from quarry.formats.segment_rewrite import Rewrite, rewrite_documents
+from quarry.formats.segment_merge import MergeInput, Rewrite, merge_segments, rewrite_documents
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
 from quarry.formats.vectors.quantizer import StoredQuantizer

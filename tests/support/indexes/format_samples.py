@@ -19,8 +19,7 @@ from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, Segm
 from quarry.formats.segment import SegmentWriter
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
-from quarry.formats.vectors.quantizer import Quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 
 FILE_ID = bytes(range(16))
 ODD_IDS = [

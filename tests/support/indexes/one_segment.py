@@ -10,8 +10,7 @@ from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentReader, SegmentWriter
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
-from quarry.formats.vectors.quantization_error import QuantizationError
-from quarry.formats.vectors.quantizer import Quantizer
+from quarry.formats.vectors.quantizer import QuantizationError, Quantizer
 
 DIM = 24
 

@@ -10,8 +10,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.formats.container.directory import Directory
-from quarry.formats.shard_folders import shard_folder_names
-from quarry.formats.shard_set import ShardSet
+from quarry.formats.shard_set import ShardSet, shard_folder_names
 
 ENCODER = WordEncoder()
 WORDS = [f"w{number}" for number in range(120)]

@@ -35,7 +35,7 @@ def run_and_kill(recipe: Path, out: Path) -> None:
 
 def run_and_interrupt(recipe: Path, out: Path) -> None:
     """Train by a recipe into `out` and interrupt it behind the first checkpoint, without another process."""
-    from quarry.training.loop.checkpoints import Checkpoints
+    from quarry.training.loop.trainer import Checkpoints
     from quarry.training.run import train
 
     class FirstCheckpoint(Checkpoints):

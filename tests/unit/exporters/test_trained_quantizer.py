@@ -25,8 +25,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.quantizer import Quantizer, open_quantizer, write_quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting, open_quantizer, write_quantizer
 
 SETTINGS = {
     "format": 1, "pooling": "mean", "normalise": True, "window": 32, "query_prefix": "", "document_prefix": "",

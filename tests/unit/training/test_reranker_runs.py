@@ -147,7 +147,7 @@ def test_a_run_that_is_killed_in_a_validation_does_it_again(
 def test_the_checkpoint_becomes_a_reranker_of_an_engine(finished: Path, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from quarry.training.model.cross_encoder import load_cross_encoder
-    from quarry.training.model.pairs import PairBatcher
+    from quarry.training.model.tokens import PairBatcher
 
     bundle = export_reranker(finished, tmp_path / "bundle", "fp32")
     texts = ["abc def ghi", "ghi jkl abc", "mno pab cde"]

@@ -15,8 +15,7 @@ from bench.harness.records import Record, read_records
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 from bench.gpu import command as gpu  # noqa: E402
-from bench.gpu.command import PARTS  # noqa: E402
-from bench.gpu.targets import compare_with_targets  # noqa: E402
+from bench.gpu.command import PARTS, compare_with_targets  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

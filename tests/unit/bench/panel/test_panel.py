@@ -12,8 +12,7 @@ from bench.__main__ import COMMANDS, main
 from bench.data.collections import Collection, CollectionNotFound
 from bench.harness.records import read_records
 from bench.panel import command
-from bench.panel.collections import Member
-from bench.panel.limit import make_limit
+from bench.panel.collections import Member, make_limit
 from bench.panel.searches import SEARCHES
 from bench.panel.statistics import judge
 

@@ -12,9 +12,8 @@ from bench.__main__ import main
 from bench.data.collections import read_collection
 from bench.data.prepare import prepare
 from bench.harness.records import append_record, read_records
-from bench.sweep.grid import IndexSetting, SearchSetting, Setting, list_settings
 from bench.sweep.plots import pareto_front
-from bench.sweep.tradeoff import measure_settings
+from bench.sweep.tradeoff import IndexSetting, SearchSetting, Setting, list_settings, measure_settings
 from quarry.engine import Mean, open_encoder
 
 

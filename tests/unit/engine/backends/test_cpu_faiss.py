@@ -16,7 +16,7 @@ from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import SearchSetting
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.quantization_error import QuantizationError, combine_errors, list_imbalance
+from quarry.formats.vectors.quantizer import QuantizationError, combine_errors, list_imbalance
 
 DIM = 32
 ENCODER = WordEncoder(dim=DIM)

@@ -19,7 +19,7 @@ from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import FormatError
-from quarry.formats.postings.merge import MergedPostings
+from quarry.formats.postings.postings import MergedPostings
 from quarry.formats.snapshot import Snapshot
 
 ENCODER = WordEncoder(dim=16)

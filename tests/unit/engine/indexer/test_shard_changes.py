@@ -23,8 +23,7 @@ from quarry.formats.errors import (
     InvalidSetting,
     ReadOnlyIndex,
 )
-from quarry.formats.shard_folders import shard_directory
-from quarry.formats.shard_set import load_newest_shard_set, shard_of
+from quarry.formats.shard_set import load_newest_shard_set, shard_directory, shard_of
 from quarry.formats.snapshot import Snapshot
 
 DOCUMENTS = random_documents(120)

@@ -15,7 +15,7 @@ from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import train_quantizer
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import SearchSetting
 
 
 def decoded(made, lists, codes):

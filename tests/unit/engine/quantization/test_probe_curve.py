@@ -9,7 +9,7 @@ from support.indexes.format_samples import quantizer
 from quarry.engine.quantization import held_out
 from quarry.engine.quantization import nprobe as probe_curve
 from quarry.engine.quantization.nprobe import default_nprobe, probe_recall
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import SearchSetting
 
 
 def expected_recall(sample, coarse, held_out_rows, turned=None):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from quarry.engine.quantization.candidates import find_setting
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import SearchSetting
 
 TEN, HUNDRED = SearchSetting(10, 20, 200), SearchSetting(100, 80, 800)
 

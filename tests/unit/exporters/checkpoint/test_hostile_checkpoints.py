@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from support.models.tiny_checkpoint import CONFIG, random_weights, tokenizer_object, write_checkpoint
 
 from quarry.exporters.checkpoint.checkpoint import read_checkpoint
-from quarry.exporters.checkpoint.external_data import find_data_paths
+from quarry.exporters.checkpoint.files import find_data_paths
 from quarry.exporters.export import export
 from quarry.formats.errors import CorruptFile, InvalidSetting
 

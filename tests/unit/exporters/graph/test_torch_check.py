@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support.models.tiny_checkpoint import WORDS, write_checkpoint
 
 from quarry.exporters.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from quarry.exporters.graph.torch_check import check_traced
+from quarry.exporters.graph.torch_trace import check_traced
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.errors import InvalidSetting
 

@@ -19,11 +19,10 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters import command
 from quarry.exporters.export import PRECISIONS, export, export_reranker
-from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_bundle, check_parity
-from quarry.exporters.parity.retrieval import measure_retrieval
+from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_bundle, check_parity, measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_questions
-from quarry.exporters.precision.fp16 import convert_to_fp16
-from quarry.exporters.precision.int8_weights import quantize_weights
+from quarry.exporters.precision.int8 import quantize_weights
+from quarry.exporters.precision.variants import convert_to_fp16
 from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, EncoderBundle, ParityRecord, load_bundle, write_bundle
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, EncoderMismatch, InvalidSetting
 

@@ -18,8 +18,7 @@ from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
 from quarry.formats.postings import elias_fano, term_batches
 from quarry.formats.postings.elias_fano import MAX_RECORD_BYTES, Postings, decode, encode
-from quarry.formats.postings.merge import MergedPostings
-from quarry.formats.postings.postings import PostingsReader, PostingsWriter
+from quarry.formats.postings.postings import MergedPostings, PostingsReader, PostingsWriter
 from quarry.formats.postings.term_batches import TermBatch, merge_terms
 from quarry.formats.postings.term_blocks import make_rows
 from quarry.formats.postings.term_dictionary import TermDictionaryWriter

@@ -13,8 +13,7 @@ from quarry.formats.container.layout import SEARCH_SETTINGS_FEATURE, FileKind, F
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.vectors.quantizer import Quantizer, read_quantizer, write_quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting, read_quantizer, write_quantizer
 
 KINDS = [
     quantizer(),

@@ -16,13 +16,13 @@ from quarry.training.compression.repconc import (  # noqa: E402
     Constraint,
     Dpq,
     RepConc,
+    assign_balanced_codes,
 )
-from quarry.training.compression.sinkhorn import assign_balanced_codes  # noqa: E402
 from quarry.training.compression.stored_codes import StoredCodes  # noqa: E402
+from quarry.training.objectives.first_m import SingleVector  # noqa: E402
 from quarry.training.objectives.objective import StepTargets, TeacherScores  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows  # noqa: E402
-from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

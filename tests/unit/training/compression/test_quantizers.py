@@ -10,14 +10,14 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 from quarry.engine.quantization.training import VectorCoder  # noqa: E402
 from quarry.engine.scoring.stored_vectors import decode_vectors, unpack_codes  # noqa: E402
 from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
-from quarry.training.compression.opq import train_opq  # noqa: E402
 from quarry.training.compression.product_quantizer import (  # noqa: E402  # noqa: E402
     ProductQuantizer,
     read_checkpoint_quantizer,
     squared_distances,
+    train_opq,
     write_checkpoint_quantizer,
 )
-from quarry.training.compression.sinkhorn import assign_balanced_codes, transport_plan  # noqa: E402
+from quarry.training.compression.repconc import assign_balanced_codes, transport_plan  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -6,9 +6,8 @@ import pytest
 from support.training.tiny_run import write_collection
 
 from quarry.formats.errors import InvalidSetting
-from quarry.training.data.batches import BatchSource
+from quarry.training.data.batches import BatchSource, Mixture
 from quarry.training.data.example_store import ExampleStore, ExampleWriter
-from quarry.training.data.mixture import Mixture
 from quarry.training.data.refusal import Refusal
 from quarry.training.data.sources import SourceSettings, open_source_store
 

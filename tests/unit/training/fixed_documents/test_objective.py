@@ -16,12 +16,12 @@ from quarry.training.fixed_documents.objective import (  # noqa: E402
     FixedDocuments,
     FixedDocumentsSettings,
     FixedSource,
+    TermScores,
 )
 from quarry.training.fixed_documents.stored_rows import StoredRows  # noqa: E402
-from quarry.training.fixed_documents.term_scores import TermScores  # noqa: E402
+from quarry.training.objectives.first_m import SingleVector  # noqa: E402
 from quarry.training.objectives.objective import StepTargets  # noqa: E402
 from quarry.training.objectives.ranking import RankingSettings  # noqa: E402
-from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

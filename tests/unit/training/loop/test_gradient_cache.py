@@ -11,13 +11,13 @@ from quarry.training.loop.gradient_cache import GradientCache  # noqa: E402
 from quarry.training.loop.optimizer import OptimizerSettings, make_optimizer  # noqa: E402
 from quarry.training.model.network import EncoderNetwork, load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher, TokenBatch  # noqa: E402
+from quarry.training.objectives.first_m import SingleVector  # noqa: E402
 from quarry.training.objectives.objective import Objective, StepTargets  # noqa: E402
 from quarry.training.objectives.passages import Passages  # noqa: E402
 from quarry.training.objectives.pseudo_queries import PseudoQueries  # noqa: E402
 from quarry.training.objectives.ranking import RankingSettings  # noqa: E402
 from quarry.training.objectives.registry import ObjectiveSettings, make_objective  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows  # noqa: E402
-from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

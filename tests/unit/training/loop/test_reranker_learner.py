@@ -14,7 +14,7 @@ from quarry.training.data.batches import Batch  # noqa: E402
 from quarry.training.loop.reranker_learner import FirstHits, RerankerLearner  # noqa: E402
 from quarry.training.loop.validation import ValidationSet  # noqa: E402
 from quarry.training.model.cross_encoder import CrossEncoder, load_cross_encoder  # noqa: E402
-from quarry.training.model.pairs import PairBatcher  # noqa: E402
+from quarry.training.model.tokens import PairBatcher  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -21,7 +21,7 @@ pytest.importorskip("transformers", reason="training needs transformers")
 from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder  # noqa: E402
 from quarry.training.model.network import load_network  # noqa: E402
-from quarry.training.model.pairs import PairBatcher  # noqa: E402
+from quarry.training.model.tokens import PairBatcher  # noqa: E402
 
 
 @pytest.mark.parametrize(

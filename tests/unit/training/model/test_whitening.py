@@ -4,7 +4,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="vectors are torch tensors")
 
 from quarry.formats.errors import InvalidSetting  # noqa: E402
-from quarry.training.model.whitening import whitening  # noqa: E402
+from quarry.training.model.projection import whitening  # noqa: E402
 
 DIM = 6
 

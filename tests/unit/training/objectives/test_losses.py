@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="objectives need torch")
 
 from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
+from quarry.training.objectives.first_m import SingleVector  # noqa: E402
 from quarry.training.objectives.losses import (  # noqa: E402
     contrastive_loss,
     distillation_loss,
@@ -16,7 +17,6 @@ from quarry.training.objectives.losses import (  # noqa: E402
 from quarry.training.objectives.objective import StepTargets, TeacherScores  # noqa: E402
 from quarry.training.objectives.ranking import DistillationTerm, RankingSettings  # noqa: E402
 from quarry.training.objectives.scoring import DocumentRows, score_documents  # noqa: E402
-from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
 from quarry.training.objectives.teachers import standardize  # noqa: E402
 
 Floats = npt.NDArray[np.float64]

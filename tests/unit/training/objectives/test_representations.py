@@ -20,12 +20,11 @@ from quarry.training.model.checkpoint_files import EncoderFiles, write_checkpoin
 from quarry.training.model.network import EncoderNetwork, load_network  # noqa: E402
 from quarry.training.model.tokens import TextBatcher, TextTokens, TokenBatch  # noqa: E402
 from quarry.training.model.torch_encoder import TorchEncoder  # noqa: E402
-from quarry.training.objectives.first_m import FirstVectors  # noqa: E402
+from quarry.training.objectives.first_m import FirstVectors, SingleVector  # noqa: E402
 from quarry.training.objectives.objective import Use  # noqa: E402
 from quarry.training.objectives.passages import Passages  # noqa: E402
 from quarry.training.objectives.pseudo_queries import PseudoQueries  # noqa: E402
 from quarry.training.objectives.ranking import RankingObjective, RankingSettings  # noqa: E402
-from quarry.training.objectives.single_vector import SingleVector  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
