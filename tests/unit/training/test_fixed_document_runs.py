@@ -64,7 +64,9 @@ def test_queries_alone_are_trained(finished: Path, folder: Path) -> None:
     assert not any(name.startswith("embeddings.") for name in changed)
 
 
-def test_a_run_that_was_interrupted_ends_with_the_same_weights(finished: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(
+    finished: Path, folder: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "interrupted"
     run_and_interrupt(folder / "fixed.toml", out)
     train(folder / "fixed.toml", out)
