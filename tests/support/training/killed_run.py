@@ -1,4 +1,4 @@
-"""Training runs that end after their first checkpoint: killed in a process of their own, or interrupted in this."""
+"""Training runs that end after their first checkpoint: killed in another process, or interrupted in this one."""
 
 from __future__ import annotations
 
