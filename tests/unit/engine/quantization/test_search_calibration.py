@@ -361,8 +361,8 @@ class TestIndex:
         generator = np.random.default_rng(0)
         words = generator.standard_normal((3000, 96))
         shares = 1 / np.arange(1, 3001)
-        document_texts = generator.choice(3000, (3000, 20), p=shares / shares.sum())
-        lengths = np.exp(scatter * generator.standard_normal(3000))
+        document_texts = generator.choice(3000, (1500, 20), p=shares / shares.sum())
+        lengths = np.exp(scatter * generator.standard_normal(1500))
 
         def vectors_of(texts):
             found = np.array([words[[int(word[1:]) for word in text.split()]].sum(axis=0) for text in texts])
@@ -375,7 +375,7 @@ class TestIndex:
             vector = (length * vectors_of([text])).astype(np.float32)
             documents.append({"id": str(number), "text": text, "vectors": vector})
         engine.build(documents, tmp_path, encoder=encoder, centroids="none", metric=metric)
-        query_vectors = [vectors_of([" ".join(each["text"].split()[3:11])])[0] for each in documents[::60]]
+        query_vectors = [vectors_of([" ".join(each["text"].split()[3:11])])[0] for each in documents[::30]]
         with (
             Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast,
             Engine.open(tmp_path, encoder=encoder, backend="scan") as scan,
