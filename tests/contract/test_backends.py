@@ -6,7 +6,7 @@ import os
 import shutil
 import weakref
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -338,7 +338,12 @@ def allowed_in(segment, share):
     return flags if segment.deleted is None else flags & ~segment.deleted
 
 
-@pytest.mark.parametrize("share", [None, 0.0, 0.02, 0.5])
+@pytest.mark.parametrize(
+    ("case", "share"),
+    [(each, share) for each in CASES for share in ((None, 0.02) if each[2] is None else (0.0, 0.5))],
+    indirect=["case"],
+    ids=lambda each: "-".join(map(str, each)) if isinstance(each, tuple) else str(each),
+)
 def test_candidates_keep_the_contract(case, share):
     """Candidates are numerous, distinct, live and allowed, and exact searches leave out no better document."""
     snapshot = Snapshot(Directory(case.path))
@@ -470,17 +475,30 @@ def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     assert all(each() is None for each in left)
 
 
+@pytest.fixture(scope="module")
+def many_segments(tmp_path_factory):
+    """Return a function that builds an index of twelve segments once for each way to store vectors."""
+
+    @cache
+    def index(stored):
+        path = tmp_path_factory.mktemp("many") / "index"
+        encoder, docs = table_of(documents(31, 60))
+        build(docs[:5], path, encoder=encoder, representation=KMeans(4096), centroids=stored)
+        with open_index(path, writable=True, encoder=encoder) as writer:
+            for low in range(5, 60, 5):
+                writer.add(docs[low : low + 5])
+                writer.commit()
+        return path
+
+    return index
+
+
 @pytest.mark.parametrize(("backend", "stored"), COMBINATIONS)
-def test_many_segments(tmp_path, backend, stored):
+def test_many_segments(many_segments, backend, stored):
     skip_without_library(backend)
-    encoder, docs = table_of(documents(31, 60))
-    build(docs[:5], tmp_path / "index", encoder=encoder, representation=KMeans(4096), centroids=stored)
-    with open_index(tmp_path / "index", writable=True, encoder=encoder) as writer:
-        for low in range(5, 60, 5):
-            writer.add(docs[low : low + 5])
-            writer.commit()
-    oracle = Oracle(tmp_path / "index")
-    with open_index(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
+    path = many_segments(stored)
+    oracle = Oracle(path)
+    with open_index(path, backend=backend, device=DEVICES.get(backend)) as index:
         for query, hits in zip(some_queries(3), index.search_vectors(some_queries(3), k=60), strict=True):
             assert ids_of(hits) == oracle.best(query, 60)
 

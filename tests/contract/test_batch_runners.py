@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.models.quick_export import quick_export
 from support.models.stand_in_tensorrt import tensorrt
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
-from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan
@@ -66,7 +66,7 @@ RUNNERS = {"onnx": open_onnx, "tensorrt": open_tensorrt, "torch": open_torch}
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EncoderBundle]:
     folder: Path = tmp_path_factory.mktemp("runners")
     checkpoint = write_checkpoint(folder / "checkpoint")
-    return {each: export(checkpoint, folder / each, each, retrieval=False) for each in ROUNDING}
+    return {each: quick_export(checkpoint, folder / each, each) for each in ROUNDING}
 
 
 @pytest.fixture(params=[(name, precision) for name in RUNNERS for precision in ROUNDING], ids=" ".join)

@@ -23,7 +23,7 @@ from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.training import measured, train_quantizer
 from quarry.formats.vectors.quantizer import Quantizer
 
-DIM, N_DOCS = 48, 2500
+DIM, N_DOCS = 48, 1500
 
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = set(CPUINFO.read_text(encoding="utf-8").split()) if CPUINFO.exists() else set()
@@ -70,11 +70,11 @@ def with_measurements(made: Quantizer) -> list[dict[str, object]]:
     """Calibrate by rows, then by queries: for distinct vectors, for pairs of equal ones, for identical ones."""
     generator = np.random.default_rng(0)
     owners = np.repeat(np.arange(N_DOCS), generator.integers(1, 4, N_DOCS))
-    usual, query_vectors = vectors_of(generator, len(owners)), vectors_of(generator, 100)
+    usual, query_vectors = vectors_of(generator, len(owners)), vectors_of(generator, 60)
     twins = usual.copy()
     twins[1::2] = twins[:-1:2]
     found = []
-    for rows in (usual, twins, np.tile(usual[:1], (3000, 1))):
+    for rows in (usual, twins, np.tile(usual[:1], (2000, 1))):
         plain = replace(made, probe_recall=None, candidate_rows=None, search_settings=())
         by_rows = measured(plain, rows, len(rows), 1)
         found += [numbers(by_rows), numbers(calibrated(by_rows, [(rows, owners[: len(rows)])], query_vectors, 1))]
@@ -82,7 +82,7 @@ def with_measurements(made: Quantizer) -> list[dict[str, object]]:
 
 
 def trained() -> Quantizer:
-    return train_quantizer(vectors_of(np.random.default_rng(0), 5000), 64, 6, 0, 1)
+    return train_quantizer(vectors_of(np.random.default_rng(0), 3000), 64, 6, 0, 1)
 
 
 def store(path: Path, made: Quantizer) -> None:

@@ -136,7 +136,7 @@ class TestLists:
     @pytest.mark.parametrize("beta", [None, 2.0])
     def test_final_scores_are_those_of_the_cpu_whatever_the_batch(self, segment, beta):
         backend, rescorer = open_backend("gpu", segment, on_cpu()), Rescorer(segment, beta)
-        queries = np.random.default_rng(12).standard_normal((20, DIM)).astype(np.float32)
+        queries = np.random.default_rng(12).standard_normal((6, DIM)).astype(np.float32)
         for n, nprobe in ((10, 2), (30, EVERYTHING), (EVERYTHING, None)):
             wanted = SearchParameters(1, n, nprobe, 1, beta=beta)
             found = backend.candidates(queries, wanted)

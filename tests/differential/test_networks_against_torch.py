@@ -20,6 +20,7 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.checkpoint.networks import DIRECT_KINDS
 from quarry.exporters.export import export
+from quarry.exporters.graph import torch_trace
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
@@ -109,6 +110,23 @@ def networks(tmp_path_factory: pytest.TempPathFactory):
     return network
 
 
+TRACES: dict[tuple[bytes, bytes, bool], Any] = {}
+
+
+@pytest.fixture
+def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trace a network once for all heads and precisions: a trace takes longer than all the rest of an export."""
+    trace = torch_trace.trace
+
+    def once(checkpoint, mlm):
+        config, weights = ((checkpoint.path / name).read_bytes() for name in ("config.json", "model.safetensors"))
+        if (config, weights, mlm) not in TRACES:
+            TRACES[config, weights, mlm] = trace(checkpoint, mlm)
+        return TRACES[config, weights, mlm]
+
+    monkeypatch.setattr(torch_trace, "trace", once)
+
+
 @pytest.mark.parametrize("kind", DIRECT_KINDS)
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_built_graphs_equal_torch(networks, tmp_path: Path, kind: str, pooling: str) -> None:
@@ -132,6 +150,7 @@ def traced(network: TorchNetwork, out: Path, **options: object) -> EncoderBundle
 
 
 @needs_onnxscript
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("kind", TRACED)
 def test_traced_graphs_equal_torch(networks, tmp_path: Path, kind: str) -> None:
     network = networks(kind)
@@ -139,6 +158,7 @@ def test_traced_graphs_equal_torch(networks, tmp_path: Path, kind: str) -> None:
 
 
 @needs_onnxscript
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_traced_graphs_have_variants(networks, tmp_path: Path, precision: str) -> None:
     texts = ["the cat sat.", "a dog", "abc def ghi jkl", "some more words!"]
@@ -273,6 +293,7 @@ def test_aggretriever_equals_numpy(networks, tmp_path: Path, kind: str, mlm: boo
 
 
 @needs_onnxscript
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("mlm", [True, False])
 def test_traced_aggretriever_equals_numpy(networks, tmp_path: Path, mlm: bool) -> None:
     network = networks("modernbert")

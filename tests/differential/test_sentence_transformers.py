@@ -39,7 +39,7 @@ def word_tokenizer():
 
 
 def byte_tokenizer():
-    """As of RoBERTa and ModernBERT: a blank belongs to the word that follows it."""
+    """As of RoBERTa: a blank belongs to the word that follows it."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [("\u0120", letter) for letter in "tmMrPpqsb"]
     words = [*WORDS[:5], *letters, *map("".join, pairs)]
@@ -75,10 +75,6 @@ def network(kind, n_words):
         "mpnet": lambda: {**SIZES, **long, "pad_token_id": 1},
         "distilbert": lambda: {
             "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "initializer_range": 0.3, **long,
-        },
-        "modernbert": lambda: {
-            **SIZES, **long, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2,
-            "eos_token_id": 3,
         },
         "t5": lambda: {
             "vocab_size": n_words, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4,
@@ -168,11 +164,10 @@ def test_networks(tmp_path, kind, tokenizer, pooling):
     export_and_compare(tmp_path, model, None, None)
 
 
-@pytest.mark.parametrize(("kind", "tokenizer"), [("modernbert", byte_tokenizer), ("t5", piece_tokenizer)])
-def test_traced_networks(tmp_path, kind, tokenizer):
+def test_a_traced_network(tmp_path):
     pytest.importorskip("onnxscript", reason="torch traces with onnxscript")
     prompts = {"query": "search query: ", "document": "passage: "}
-    model = save(tmp_path, "mean", kind, tokenizer, edits=[(PROMPTS, {"prompts": prompts})])
+    model = save(tmp_path, "mean", "t5", piece_tokenizer, edits=[(PROMPTS, {"prompts": prompts})])
     export_and_compare(tmp_path, model, None, None)
 
 

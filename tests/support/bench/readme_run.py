@@ -6,16 +6,18 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.processes import until
 
 from bench.__main__ import main
 from quarry.engine.cli.commands import main as quarry
 
 __all__ = ["ReadmeRun", "run_readme", "write_subjects"]
 
+_LONGEST_S = 500.0
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -27,13 +29,19 @@ class ReadmeRun:
         collection: the measured collection, a folder in BEIR's layout.
         cache: folder of prepared vectors.
         results: folder of raw results.
-        statuses: exit status by command line.
+        statuses_path: file of `statuses`, which is written last.
     """
 
     collection: Path
     cache: Path
     results: Path
-    statuses: dict[str, int] = field(default_factory=dict)
+    statuses_path: Path
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """The exit status by command line."""
+        found: dict[str, int] = json.loads(self.statuses_path.read_text(encoding="utf-8"))
+        return found
 
 
 def write_subjects(folder: Path, corpus: Sequence[dict[str, object]]) -> Path:
@@ -53,12 +61,19 @@ def write_subjects(folder: Path, corpus: Sequence[dict[str, object]]) -> Path:
 
 
 def run_readme(page: str, folder: Path, corpus: Sequence[dict[str, object]]) -> ReadmeRun:
-    """Run the commands in a folder, with the small corpus as the collection ``docstrings``; stop at a failure."""
-    found = ReadmeRun(
-        write_subjects(folder / "data" / "docstrings", corpus),
-        folder / "cache",
-        folder / "bench" / "results" / "runs",
-    )
+    """Run the commands in a folder, with the small corpus as the collection ``docstrings``; stop at a failure.
+
+    If the folder exists, another process runs them there, or has run them: wait for its results.
+    """
+    results = folder / "bench" / "results" / "runs"
+    found = ReadmeRun(folder / "data" / "docstrings", folder / "cache", results, folder / "statuses")
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        until(found.statuses_path.exists, _LONGEST_S, 0.1)
+        return found
+    write_subjects(found.collection, corpus)
+    statuses = {}
     (block,) = _BLOCK.findall(page)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -67,7 +82,10 @@ def run_readme(page: str, folder: Path, corpus: Sequence[dict[str, object]]) -> 
         for line in block.splitlines():
             words = shlex.split(line.removeprefix("$ "))
             status = quarry(words[1:]) if words[0] == "quarry" else main(words[3:])
-            found.statuses[line.removeprefix("$ ")] = status
+            statuses[line.removeprefix("$ ")] = status
             if status:
                 break
+    partial = folder / "partial"
+    partial.write_text(json.dumps(statuses), encoding="utf-8")
+    partial.rename(found.statuses_path)
     return found

@@ -37,15 +37,12 @@ class StrikingEncoder(WordEncoder):
 
 @dataclass(frozen=True)
 class MomentEncoder(StrikingEncoder):
-    """Kills the first process that uses it: before, while or after it writes a file."""
+    """Kills the first process that uses it: while or after it writes a file."""
 
-    moment: str = "before"
+    moment: str = "during"
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
-        if self.moment != "before":
-            self._strike_at_files()
-        elif self._is_first():
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._strike_at_files()
         return super().windows(text)
 
     def _strike_at_files(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,4 +40,4 @@ def copied_run(readme_run: ReadmeRun, tmp_path: Path, monkeypatch: pytest.Monkey
     """Copy the results of bench/README.md for this test."""
     monkeypatch.setenv("QUARRY_BENCH_CACHE", str(readme_run.cache))
     copy = shutil.copytree(readme_run.results, tmp_path / "out")
-    return ReadmeRun(readme_run.collection, readme_run.cache, copy)
+    return replace(readme_run, results=copy)

@@ -12,9 +12,9 @@ import pytest
 FOLDER = Path(__file__).resolve().parent
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
-    """Start a cluster for the tests of a module; Ray's own warnings are not errors."""
+    """Start a cluster for all tests of this folder; Ray's own warnings are not errors."""
     from support.ray_cluster import ray_cluster
 
     with warnings.catch_warnings():
@@ -27,6 +27,6 @@ def cluster() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the tests of this folder to the front: what one worker begins with is not taken over by another.
 
-    A module that two workers divide needs two clusters, and the second waits until the first one has ended.
+    Two workers that divide these tests need two clusters, and the second waits until the first one has ended.
     """
     items.sort(key=lambda item: FOLDER not in item.path.parents)

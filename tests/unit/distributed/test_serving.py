@@ -183,7 +183,7 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
     from quarry.distributed.deployments import is_serving
     from quarry.server import app
 
-    engine.build(varied_documents(80), tmp_path / "copy", shards=2, threads=1)  # with an encoder that comes along
+    engine.build(varied_documents(20), tmp_path / "copy", shards=1, threads=1)  # with an encoder that comes along
     wanted = {}
     for name, folder, encoder in (("docs", path, ENCODER), ("copy", tmp_path / "copy", None)):
         with running(app({name: folder}, encoder=encoder, threads=1)) as server:
@@ -198,7 +198,7 @@ def test_the_command_line_serves_what_is_running_and_what_is_not(served, path, t
             for ours, theirs in zip(answers(server, name), wanted[name], strict=True):
                 assert ours == theirs
         assert server.ask("GET", "/health").status == 200
-        assert 'quarry_index_documents{index="copy"} 80' in server.ask("GET", "/metrics").body.decode()
+        assert 'quarry_index_documents{index="copy"} 20' in server.ask("GET", "/metrics").body.decode()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert is_serving(NAME)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from support.models.quick_export import quick_export
 from support.models.split_weights import with_weights_apart
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.cli.commands import main
 from quarry.engine.process.cuda import get_cuda_target
 from quarry.exporters import plan_command
-from quarry.exporters.export import export
 from quarry.exporters.to_tensorrt import build_plan, get_default_profiles
 from quarry.formats.bundle.plan import PlanProfile, read_plans
 from quarry.formats.errors import BackendUnavailable, ChecksumMismatch, InvalidSetting
@@ -27,7 +27,7 @@ needs_rtx = pytest.mark.skipif(
 @pytest.fixture
 def bundle(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
-    return export(checkpoint, tmp_path / "bundle", "fp32").path
+    return quick_export(checkpoint, tmp_path / "bundle", "fp32").path
 
 
 @needs_rtx
@@ -44,7 +44,7 @@ def test_a_plan_is_built_and_says_what_it_is_for(bundle):
 @pytest.mark.parametrize("split", [False, True])
 def test_a_half_precision_graph_is_built_too(tmp_path, split):
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
-    bundle = export(checkpoint, tmp_path / "bundle", "fp16").path
+    bundle = quick_export(checkpoint, tmp_path / "bundle", "fp16").path
     if split:
         bundle = with_weights_apart(bundle, tmp_path / "split").path
     record = build_plan(bundle, target=TARGET, library="tensorrt-rtx", profiles=SMALL)
@@ -109,7 +109,7 @@ def test_the_command_builds(bundle, capsys):
 def test_a_graph_quantized_for_onnx_runtime_is_refused(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     with pytest.raises(InvalidSetting, match="fp16"):
-        build_plan(export(checkpoint, tmp_path / "bundle", "int8").path, target=TARGET)
+        build_plan(quick_export(checkpoint, tmp_path / "bundle", "int8").path, target=TARGET)
 
 
 def test_a_damaged_graph_is_refused(bundle):

@@ -13,6 +13,7 @@ import threading
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,12 +65,24 @@ def reader(indexes: dict[str, Path]) -> Iterator[RunningServer]:
 BOTH_KINDS = pytest.mark.parametrize("path", [None, 2], indirect=True, ids=["whole", "sharded"])
 
 
-@pytest.fixture
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Build a small index for changes, without shards or with the given number."""
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int | None], Path]:
+    """Return a function that builds a small index once, without shards or with the given number."""
     documents = [{"id": "moon", "text": "the moon and the tides"}, {"id": "bread", "text": "bread and butter"}]
-    engine.build(documents, tmp_path / "index", encoder=ENCODER, shards=getattr(request, "param", None))
-    return tmp_path / "index"
+
+    @cache
+    def build(shards: int | None) -> Path:
+        path = tmp_path_factory.mktemp("small") / "index"
+        engine.build(documents, path, encoder=ENCODER, shards=shards)
+        return path
+
+    return build
+
+
+@pytest.fixture
+def path(request: pytest.FixtureRequest, small: Callable[[int | None], Path], tmp_path: Path) -> Path:
+    """Copy a small index for changes."""
+    return shutil.copytree(small(getattr(request, "param", None)), tmp_path / "index")
 
 
 @pytest.fixture

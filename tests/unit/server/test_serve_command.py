@@ -45,8 +45,7 @@ def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signa
         assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("n_processes", [1, 2])
+@pytest.mark.parametrize(("number", "n_processes"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)])
 def test_a_second_signal_ends_it_at_once(small_index: Path, number: signal.Signals, n_processes: int) -> None:
     words = (small_index, "--timeout-s", 1000, "--processes", n_processes)
     with running_command(*words, QUARRY_WRITE_KEY=WRITE_KEY) as (process, server, _):

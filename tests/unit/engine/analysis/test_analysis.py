@@ -121,14 +121,14 @@ def test_long_words_are_cut_off_at_whole_characters(word):
 
 @pytest.mark.parametrize("piece", ["a-", "aB", "é-", "文", "x", "a::", "_", ".", "a++"])
 def test_a_text_without_spaces_takes_bounded_memory(piece):
-    text = piece * 100_000
+    text = piece * 30_000
     tracemalloc.start()
     try:
         terms = Analyzer().terms(text)
-        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
     finally:
         tracemalloc.stop()
-    assert len(terms) <= 100_000
+    assert len(terms) <= 30_000
 
 
 def test_other_languages_have_their_stemmers_and_stop_words():

@@ -47,7 +47,7 @@ def test_cuts_against_the_definition(seed):
 
 def test_a_long_text_of_marks_is_analyzed():
     """It took minutes: the time grew with the square of the number of marks."""
-    text = "\u0430" + "\u0301\u0323" * 300_000
+    text = "\u0430" + "\u0301\u0323" * 60_000
     assert len(split_words(text)) == 1
     (term,) = Analyzer("english").terms(text)
     assert term.startswith("\u0430\u0323")  # the letter with the mark that sorts first
@@ -56,7 +56,7 @@ def test_a_long_text_of_marks_is_analyzed():
 
 @pytest.mark.parametrize("unit", ["\uff9e\u0327", "\uff9e", "\u1161", "\u3314", "\u0344"])
 def test_long_texts_of_other_characters_that_join_are_analyzed(unit):
-    text = "\u30ab" + unit * 100_000 + " \ufb01"
+    text = "\u30ab" + unit * 20_000 + " \ufb01"
     analyzer = Analyzer("english")
     located = [term for each in analyzer.located_terms(text) for term in each.terms]
     assert located == analyzer.terms(text)

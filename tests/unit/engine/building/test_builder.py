@@ -573,10 +573,10 @@ class TestMemory:
         return int(found.stdout)
 
     def test_less_than_32_bytes_a_document(self, tmp_path):
-        """A build takes fewer than 32 bytes per additional document, between 8,000 and 20,000 documents.
+        """A build takes fewer than 32 bytes per additional document, between 4,000 and 10,000 documents.
 
         Buffers of fixed size are reduced below the needs of both builds. The difference of the peaks of memory
         that Python and numpy allocate is 23 to 30 bytes per document.
         """
-        few, many = (self.peak(n, tmp_path / f"{n}", 0) for n in (8_000, 20_000))
-        assert (many - few) / 12_000 < 32
+        few, many = (self.peak(n, tmp_path / f"{n}", 0) for n in (4_000, 10_000))
+        assert (many - few) / 6_000 < 32

@@ -43,6 +43,9 @@ def index(request, tmp_path):
         yield opened
 
 
+WHOLE = pytest.mark.parametrize("index", [None], ids=["whole"], indirect=True)
+
+
 @pytest.fixture
 def queries():
     generator = random.Random(1)
@@ -74,6 +77,7 @@ def test_what_is_measured_are_the_rankings_of_searches(index, queries):
             evaluate(index, queries, MODES, **wrong)
 
 
+@WHOLE
 def test_a_weight_is_chosen_and_stored_and_used(index, queries):
     tuned = tune(index, queries)
     assert (tuned.before, tuned.n_queries) == (DEFAULT_DENSE_WEIGHT, N)
@@ -144,6 +148,7 @@ def test_judgments_of_other_documents_are_refused(index, queries):
     assert evaluate(index, some, ["lexical"])["lexical"].recall.mean == pytest.approx((N - 5) / N)
 
 
+@WHOLE
 def test_the_command_line(index, queries, tmp_path, capsys, monkeypatch):
     path = index._directory.path
     index.close()

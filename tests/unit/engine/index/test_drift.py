@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from contextlib import closing
 
 import numpy as np
@@ -44,12 +45,17 @@ def add(path, vectors, first):
         writer.commit()
 
 
-@pytest.fixture
-def path(tmp_path):
-    folder = tmp_path / "ix"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("drift") / "ix"
     engine.build([], folder, encoder=ENCODER, representation=KMeans(1), code_bytes=8)
     add(folder, of_topics(1, N), 0)
     return folder
+
+
+@pytest.fixture
+def path(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "ix")
 
 
 def test_a_quantizer_that_no_segment_uses(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -32,19 +33,24 @@ class OnlyQueries(WordEncoder):
         return ENCODER.encode_query(text)
 
 
-@pytest.fixture(params=["int8", "float16", "none", "shards", "no lists"])
-def path(request, tmp_path):
+@pytest.fixture(scope="module", params=["int8", "float16", "none", "shards", "no lists"])
+def built(request, tmp_path_factory):
     given = {"shards": {"shards": 3}, "no lists": {"code_bytes": 0}}.get(
         request.param, {"centroids": request.param}
     )
     given = {"code_bytes": 4} | given
-    path = tmp_path / "index"
+    path = tmp_path_factory.mktemp("updates") / "index"
     engine.build(DOCUMENTS[:60], path, encoder=ENCODER, thresholds=LISTS, **given)
     with opened(path, writable=True) as index:
         index.add([{"title": "a title", **document} for document in DOCUMENTS[60:]])
         index.delete("document 0001")
         index.commit()
     return path
+
+
+@pytest.fixture
+def path(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "index")
 
 
 def opened(path, **given):

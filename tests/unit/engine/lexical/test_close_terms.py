@@ -81,7 +81,7 @@ def test_close_terms_are_those_of_a_slow_search(path, n_edits):
     generator = random.Random(n_edits)
     with closing(Snapshot(Directory(path))) as snapshot:
         close = CloseTerms(snapshot.segments[0].reader.postings)
-        for word in [*generator.sample(WORDS, 60), *FOREIGN]:
+        for word in [*generator.sample(WORDS, 25), *FOREIGN]:
             query = mistyped(word, generator)
             if n_edits == 2:
                 query = mistyped(query, generator) if query else word

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -301,6 +302,14 @@ SMALL_LISTS = Thresholds(list_rows=1000)
 build = partial(engine.build, thresholds=SMALL_LISTS)
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build an index of 800 texts once."""
+    path = tmp_path_factory.mktemp("texts") / "index"
+    build(texts(800, 0), path, encoder=WordEncoder(), representation=KMeans(4))
+    return path
+
+
 class TestIndex:
     def test_a_build_measures_what_real_queries_take(self, tmp_path):
         """With default settings, queries that are not in the sample find nearly what a scan finds."""
@@ -352,8 +361,8 @@ class TestIndex:
         generator = np.random.default_rng(0)
         words = generator.standard_normal((3000, 96))
         shares = 1 / np.arange(1, 3001)
-        document_texts = generator.choice(3000, (3000, 20), p=shares / shares.sum())
-        lengths = np.exp(scatter * generator.standard_normal(3000))
+        document_texts = generator.choice(3000, (1500, 20), p=shares / shares.sum())
+        lengths = np.exp(scatter * generator.standard_normal(1500))
 
         def vectors_of(texts):
             found = np.array([words[[int(word[1:]) for word in text.split()]].sum(axis=0) for text in texts])
@@ -366,7 +375,7 @@ class TestIndex:
             vector = (length * vectors_of([text])).astype(np.float32)
             documents.append({"id": str(number), "text": text, "vectors": vector})
         engine.build(documents, tmp_path, encoder=encoder, centroids="none", metric=metric)
-        query_vectors = [vectors_of([" ".join(each["text"].split()[3:11])])[0] for each in documents[::60]]
+        query_vectors = [vectors_of([" ".join(each["text"].split()[3:11])])[0] for each in documents[::30]]
         with (
             Engine.open(tmp_path, encoder=encoder, backend="cpu_faiss") as fast,
             Engine.open(tmp_path, encoder=encoder, backend="scan") as scan,
@@ -377,10 +386,13 @@ class TestIndex:
                 assert np.mean(found) >= 0.99
 
     @pytest.mark.parametrize("change", ["retrain", "grown"])
-    def test_a_merge_measures_too(self, tmp_path, change):
-        encoder = WordEncoder()
-        build(texts(800 if change == "retrain" else 100, 0), tmp_path, encoder=encoder, representation=KMeans(4))
-        with Engine.open(tmp_path, thresholds=SMALL_LISTS, writable=True, encoder=encoder) as index:
+    def test_a_merge_measures_too(self, built, tmp_path, change):
+        encoder, path = WordEncoder(), tmp_path / "index"
+        if change == "retrain":
+            shutil.copytree(built, path)
+        else:
+            build(texts(100, 0), path, encoder=encoder, representation=KMeans(4))
+        with Engine.open(path, thresholds=SMALL_LISTS, writable=True, encoder=encoder) as index:
             index.add(texts(200, 1))
             index.delete([f"0-{number}" for number in range(0, 100, 3)])
             index.commit()
@@ -389,22 +401,20 @@ class TestIndex:
                 index.commit()
             index.merge(retrain=change == "retrain")
             assert index.stats()["n_segments"] == 1
-        (settings,) = settings_of(tmp_path)
+        (settings,) = settings_of(path)
         assert [each.k for each in settings] == [10, 100]
 
-    def test_another_encoder_measures_nothing(self, tmp_path):
+    def test_another_encoder_measures_nothing(self, built, tmp_path):
         """Retraining without the index's encoder measures no search settings."""
-        encoder = WordEncoder()
-        build(texts(800, 0), tmp_path, encoder=encoder, representation=KMeans(4))
-        before = settings_of(tmp_path)
-        with Engine.open(tmp_path, thresholds=SMALL_LISTS, writable=True) as index:
+        path = shutil.copytree(built, tmp_path / "index")
+        before = settings_of(path)
+        with Engine.open(path, thresholds=SMALL_LISTS, writable=True) as index:
             index.merge(retrain=True)
-        assert settings_of(tmp_path) == {()} != before
+        assert settings_of(path) == {()} != before
 
-    def test_the_same_documents_measure_the_same(self, tmp_path):
-        for name in ("one", "two"):
-            build(texts(800, 0), tmp_path / name, encoder=WordEncoder(), representation=KMeans(4))
-        assert settings_of(tmp_path / "one") == settings_of(tmp_path / "two") != {()}
+    def test_the_same_documents_measure_the_same(self, built, tmp_path):
+        build(texts(800, 0), tmp_path, encoder=WordEncoder(), representation=KMeans(4))
+        assert settings_of(tmp_path) == settings_of(built) != {()}
 
     def test_an_encoder_that_cannot_encode_queries_builds_all_the_same(self, tmp_path, caplog):
         class Half(WordEncoder):

@@ -11,10 +11,11 @@ pytest.importorskip("transformers", reason="training needs transformers")
 pytest.importorskip("onnx", reason="graphs are read with onnx")
 
 from safetensors.numpy import load_file, save_file  # noqa: E402
+from support.models.quick_export import quick_export  # noqa: E402
 
 from quarry.engine.bundled import bundled_path  # noqa: E402
 from quarry.engine.encoding.opening import open_encoder  # noqa: E402
-from quarry.exporters.export import export, export_reranker  # noqa: E402
+from quarry.exporters.export import export_reranker  # noqa: E402
 from quarry.formats.bundle.encoder import write_bundle  # noqa: E402
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle  # noqa: E402
@@ -26,7 +27,7 @@ TEXT = "The tide carries off the mud that roots of mangroves hold, and young fis
 
 def test_fp32_bundles_give_the_weights_they_were_made_of(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
-    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32")
+    bundle = quick_export(checkpoint, tmp_path / "bundle", precision="fp32")
     out = bundle_checkpoint(bundle.path, tmp_path / "out")
     found = load_file(out / "model.safetensors")
     assert found.keys() == random_weights().keys()
@@ -40,10 +41,10 @@ def test_fp32_bundles_give_the_weights_they_were_made_of(tmp_path: Path) -> None
 
 
 def test_int8_bundles_survive_a_second_export(tmp_path: Path) -> None:
-    bundle = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="int8")
+    bundle = quick_export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="int8")
     out = bundle_checkpoint(bundle.path, tmp_path / "out")
-    again = export(out, tmp_path / "again", precision="int8")
-    exact = export(out, tmp_path / "exact", precision="fp32")
+    again = quick_export(out, tmp_path / "again", precision="int8")
+    exact = quick_export(out, tmp_path / "exact", precision="fp32")
     text = "a tide of mud, roots hold"
     before, after, fp32 = (open_encoder(each.path).encode_query(text) for each in (bundle, again, exact))
     assert before @ after > 0.999
@@ -64,12 +65,12 @@ def test_a_projection_survives_a_second_export(tmp_path: Path, precision: str, b
     settings = {"format": 1, "pooling": "mean", "normalise": True, "window": 16, "query_prefix": ""}
     settings |= {"document_prefix": "", "beta": None, "representation": "pieces"}
     (checkpoint / "quarry.json").write_text(json.dumps(settings), "utf-8")
-    bundle = export(checkpoint, tmp_path / "bundle", precision=precision)
+    bundle = quick_export(checkpoint, tmp_path / "bundle", precision=precision)
     out = bundle_checkpoint(bundle.path, tmp_path / "out")
     found = load_file(out / "head.safetensors")
     assert found.keys() == head.keys()
     assert all(np.array_equal(found[name], head[name]) for name in head)
-    again = export(out, tmp_path / "again", precision=precision)
+    again = quick_export(out, tmp_path / "again", precision=precision)
     text = "a tide of mud, roots hold"
     before, after = (open_encoder(each.path).encode_query(text) for each in (bundle, again))
     assert before.shape == (5,)
@@ -99,7 +100,7 @@ def test_two_layers_behind_the_network_are_refused(tmp_path: Path) -> None:
     place = 1 + [module["type"].endswith("Pooling") for module in modules].index(True)
     modules[place:place] = layers
     (checkpoint / "modules.json").write_text(json.dumps(modules), "utf-8")
-    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32").path
+    bundle = quick_export(checkpoint, tmp_path / "bundle", precision="fp32").path
     with pytest.raises(InvalidSetting, match="layers behind the bundle's network"):
         bundle_checkpoint(bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -119,7 +120,7 @@ def test_bundled_encoders_can_be_trained_on(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_there_is_kept(tmp_path: Path) -> None:
-    bundle = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="fp32").path
+    bundle = quick_export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="fp32").path
     out = bundle_checkpoint(bundle, tmp_path / "runs" / "out")
     times = {each: each.stat().st_mtime_ns for each in out.iterdir()}
     assert bundle_checkpoint(bundle, out) == out
@@ -128,7 +129,7 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
 
 
 def test_damaged_bundles_are_refused(tmp_path: Path) -> None:
-    bundle = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="fp32").path
+    bundle = quick_export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="fp32").path
     for name in ("model.onnx", "tokenizer.json"):
         content = (bundle / name).read_bytes()
         middle = len(content) // 2
@@ -143,7 +144,7 @@ def test_damaged_bundles_are_refused(tmp_path: Path) -> None:
 def test_graphs_without_a_weight_are_refused(tmp_path: Path, lost: str) -> None:
     import onnx
 
-    made = export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="int8")
+    made = quick_export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", precision="int8")
     graph = onnx.load(made.model_path)
     kept = [tensor for tensor in graph.graph.initializer if tensor.name != lost]
     assert len(kept) == len(graph.graph.initializer) - 1
@@ -160,15 +161,15 @@ def test_graphs_without_a_weight_are_refused(tmp_path: Path, lost: str) -> None:
 def test_other_networks_are_refused(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     second = write_checkpoint(tmp_path / "second", weights=random_weights(1))
-    blocks = export(checkpoint, tmp_path / "blocks", precision="int8-weights").path
-    two = export(checkpoint, tmp_path / "two", precision="fp32", query_checkpoint=second).path
+    blocks = quick_export(checkpoint, tmp_path / "blocks", precision="int8-weights").path
+    two = quick_export(checkpoint, tmp_path / "two", precision="fp32", query_checkpoint=second).path
     for bundle, actual in ((blocks, "precision int8-weights"), (two, "a second network for queries")):
         with pytest.raises(InvalidSetting, match="cannot be trained on") as found:
             bundle_checkpoint(bundle, tmp_path / "out")
         assert found.value.actual == actual
         assert found.value.path == bundle
     config = {**CONFIG, "model_type": "roberta", "pad_token_id": 0}
-    roberta = export(write_checkpoint(tmp_path / "numbered", config=config), tmp_path / "roberta").path
+    roberta = quick_export(write_checkpoint(tmp_path / "numbered", config=config), tmp_path / "roberta").path
     with pytest.raises(InvalidSetting, match="network cannot be trained on"):
         bundle_checkpoint(roberta, tmp_path / "out")
     reranker = export_reranker(write_reranker_checkpoint(tmp_path / "cross"), tmp_path / "reranker").path

@@ -35,10 +35,10 @@ def test_rounding_twice_is_rounding_once() -> None:
 
 def test_weights_are_those_of_an_int8_export(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="graphs are read with onnx")
-    from quarry.exporters.export import export
+    from support.models.quick_export import quick_export
 
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
-    export(checkpoint, tmp_path / "bundle", precision="int8")
+    quick_export(checkpoint, tmp_path / "bundle", precision="int8")
     exported = load_network(bundle_checkpoint(tmp_path / "bundle", tmp_path / "recovered")).weights()
     network = load_network(checkpoint)
     with rounded_weights(network):

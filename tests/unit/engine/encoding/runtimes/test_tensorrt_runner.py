@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.models.quick_export import quick_export
 from support.models.stand_in_tensorrt import tensorrt
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
-from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.plan import PlanProfile, PlanRecord, digest_plan, write_plan
 from quarry.formats.errors import BackendUnavailable, ChecksumMismatch
@@ -27,7 +27,7 @@ TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z", *("b c" for _ in ra
 
 @pytest.fixture(params=["fp32", "fp16"])
 def bundle(request, tmp_path):
-    return export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", request.param)
+    return quick_export(write_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", request.param)
 
 
 def plan_of(bundle, content=b"plan"):
