@@ -8,9 +8,9 @@ from support.indexes import small_index
 from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
 
 from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.scoring import aggregation as stage2
 from quarry.engine.scoring.aggregation import Rescorer, aggregate
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.scoring import aggregation as stage2
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
