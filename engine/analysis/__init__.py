@@ -1,5 +1,5 @@
 """Text analysis: text to terms, for lexical search.
 
-Start with `analyzer`, which normalizes, splits, stems and filters; `words` finds words in all scripts, `compounds`
-splits identifiers and compounds into parts.
+Start with `analyzer`, which normalizes, splits, stems and filters; `words` finds words in all scripts, and
+their parts.
 """

@@ -11,11 +11,17 @@ from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.edits import edited_words
 from quarry.engine.analysis.positions import locate_words
 from quarry.engine.analysis.stop_words import STOP_WORDS
-from quarry.engine.analysis.words import is_unspaced, normalize_text, normalize_word, split_normal, split_words
+from quarry.engine.analysis.words import (
+    is_unspaced,
+    normalize_text,
+    normalize_word,
+    split_compound,
+    split_normal,
+    split_words,
+)
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
@@ -93,7 +99,7 @@ class Analyzer:
     """Turns a text into terms; thread-safe.
 
     Words of any script are found (see `quarry.engine.analysis.words`) and case-folded. A compound or an identifier
-    yields the whole and its parts (see `quarry.engine.analysis.compounds`); a run of a script without spaces
+    yields the whole and its parts (see `quarry.engine.analysis.words`); a run of a script without spaces
     yields its bigrams, or the character itself if it is single. Stop words are removed. A word without digits is
     stemmed. Accents of Latin and Greek letters are removed, after stemming if the stemmer depends on them, so that
     words are found however they are spelled. Terms are truncated to 64 bytes of UTF-8.

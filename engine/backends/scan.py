@@ -18,9 +18,8 @@ from quarry.engine.backends.protocol import (
     SearchParameters,
     UnscoredCandidates,
 )
-from quarry.engine.scoring.float16_query import Float16Query
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.scoring.stored_vectors import Int8Query
+from quarry.engine.scoring.stored_vectors import Float16Query, Int8Query
 from quarry.formats.arrays import BoolArray, Float32Array, Int8Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment

@@ -13,7 +13,7 @@ from quarry.engine.cli.output import print_lines
 from quarry.engine.cli.words import parse_path
 
 if TYPE_CHECKING:
-    from quarry.engine.evaluation.measures import Interval
+    from quarry.engine.evaluation.evaluation import Interval
 
 __all__ = ["EVAL_SUMMARY", "TUNE_SUMMARY", "add_eval_arguments", "add_tune_arguments", "run_eval", "run_tune"]
 

@@ -3,6 +3,6 @@
 Start with `encoder`, the `Encoder` protocol, and `opening`, which opens one. `batch_encoder` has the protocols of
 encoders that take many texts in one call, on a device or not, and encodes queries; `no_encoder` is the encoder of
 an index whose documents all come with vectors. `runtimes` runs exported bundles, `functions` calls embedding
-functions. `tokenizer` makes tokens, of texts whose length `text_growth` bounds, `windows` cuts long texts, and
+functions. `tokenizer` makes tokens, `windows` cuts long texts, and
 `token_vectors` is what an encoder returns.
 """

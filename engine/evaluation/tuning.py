@@ -9,9 +9,8 @@ import numpy as np
 
 from quarry.engine.arguments import checked_integer
 from quarry.engine.engine import Engine
-from quarry.engine.evaluation.evaluation import count_missing, rank_queries
+from quarry.engine.evaluation.evaluation import Interval, count_missing, mean_interval, measure_ndcg, rank_queries
 from quarry.engine.evaluation.judgments import JudgedQueries
-from quarry.engine.evaluation.measures import Interval, mean_interval, measure_ndcg
 from quarry.formats.arrays import Float64Array
 from quarry.formats.errors import InvalidSetting
 

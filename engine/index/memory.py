@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from quarry.engine.arguments import shown
-from quarry.engine.scoring.code_lengths import lengths_bytes
+from quarry.engine.scoring.stored_vectors import lengths_bytes
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment, Snapshot
 

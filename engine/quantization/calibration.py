@@ -26,8 +26,7 @@ import numpy as np
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.held_out import ROUNDING, has_enough_queries
 from quarry.engine.quantization.nprobe import list_ranks
-from quarry.engine.scoring.code_lengths import lengths_of
-from quarry.engine.scoring.stored_vectors import decode_codes, rotate_back
+from quarry.engine.scoring.stored_vectors import decode_codes, lengths_of, rotate_back
 from quarry.formats.arrays import Float32Array, Float64Array, Int64Array
 from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 

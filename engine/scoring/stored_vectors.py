@@ -3,29 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TypeAlias, cast
 
 import numpy as np
 
-from quarry.engine.scoring.code_lengths import CodeLengths, lengths_of
 from quarry.engine.scoring.simd import simsimd
-from quarry.formats.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array
+from quarry.formats.arrays import (
+    Float16Array,
+    Float32Array,
+    Float64Array,
+    Int8Array,
+    Int64Array,
+    UInt8Array,
+    UInt32Array,
+)
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
     "BASE",
     "LARGEST_HALF_SQUARE",
+    "CodeLengths",
+    "Float16Query",
     "Int8Query",
     "Scorer",
     "StoredVectors",
     "decode_codes",
     "decode_vectors",
+    "has_float32_sums",
+    "lengths_bytes",
+    "lengths_of",
     "mean_share",
     "rotate_back",
     "unpack_codes",
 ]
+
+_DECODED_AT_ONCE = 4096
+_COLUMNS = 4096
+
+
+class CodeLengths:
+    """Lengths of the decoded vectors of a segment, each computed when it is first needed, and kept.
+
+    A length does not depend on the rows that it is computed with, so threads that compute it at the same time
+    write the same value.
+
+    Args:
+        quantizer: of the codes.
+        n_rows: number of rows of the segment.
+    """
+
+    def __init__(self, quantizer: Quantizer, n_rows: int) -> None:
+        self._quantizer = quantizer
+        self._lengths = np.zeros(n_rows, np.float32)  # 0: not computed yet; memory is taken by what is written
+
+    def of(self, rows: Int64Array, lists: Int64Array | None, codes: UInt8Array) -> Float32Array:
+        """Return the lengths of rows: (n,) float32, above 0.
+
+        Args:
+            rows: (n,) int64.
+            lists: (n,) int64, the list of each row; None without residuals.
+            codes: (n, M) uint8, the numbers of the sub-vectors of each row.
+        """
+        lengths = self._lengths[rows]
+        unknown = np.flatnonzero(lengths == 0)
+        for low in range(0, len(unknown), _DECODED_AT_ONCE):
+            some = unknown[low : low + _DECODED_AT_ONCE]
+            vectors = self._quantizer.score_codebook[np.arange(codes.shape[1]), codes[some]].reshape(len(some), -1)
+            if lists is not None:
+                vectors += self._quantizer.coarse[lists[some]]
+            lengths[some] = self._lengths[rows[some]] = lengths_of(vectors)
+        return lengths
+
+
+def lengths_bytes(quantizer: Quantizer, n_rows: int) -> int:
+    """Return the memory of all `CodeLengths` of a segment; 0 if decoded vectors keep their length."""
+    return 4 * n_rows if quantizer.unit_length else 0
+
+
+def lengths_of(vectors: Float32Array) -> Float32Array:
+    """Return what (n, dim) decoded vectors are divided by to have length 1: their lengths, 1 for length 0."""
+    squares = np.zeros(len(vectors), np.float32)
+    for low in range(
+        0, vectors.shape[1], _COLUMNS
+    ):  # the sum of more, of one row, has other last bits than of several
+        part = vectors[:, low : low + _COLUMNS]
+        squares += np.einsum("ij,ij->i", part, part)
+    lengths: Float32Array = np.sqrt(squares)
+    lengths[lengths == 0] = 1
+    return lengths
+
 
 Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 """(n,) rows -> (n,) float32 scores for one query."""
@@ -263,3 +331,54 @@ def _products(digits: Int8Array, rows: Int8Array) -> Float64Array:
     if not len(rows):
         return np.empty((len(digits), 0))
     return np.asarray(simsimd().cdist(rows, digits, "dot")).reshape(len(rows), len(digits)).T
+
+
+_UNIT = 2.0**-24  # unit roundoff of float32
+_OTHER_ROUNDINGS = 8  # besides those of the products: of the scale, of the result
+_UNDERFLOW = 2.0**-150 / 2.0**-24  # loss of a float32 product to underflow, for a row of the smallest float16 norm
+_PROBE_DIM = 1021  # odd, so that the remainder loop at the end of a vector is tested too
+_PROBE_ERROR = 1e-5
+
+
+class Float16Query:
+    """One query rounded to float16, so that SIMD instructions score float16 rows without converting them.
+
+    Scores are approximate with a known error (`rounding`), if the library sums in float32. With the float16
+    instructions of newer processors (AVX512-FP16, SVE) it sums in float16, without a useful error bound; then rows
+    are converted and multiplied by BLAS.
+
+    Args:
+        query: (dim,) float32.
+
+    Attributes:
+        rounding: maximum difference of an approximate score to the score of stage 2, for a centroid of norm 1: the
+            norm of the query's rounding error; for both sums of dim products in float32 their number times the
+            unit roundoff times the query's norm (Higham 2002, equation 3.5); and the most that their products lose
+            to underflow (equation 2.8).
+    """
+
+    def __init__(self, query: Float32Array) -> None:
+        self._scale = float(np.abs(query).max(initial=0.0)) or 1.0
+        self._query = query
+        self._rounded = (query / np.float64(self._scale)).astype(np.float16)
+        error = query - self._rounded.astype(np.float64) * self._scale
+        sums = 2 * (len(query) + _OTHER_ROUNDINGS) * _UNIT * float(np.linalg.norm(query.astype(np.float64)))
+        self.rounding = float(np.linalg.norm(error)) + sums + (len(query) + _OTHER_ROUNDINGS) * _UNDERFLOW
+
+    def approximate_scores(self, rows: Float16Array) -> Float32Array:
+        """Return approximate scores of (n, dim) float16 rows: (n,) float32."""
+        if not has_float32_sums():
+            return rows.astype(np.float32) @ self._query
+        products = np.asarray(simsimd().cdist(rows, self._rounded[None], "dot")).reshape(len(rows))
+        scaled: Float32Array = (products * self._scale).astype(np.float32)
+        return scaled
+
+
+@cache
+def has_float32_sums() -> bool:
+    """Return whether the library sums products of float16 numbers in float32, by computing such a sum."""
+    ones = np.full((1, _PROBE_DIM), 1 + 2.0**-10, np.float16)
+    ones[0, ::7] = 2.0**-24  # the smallest float16 number
+    exact = float((ones.astype(np.float64) ** 2).sum())
+    found = float(np.asarray(simsimd().cdist(ones, ones, "dot")).item())
+    return abs(found - exact) <= _PROBE_ERROR * exact

@@ -25,7 +25,6 @@ import tempfile
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from quarry.engine.gpu import scan_kernel as document_kernel
 from quarry.engine.gpu import kernels
 
 def compiled(kernel, types, constants, warps, stages):
@@ -52,10 +51,10 @@ for rows, scales in (("*i8", "*fp32"), ("*fp16", "*fp16")):
         stored = {"SCALED": rows == "*i8", "SOFTMAX": softmax}
         # The most queries with 4 and with 8 warps: fewer need fewer registers and less shared memory.
         for n_queries, slots in ((1, 4), (300, 4)) if softmax else ((30, 4), (300, 4), (300, 1)):
-            tile = document_kernel.choose_tiling(n_queries, slots, softmax=softmax)
+            tile = kernels.choose_tiling(n_queries, slots, softmax=softmax)
             shape = {"DOCS": tile.rows // slots, "SLOTS": slots, "QUERIES": tile.queries, "WIDTH": tile.width}
             compiled(
-                document_kernel._document_kernel, DOCUMENTS.format(rows, scales),
+                kernels._document_kernel, DOCUMENTS.format(rows, scales),
                 {**stored, "MASKED": True, **shape}, tile.warps, tile.stages,
             )
         compiled(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quarry.engine.scoring import float16_query as half_query
-from quarry.engine.scoring.float16_query import Float16Query, has_float32_sums
+from quarry.engine.scoring import stored_vectors as half_query
+from quarry.engine.scoring.stored_vectors import Float16Query, has_float32_sums
 
 DIMS = [1, 2, 15, 31, 32, 33, 127, 384, 1000, 4096]
 

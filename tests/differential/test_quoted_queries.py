@@ -15,8 +15,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.analysis.compounds import split_compound
-from quarry.engine.analysis.words import normalize_word, split_words
+from quarry.engine.analysis.words import normalize_word, split_compound, split_words
 
 ENCODER = WordEncoder()
 ANALYZER = Analyzer()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from quarry.engine.evaluation.measures import measure_ndcg
+from quarry.engine.evaluation.evaluation import measure_ndcg
 from quarry.formats.errors import InvalidSetting
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.model.network import EncoderNetwork

@@ -10,9 +10,8 @@ import pytest
 
 from quarry.engine.analysis import analyzer as analysis
 from quarry.engine.analysis.analyzer import ENGLISH_STOP_WORDS, MAX_TERM_BYTES, RULES, Analyzer
-from quarry.engine.analysis.compounds import split_compound
 from quarry.engine.analysis.stop_words import STOP_WORDS
-from quarry.engine.analysis.words import normalize_text, split_words
+from quarry.engine.analysis.words import normalize_text, split_compound, split_words
 from quarry.formats.errors import InvalidSetting
 
 ENGLISH = Analyzer()

@@ -12,9 +12,8 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine, InvalidQuery, InvalidSetting, ReadOnlyIndex
 from quarry.engine.cli.commands import main
-from quarry.engine.evaluation.evaluation import count_missing, evaluate
+from quarry.engine.evaluation.evaluation import count_missing, evaluate, measure_ndcg
 from quarry.engine.evaluation.judgments import JudgedQueries
-from quarry.engine.evaluation.measures import measure_ndcg
 from quarry.engine.evaluation.tuning import MIN_QUERIES, tune
 from quarry.engine.options import DEFAULT_DENSE_WEIGHT
 

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quarry.engine.evaluation.measures import mean_interval, measure_ndcg, measure_recall, measure_reciprocal_rank
+from quarry.engine.evaluation.evaluation import (
+    mean_interval,
+    measure_ndcg,
+    measure_recall,
+    measure_reciprocal_rank,
+)
 
 IDS = [f"d{number}" for number in range(20)]
 judgments = st.dictionaries(st.sampled_from(IDS), st.integers(-1, 3), min_size=1, max_size=12)

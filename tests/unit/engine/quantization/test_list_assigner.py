@@ -7,8 +7,7 @@ import pytest
 
 from quarry.engine.quantization import list_assigner
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
-from quarry.engine.quantization.int8_products import Int8Products, has_fast_int8
-from quarry.engine.quantization.list_assigner import ListAssigner, RoundedCentroids
+from quarry.engine.quantization.list_assigner import Int8Products, ListAssigner, RoundedCentroids, has_fast_int8
 
 DIM, NLIST = 96, 300
 

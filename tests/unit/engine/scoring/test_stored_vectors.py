@@ -11,8 +11,7 @@ from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, rando
 from quarry.engine.backends.protocol import SearchParameters
 from quarry.engine.backends.registry import open_backend
 from quarry.engine.scoring.aggregation import Rescorer
-from quarry.engine.scoring.code_lengths import lengths_of
-from quarry.engine.scoring.stored_vectors import StoredVectors, mean_share, unpack_codes
+from quarry.engine.scoring.stored_vectors import StoredVectors, lengths_of, mean_share, unpack_codes
 from quarry.formats.container.directory import Directory
 
 
