@@ -14,7 +14,7 @@ with importing_ray():
 
 __all__ = ["call"]
 
-_PAUSE_S = 0.05
+_PAUSE_S = 0.05  # before a call is repeated
 
 
 def call(handle: Any, method: str, arguments: tuple[Any, ...], timeout_s: float, name: str) -> Any:  # noqa: ANN401  # types of Ray
@@ -24,11 +24,11 @@ def call(handle: Any, method: str, arguments: tuple[Any, ...], timeout_s: float,
     any longer, and no copy counts it as ongoing.
 
     Args:
-        handle: of the deployment.
+        handle: the handle of the deployment.
         method: name of the method.
-        arguments: of the method.
+        arguments: the arguments of the method.
         timeout_s: seconds for all attempts together.
-        name: of the deployment, for messages.
+        name: the name of the deployment, for messages.
 
     Returns:
         What the method returned.

@@ -47,11 +47,11 @@ def write_rows(
     """Write the documents of a table.
 
     Args:
-        job: of the build.
+        job: the job of the build.
         columns: which columns of the table are the fields.
         rows: a table that exports Arrow data.
         task: what Ray repeats under this name, see `quarry.distributed.started.WorkRecords`.
-        order: of the table among all of the build.
+        order: the place of the table among all of the build.
     """
     records = WorkRecords(job.staging, task, job.index)
     with records.loading():
@@ -79,7 +79,7 @@ class SegmentActor:
     """Writes batches of rows with one encoder, which stays loaded: for `ray.data.Dataset.map_batches`.
 
     Args:
-        job: of the build.
+        job: the job of the build.
         columns: which columns of the rows are the fields.
     """
 
@@ -104,9 +104,9 @@ with importing_ray():
 
 __all__ = ["QuarryDatasink", "build_index"]
 
-_TASK_ROWS = 1024
-_MOST = 1 << 20
-_DEPTH = 16
+_TASK_ROWS = 1024  # of a task of Ray Data
+_MOST = 1 << 20  # of each number that a caller may give
+_DEPTH = 16  # causes of an error that are looked through
 
 
 class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no types here
@@ -212,7 +212,7 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
     repeated, by Ray; after three processes have ended with the same batch the build fails.
 
     Args:
-        dataset: of rows.
+        dataset: a dataset of rows.
         path: folder of the index.
         workers: number of actors.
         num_cpus: processors that Ray reserves for each; an encoder on the CPU uses one.

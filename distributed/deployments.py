@@ -33,13 +33,13 @@ with importing_ray():
 
 __all__ = ["connect_index", "is_serving", "serve_index"]
 
-_HEALTH_PERIOD_S = 2.0
+_HEALTH_PERIOD_S = 2.0  # between two checks of a copy by Ray Serve
 _HEALTH_TIMEOUT_S = 10.0
 """Ray's defaults are 10 s and 30 s. A check reads one document; the 99th percentile of whole queries over two
 shards was .16 s, with nine busy processes on two cores (`bench/results/shards.jsonl`), so a copy that takes ten
 seconds hangs."""
-_SHUTDOWN_S = 2.0
-_POLL_S = 0.1
+_SHUTDOWN_S = 2.0  # for a copy to finish its requests
+_POLL_S = 0.1  # between two looks whether an application has started or ended
 _MAX_COPIES = 1 << 20
 _CALLS = 3
 """Requests in a row to which the timeout of a call of the router amounts."""
@@ -109,13 +109,13 @@ def serve_index(  # noqa: PLR0913  # keywords, each with a default
 
     Args:
         path: folder of the index.
-        name: of the application. One of this name is replaced.
-        encoder: of queries, as in `Engine.open`; the router encodes.
+        name: the name of the application. One of this name is replaced.
+        encoder: the encoder of queries, as in `Engine.open`; the router encodes.
         reranker: as in `Engine.open`; the router reranks.
         replicas: copies of each shard. All read the same files, so memory that is mapped is shared on a node.
         max_ongoing_requests: requests that a copy works on at once; others wait at the router.
         num_cpus: processors that Ray reserves for each copy, and for the router.
-        threads: of each copy.
+        threads: the number of threads of each copy.
         timeout_s: of each request to a shard. A search of a shard takes milliseconds; this is for a copy that
             ended and is being replaced, which takes seconds.
         start_timeout_s: seconds until all copies must have started.
@@ -170,7 +170,7 @@ def connect_index(name: str = "quarry", *, timeout_s: float = 10.0) -> ServedSha
     """Return what searches an index that `serve_index` serves, maybe from another process of the cluster.
 
     Args:
-        name: of the application.
+        name: the name of the application.
         timeout_s: as for `serve_index`.
 
     Raises:
@@ -196,7 +196,7 @@ def _wait_until_running(name: str, seconds: float, n_cpus: float) -> None:
     """Wait until all copies of an application have started.
 
     Args:
-        name: of the application.
+        name: the name of the application.
         seconds: to wait.
         n_cpus: processors that it needs, for the message.
 

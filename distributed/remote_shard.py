@@ -40,14 +40,14 @@ class RemoteShard:
     """One generation of a shard: a `quarry.engine.index.partition.Partition` that asks copies of the shard.
 
     Args:
-        handle: of its deployment.
+        handle: the handle of its deployment.
         state: the generation.
-        timeout_s: of each request.
+        timeout_s: time limit, in seconds, of each request.
 
     Attributes:
-        name: of its folder.
+        name: the name of its folder.
         state: the generation.
-        manifest: of the generation.
+        manifest: the manifest of the generation.
         opened: the generations that are the newest of copies, as far as their answers said.
         is_stale: whether a copy did not have the generation.
     """

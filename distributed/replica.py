@@ -34,8 +34,8 @@ class Opened(NamedTuple):
     """A generation that a copy of a shard has opened.
 
     Attributes:
-        set_id: of the shard set that names it; generations of different ones do not follow each other.
-        generation: of the shard.
+        set_id: the id of the shard set that names it; generations of different ones do not follow each other.
+        generation: the generation of the shard.
     """
 
     set_id: bytes
@@ -47,10 +47,10 @@ class ShardState:
     """A generation of a shard, as a router knows it.
 
     Attributes:
-        name: of the folder.
-        set_id: of the shard set that names it.
-        manifest: of the generation.
-        size: of its documents.
+        name: the name of the folder.
+        set_id: the id of the shard set that names it.
+        manifest: the manifest of the generation.
+        size: the size of its documents.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Reply:
     """The reply of a copy of a shard.
 
     Attributes:
-        value: of the method, or its QuarryError; None if it is stale.
+        value: what the method returned, or its QuarryError; None if it is stale.
         newest: the newest generation that this copy has opened.
         is_stale: whether this copy does not have the generation of the request, or no longer.
     """
@@ -109,7 +109,7 @@ class ShardReplica:
 
     Args:
         index: folder of the index.
-        number: of the shard.
+        number: the number of the shard.
         n_shards: of the index. If it is built again with another number, copies keep what they have open.
         options: resources to use.
 
@@ -149,9 +149,9 @@ class ShardReplica:
         """Call a method of the shard at a generation.
 
         Args:
-            commit_id: of the generation.
+            commit_id: the id of the generation.
             method: one of `_METHODS`.
-            arguments: of the method, without the shard.
+            arguments: the arguments of the method, without the shard.
         """
         if time.monotonic() - self._checked > REFRESH_S:
             self._refresh()

@@ -25,7 +25,7 @@ from quarry.formats.shard_set import load_newest_shard_set
 __all__ = ["ListedShard", "RoutedIndex"]
 
 _ATTEMPTS = 10  # each fails only if a shard was committed several times in between
-_PAUSE_S = 0.05
+_PAUSE_S = 0.05  # times the number of the attempt
 _WAITING = 32  # threads for each shard; they only wait for answers
 
 
@@ -34,9 +34,9 @@ class ListedShard:
     """A shard whose documents are to be listed.
 
     Attributes:
-        number: of the shard.
-        name: of its folder.
-        commit_id: of its generation.
+        number: the number of the shard.
+        name: the name of its folder.
+        commit_id: the id of its generation.
         n_documents: number of its documents that pass the filter.
     """
 
@@ -105,9 +105,9 @@ class RoutedIndex(IndexReader):
 
     Args:
         path: folder of the index.
-        handles: of the deployments of the shards, in their order.
+        handles: the handles of the deployments of the shards, in their order.
         resources: encoder, reranker and threads of the router.
-        timeout_s: of each request, unless a search has a timeout of its own.
+        timeout_s: time limit, in seconds, of each request, unless a search has a timeout of its own.
     """
 
     def __init__(self, path: Path, handles: Sequence[Any], resources: ViewResources, timeout_s: float) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # needs Ray
 __all__ = ["add_arguments", "open_served", "run"]
 
 _LOCAL = "local"
-_CONNECT_S = 10.0
+_CONNECT_S = 10.0  # to reach a cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def _connected(address: str, n_cpus: float) -> Iterator[None]:
     """Connect to a cluster until the block ends.
 
     Args:
-        address: of the cluster; "local": a new one on this machine.
+        address: the address of the cluster; "local": a new one on this machine.
         n_cpus: processors that a new cluster has at least, whether the machine has them or not.
 
     Raises:
@@ -116,9 +116,9 @@ def open_served(args: argparse.Namespace, name: str, folder: Path, stack: contex
     """Connect to the application of an index; if there is none, start one, which the stack deletes at the end.
 
     Args:
-        args: of the command.
-        name: of the application.
-        folder: of the index, absolute.
+        args: the arguments of the command.
+        name: the name of the application.
+        folder: the folder of the index, absolute.
         stack: ends with the command.
 
     Raises:

@@ -31,8 +31,8 @@ class ServedShards:
     Safe to use from several threads.
 
     Args:
-        handle: of the router.
-        timeout_s: of each call.
+        handle: the handle of the router.
+        timeout_s: time limit, in seconds, of each call.
     """
 
     def __init__(self, handle: Any, timeout_s: float) -> None:  # noqa: ANN401  # of Ray

@@ -41,7 +41,7 @@ PROJECTION_SHA256 = {"quarry-minilm-l6": "798f2abb20abaaa0035f5f1d47d77bc4b62b2f
 _TEXTS = ("LICENSE", "NOTICE", "README.md")
 """Files that are written by hand, in the folder of the encoder."""
 
-_N_TEXTS = 200
+_N_TEXTS = 200  # that parity is measured with
 
 _RECORDED = (  # only two: their vectors are part of every installation
     "Mangroves grow where rivers meet the sea. Their roots break the waves of a storm, hold the mud that the tide "

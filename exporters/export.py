@@ -38,7 +38,7 @@ __all__ = ["PRECISIONS", "export", "export_reranker"]
 
 PRECISIONS = ("int8", "fp32", "fp16", "int8-weights")
 
-_N_TEXTS = 50
+_N_TEXTS = 50  # that parity is measured with if none are given
 
 _POOLINGS = ("mean", "cls", "max")
 

@@ -24,7 +24,7 @@ __all__ = ["build_plan", "check_builder", "get_default_profiles"]
 
 _PACKAGES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt-rtx-cu13"}
 _PRECISIONS = ("fp16", "fp32")  # TensorRT's parser does not support graphs quantized for ONNX Runtime
-_OLDEST = 10
+_OLDEST = 10  # major version
 
 
 def get_default_profiles(window: int) -> tuple[PlanProfile, ...]:

@@ -80,7 +80,7 @@ class QuarryError(Exception):
 
     Args:
         message: the error in one sentence.
-        path: of the file or folder, if there is one.
+        path: the path of the file or folder, if there is one.
         expected: the expected value.
         actual: the value that was found.
     """

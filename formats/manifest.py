@@ -49,7 +49,7 @@ T = TypeVar("T")
 _MAX_SEGMENTS = 1 << 16
 _MAX_DOCS = 1 << 32
 _MAX_CENTROIDS = 1 << 16
-_MAX_NORM = 1e30
+_MAX_NORM = 1e30  # of a vector; larger numbers are damage
 _L2_DIMS = 3  # dimensions that stored vectors have more, at least
 _MAX_ATTEMPTS = 100  # a commit may delete files between the reading of their manifest and their opening
 _MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
@@ -104,11 +104,11 @@ class IndexSettings:
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
         centroids: how centroids are stored: "int8", "float16", or "none" (codes only).
         code_bytes: bytes of a PQ code, 0 for none.
-        language: of the analyzer (see `quarry.engine.analysis.analyzer`).
+        language: the language of the analyzer (see `quarry.engine.analysis.analyzer`).
         analysis_rules: version of the analyzer's rules.
         k1: of BM25.
-        b: of BM25.
-        seed: of all random choices.
+        b: the parameter b of BM25.
+        seed: the seed of all random choices.
         metric: the metric; None: "cosine" if the vectors of the encoder have norm 1, otherwise "ip".
     """
 
@@ -163,7 +163,7 @@ class Manifest(RootFile):
         commit_id: 16 random bytes.
         parent_id: commit_id of the generation before, or zeros.
         settings: fixed at creation, or when all documents are encoded again.
-        encoder: of the vectors.
+        encoder: the encoder of the vectors.
         segments: oldest first.
         quantizers: the quantizer files that the segments name.
         dense_weight: weight of the dense scores in linear fusion that searches use by default, chosen for this
@@ -273,7 +273,7 @@ def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
     """Call a function with the newest manifest; again if a commit has deleted files of it meanwhile.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         use: opens files that the manifest names, and raises FileNotFoundError if one is missing.
 
     Raises:

@@ -26,8 +26,8 @@ class RootFile(ABC):
     """A root file; subclasses are frozen dataclasses of its contents.
 
     Attributes:
-        prefix: of the file name, before the generation.
-        kind: of the file.
+        prefix: the prefix of the file name, before the generation.
+        kind: the kind of the file.
         title: for messages.
         generation: number of the commit or build, from 1.
         unknown_features: bits of the features that a writer must support and this version does not.

@@ -33,7 +33,7 @@ from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST, QuantizationErr
 __all__ = ["MAX_ROWS", "SEGMENT_PARTS", "SegmentReader", "SegmentWriter", "segment_fields"]
 
 _NORM_MARGIN = 1 + 1e-5  # for rounding errors of the norm
-_MAX_NORM = 1e30
+_MAX_NORM = 1e30  # of a vector; larger numbers are damage
 MAX_ROWS = (1 << 32) - 1  # a row's ordinal takes 32 bits in the inverted lists
 SEGMENT_PARTS = ("centroids", "codes", "documents", "ids", "metadata", "postings")
 """The parts of a segment file, see `SegmentReader.part_bytes`."""
@@ -90,7 +90,7 @@ class SegmentWriter:
         """Append documents.
 
         Args:
-            ids: of the documents.
+            ids: the ids of the documents.
             documents: what is stored of them.
             rows: the centroids of all of them, in order, rounded to the type of this segment.
             counts: (n_docs,) int64, how many centroids each has, 1 at least.
@@ -216,7 +216,7 @@ class SegmentReader:
         centroids: the vectors.
         lists: the inverted lists, or None.
         fit: quantization error of their rows; None: not recorded.
-        path: of the file.
+        path: the path of the file.
     """
 
     def __init__(self, directory: Directory, record: FileRecord, dim: int) -> None:

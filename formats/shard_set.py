@@ -88,7 +88,7 @@ class ShardSet(RootFile):
         """Check that a folder of a shard is missing because a newer shard set has replaced this one.
 
         Args:
-            directory: of the index.
+            directory: the folder of the index.
             missing: error of opening the shard.
 
         Raises:
@@ -173,7 +173,7 @@ def use_newest_shard_set(directory: Directory, use: Callable[[ShardSet], T]) -> 
     """Call a function with the current shard set; again if a build has replaced that and deleted its folders.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         use: raises IndexNotFound if a folder is missing.
 
     Raises:
@@ -199,7 +199,7 @@ def _parse_folder(fields: Fields) -> str:
 
 
 _FOLDER = re.compile(r"shard-[0-9a-f]{32}-\d{4}")
-_LEAST_BYTES = 1 << 20
+_LEAST_BYTES = 1 << 20  # of a shard's share of a limit
 _FILE = re.compile(r"SHARDS-\d{20}|shards-[0-9a-f]{32}\.tmp")
 
 

@@ -31,7 +31,7 @@ class OpenSegment:
         record: its entry in the manifest.
         reader: its file.
         deleted: (n_docs,) bool, or None if nothing is deleted.
-        quantizer: of its codes, or None.
+        quantizer: the quantizer of its codes, or None.
         distance_dim: length of the vectors, with which rows begin, if Euclidean distances are compared; None if
             inner products are.
     """
@@ -59,10 +59,10 @@ class Snapshot:
     """The newest generation of the index in `directory`.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         known: open segments of other snapshots of the index, which are shared if they are in this generation too.
             A file is closed with the last snapshot that uses it.
-        manifest: of the generation; None: the newest.
+        manifest: the manifest of the generation; None: the newest.
 
     Raises:
         IndexNotFound: there is no index.
@@ -210,8 +210,8 @@ def check_files(
     """Read every byte of a generation and of its graphs; return one error for each damage.
 
     Args:
-        directory: of the index.
-        manifest: of the generation.
+        directory: the folder of the index.
+        manifest: the manifest of the generation.
         intact: size of each file that was found intact before; these are skipped, and intact files are added.
     """
     intact = {} if intact is None else intact

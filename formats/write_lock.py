@@ -22,7 +22,7 @@ from quarry.formats.system_errors import NOT_REGULAR, access_failed
 __all__ = ["LOCK_NAME", "WriteLock"]
 
 LOCK_NAME = "write.lock"
-_MAX_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10  # to lock a file that others replace meanwhile
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05  # between attempts; an attempt takes about 20 microseconds
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 _READ_ONLY_HINT = "or writable=False: opening an index for reading takes no lock"
@@ -33,7 +33,7 @@ class WriteLock:
     """A lock that is held from construction to `release`, or until the object or the process ends.
 
     Args:
-        folder: of the index.
+        folder: the folder of the index.
         wait_s: seconds to wait for another writer to release it. Writers that wait get it in no particular order.
 
     Raises:

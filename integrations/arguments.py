@@ -15,7 +15,7 @@ def check_embedding(embedding: Sequence[float] | None, dim: int, place: str) -> 
     """Refuse a document without an embedding of the length that an index stores.
 
     Args:
-        embedding: of the document; None: it has none.
+        embedding: the embedding of the document; None: it has none.
         dim: number of its numbers.
         place: what is refused, for the message.
 

@@ -56,7 +56,7 @@ _MODES: Mapping[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
 }
 _NODE_FIELDS = ("_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id")  # of all its stores
-_MMR_THRESHOLD = 0.5
+_MMR_THRESHOLD = 0.5  # the default of LlamaIndex
 _MMR_PREFETCHED = 4  # hits to select from, for each node that is requested
 
 
@@ -72,7 +72,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
 
     Args:
         path: folder of the index; an empty one is created if there is none.
-        encoder: of the index; None: the bundled one. See `quarry.engine.open_encoder`.
+        encoder: the encoder of the index; None: the bundled one. See `quarry.engine.open_encoder`.
         dim: length of the embeddings of an index without an encoder; None: texts are encoded.
         metric: with `dim`, how embeddings are compared: "cosine", "ip" or "l2".
         wait_s: seconds that a change waits for another process that is writing.

@@ -22,7 +22,7 @@ __all__ = ["make_server"]
 
 T = TypeVar("T")
 
-_MAX_HITS = 50
+_MAX_HITS = 50  # of a search
 _MAX_QUERY_CHARACTERS = 10_000
 _INSTRUCTIONS = """Search collections of documents by meaning and by words. Call `search` with a question or a few
 words; each result has its best passages, where they were read, and `relevance`, an estimate of the probability

@@ -23,7 +23,7 @@ class OpenIndex:
 
     Args:
         path: folder of the index; an empty index is created if there is none.
-        encoder: of the index; None: the bundled one that the index has.
+        encoder: the encoder of the index; None: the bundled one that the index has.
         wait_s: seconds that a write waits for another process that is writing.
         create: whether to create an index that does not exist.
         dim: of an index without an encoder, the length of its vectors; None: the index has an encoder.

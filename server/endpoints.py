@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 JSON, NDJSON = JSON_TYPES[0], NDJSON_TYPES[0]
 _INDEX = "/v1/indexes/{index}"
-_MAX_IDS = 1000
+_MAX_IDS = 1000  # in one address, which clients and proxies limit to some kilobytes
 _IDS: Schema = {"type": "array", "items": ID_SCHEMA, "minItems": 1, "maxItems": _MAX_IDS}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 

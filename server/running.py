@@ -27,11 +27,11 @@ __all__ = ["StopSignals", "is_loopback", "listen", "make_server", "run_server", 
 
 _HEADERS_TIMEOUT_S = 10.0
 """Seconds in which the headers of a request must arrive."""
-_KEEP_ALIVE_S = 30
-_MAX_CONNECTIONS = 500
-_BACKLOG = 512
+_KEEP_ALIVE_S = 30  # that a connection without a request stays open
+_MAX_CONNECTIONS = 500  # further ones get 503
+_BACKLOG = 512  # connections that the system accepts before the server does
 _END_AFTER_S = 2.5  # in which requests are given up when their time is over, and then the rest of a process ends
-_LOOK_EVERY_S = 0.1
+_LOOK_EVERY_S = 0.1  # whether a change is still being made
 _SAME_S = 1.0  # timeout(1) sends its signal to a process and then to its group, terminals and supervisors to all
 _log = logging.getLogger(__name__)
 

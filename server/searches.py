@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _MAX_QUERY_CHARACTERS = 10_000
-_MAX_CANDIDATES = 100_000
+_MAX_CANDIDATES = 100_000  # bounds the time of a request
 _DEFAULT_K = 10
 _HITS_OF_A_BATCH = 10  # times `max_k`
 

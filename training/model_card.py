@@ -13,8 +13,8 @@ def model_card(recipe: Recipe, n_examples: Mapping[str, int]) -> str:
     """Say what the weights were made of: checkpoint, data with licences, objective, and the recipe itself.
 
     Args:
-        recipe: of the run.
-        n_examples: of each source by name.
+        recipe: the recipe of the run.
+        n_examples: the number of examples of each source by name.
     """
     total = sum(each.weight for each in recipe.data)
     rows = [

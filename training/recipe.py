@@ -20,7 +20,7 @@ from quarry.training.toml_tables import TableReader, add_place
 __all__ = ["ModelSettings", "OutputSettings", "Recipe", "ValidationSettings", "read_recipe"]
 
 _LEAST_WINDOW = 3  # a token and two special tokens
-_MAX_SHRINKAGE = 1e6
+_MAX_SHRINKAGE = 1e6  # above that nothing is whitened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ class OutputSettings:
     """The ``[output]`` table.
 
     Attributes:
-        name: of the encoder or reranker.
-        licence: of the weights.
+        name: the name of the encoder or reranker.
+        licence: the license of the weights.
         original_share: share of the original weights in the final ones; see `interpolate_weights`.
         whitening: shrinkage of the projection that whitens the final encoder's vectors, above 0; None: no such
             projection. It is computed of documents of all sources; see `quarry.training.model.projection`.

@@ -25,7 +25,7 @@ class TableReader:
     """Reads the tables of one file.
 
     Args:
-        path: of the file, for messages; relative paths in it start at its folder.
+        path: the path of the file, for messages; relative paths in it start at its folder.
     """
 
     def __init__(self, path: Path) -> None:

@@ -107,7 +107,7 @@ def add_collection(parser: argparse.ArgumentParser, *, is_sized: bool = True, qu
     """Declare the arguments that select a collection, for `load_collection`.
 
     Args:
-        parser: of the measurement.
+        parser: the parser of the measurement's arguments.
         is_sized: whether to add the options ``--documents`` and ``--queries``.
         queries: default of ``--queries``; None: all.
     """

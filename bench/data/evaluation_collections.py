@@ -28,7 +28,7 @@ def held_out_articles(name: str, n_articles: int, n_queries: int) -> Collection:
     """Articles of a collection's split train that training holds out, and questions on them.
 
     Args:
-        name: of the collection.
+        name: the name of the collection.
         n_articles: number of articles.
         n_queries: number of queries, of those whose judged documents are all among the articles.
     """
@@ -84,8 +84,8 @@ def articles_by_title(name: str, id_prefix: str, n_articles: int) -> Collection:
     """Articles whose passages are the documents, without their titles; a title is a query for all of them.
 
     Args:
-        name: of a collection of passages with the titles of their articles.
-        id_prefix: of the passages.
+        name: the name of a collection of passages with the titles of their articles.
+        id_prefix: what the ids of the passages begin with.
         n_articles: number of articles, taken at equal distances in the order of the file.
     """
     passages: dict[str, dict[str, str]] = {}

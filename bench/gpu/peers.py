@@ -32,7 +32,7 @@ def measure_peers(rows: torch.Tensor, size: Size, queries: Mapping[int, Floats])
 
     Args:
         rows: (n, dim) float16 on the device.
-        size: of the run.
+        size: the size of the run.
         queries: (batch, dim) float32 by their number.
     """
     builders = {"torch": _build_torch, "faiss flat": _build_faiss, "cuvs brute force": _build_cuvs}

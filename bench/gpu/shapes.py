@@ -26,7 +26,7 @@ class EncoderShape:
     """The sizes of a BERT network.
 
     Attributes:
-        name: of the encoder that has it.
+        name: the name of the encoder that has it.
         n_layers: number of layers.
         dim: dimension of a token vector.
         n_inner: dimension within a layer.

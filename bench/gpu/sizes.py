@@ -39,7 +39,7 @@ class Size:
     """The sizes of a run.
 
     Attributes:
-        divisor: of numbers of rows, documents and texts: 1, or 1000 in a dry run.
+        divisor: divides numbers of rows, documents and texts: 1, or 1000 in a dry run.
         batches: numbers of queries per batch.
         n_calls: number of calls to take the median of.
         checked_batches: numbers of queries per batch in comparisons with oracles.

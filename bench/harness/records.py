@@ -21,7 +21,7 @@ def add_out(parser: argparse.ArgumentParser, name: str, *, is_folder: bool = Fal
     """Declare the option ``--out`` of a measurement.
 
     Args:
-        parser: of the measurement.
+        parser: the parser of the measurement's arguments.
         name: the measurement's name, which is the default name of its file.
         is_folder: whether it writes several files.
     """

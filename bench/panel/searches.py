@@ -51,8 +51,8 @@ class CachedIndexes:
 
     Args:
         collection: documents, queries and judgments.
-        language: of the texts.
-        encoder: of documents and queries.
+        language: the language of the texts.
+        encoder: the encoder of documents and queries.
         cache: folder of the indexes of all collections. Those of other texts, encoders or file formats have other
             names.
     """
@@ -136,8 +136,8 @@ def measure(name: str, indexes: CachedIndexes, options: Mapping[str, Any]) -> Me
     """Return what one of `SEARCHES` finds for all queries of a collection, one after another.
 
     Args:
-        name: of the search.
-        indexes: of the collection.
+        name: the name of the search.
+        indexes: the indexes of the collection.
         options: keywords of `Engine.search`.
     """
     collection = indexes.collection

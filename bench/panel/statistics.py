@@ -30,8 +30,8 @@ class Verdict(NamedTuple):
     """What the rule says of the change from one way of ranking to another.
 
     Attributes:
-        changes: of each collection, paired by query.
-        mean: of the mean over collections.
+        changes: the changes of each collection, paired by query.
+        mean: the change of the mean over collections.
         falls: collections that fall significantly, or by more than .010.
         stays: whether the mean rises by .003 or more, and no collection falls.
     """

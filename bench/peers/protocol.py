@@ -32,8 +32,8 @@ class Corpus:
     """The documents to index.
 
     Attributes:
-        ids: of the documents.
-        texts: of the documents; None: only vectors and ids are indexed.
+        ids: the ids of the documents.
+        texts: the texts of the documents; None: only vectors and ids are indexed.
         vectors: (n_rows, dim) float32, L2 norm 1.
         offsets: (n + 1,) int64, first row of each document; usually it has one.
     """
@@ -52,8 +52,8 @@ class PeerIndex(Protocol):
     """The index of one library in a folder.
 
     Args:
-        folder: of the index.
-        settings: of the measured variant, from `bench.peers.registry`.
+        folder: the folder of the index.
+        settings: the settings of the measured variant, from `bench.peers.registry`.
     """
 
     def __init__(self, folder: Path, settings: dict[str, object]) -> None: ...

@@ -20,7 +20,7 @@ class Entry:
     """One row of the comparison.
 
     Attributes:
-        name: of the row.
+        name: the name of the row.
         module: the adapter, relative to `bench.peers.adapters`.
         settings: passed to the adapter.
         environment: name of a virtual environment; "": that of this command.

@@ -81,7 +81,7 @@ def list_settings(keys: list[str], dim: int, *, quick: bool) -> list[Setting]:
     """Return the sweep without duplicates, settings of the same index next to each other.
 
     Args:
-        keys: of the representations.
+        keys: the keys of the representations.
         dim: dimension of a vector; code sizes that do not divide it are skipped.
         quick: whether to return only a few settings, to try the measurement.
     """

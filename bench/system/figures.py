@@ -35,7 +35,7 @@ class Figure:
     Attributes:
         name: what was measured.
         value: the value.
-        unit: of the value.
+        unit: the unit of the value.
         target: what the value should be at most or at least; None: no target.
         at_most: whether the target is an upper bound.
     """

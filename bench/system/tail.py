@@ -42,7 +42,7 @@ class Tail:
         p95_ms: 95th percentile of it.
         slow_share: share of requests that take `slow_factor` times as long.
         slow_factor: how much longer.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
     """
 
     n_shards: int

@@ -68,8 +68,8 @@ def measure(
 
     Args:
         collection: to search.
-        encoder: of documents and queries.
-        seeds: of the quantizers; codes are measured once for each, the rest with the first.
+        encoder: the encoder of documents and queries.
+        seeds: the seeds of the quantizers; codes are measured once for each, the rest with the first.
         code_sizes: bytes of a code.
     """
     texts = list(collection.queries.values())

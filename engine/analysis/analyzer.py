@@ -60,7 +60,7 @@ _CACHED_UNITS = 1 << 14  # of words; only phrases need them
 _CACHED_CHARACTERS = 32  # longer words rarely occur again
 
 STOP_WORD_MARK = "\0"  # before a stop word in a unit, since a term may be spelled like one
-_MIN_PREFIX_CHARACTERS = 2
+_MIN_PREFIX_CHARACTERS = 2  # too many words begin with one
 _UNSTEMMED = re.compile(r"[\d+#]")
 
 Terms = tuple[str, ...]
@@ -202,7 +202,7 @@ class Analyzer:
         """Return the analyzer of an index, so that queries are analyzed by the same rules as documents.
 
         Args:
-            language: of the index.
+            language: the language of the index.
             rules: version of the rules that its documents were analyzed by.
 
         Raises:

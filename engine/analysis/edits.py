@@ -41,8 +41,8 @@ def edited_words(word: str, language: str) -> list[str]:
     """Return the texts within one edit of an ASCII word, without those that are certainly their own stems.
 
     Args:
-        word: of four letters or more.
-        language: of the stemmer; only for English it is known which endings it changes.
+        word: a word of four letters or more.
+        language: the language of the stemmer; only for English it is known which endings it changes.
     """
     if language not in _ENDINGS or not word.isascii():
         return list(dict.fromkeys(one_edit(word)))

@@ -18,7 +18,7 @@ from quarry.engine.analysis.words import is_unspaced, split_words
 
 __all__ = ["Phrase", "open_phrase"]
 
-_MAX_KNOWN_WORDS = 1 << 16
+_MAX_KNOWN_WORDS = 1 << 16  # that are kept in memory
 
 
 class Phrase:
@@ -26,7 +26,7 @@ class Phrase:
 
     Args:
         text: the phrase.
-        analyzer: of the index.
+        analyzer: the analyzer of the index.
 
     Attributes:
         alternatives: sets of terms; every text with the phrase has all terms of one of them. Empty: the phrase has
@@ -165,7 +165,7 @@ def open_phrase(text: str, language: str, rules: int) -> Phrase:
 
     Args:
         text: the phrase.
-        language: of the index.
+        language: the language of the index.
         rules: version of the rules that its documents were analyzed by.
 
     Raises:

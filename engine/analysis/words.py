@@ -54,7 +54,7 @@ def _make_pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
     return re.compile(word + (f"(?:\\+\\+|#(?![{characters}]))?" if signs else ""))
 
 
-_MAX_MARKS = 30
+_MAX_MARKS = 30  # in a row that are normalized together: the time grows with the square of their number
 _NO_LETTERS = re.compile(rf"(?:[^\w\x00-\x7f]|[{VOICED_MARKS}]){{{_MAX_MARKS + 1},}}")  # \w has no marks
 _ASCII = "A-Za-z0-9_"
 _ASCII_WORD = _make_pattern(_ASCII, _JOINTS, signs=False)
@@ -157,7 +157,7 @@ _SIGNS = "+#"
 _SEPARATOR = re.compile(r"[_-]|::|(?<!\d)\.|\.(?!\d)")  # a full stop between digits is part of a number
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=[A-Z][a-z])")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}[A-Z0-9]*s\Z")
-_MIN_PART_LETTERS = 3
+_MIN_PART_LETTERS = 3  # that one part must have for a word to be split
 
 
 def split_compound(word: str) -> tuple[str, list[str]]:

@@ -28,7 +28,7 @@ QUESTIONS = (
     "show how two texts differ",
     "make a temporary folder that goes away",
 )
-_N_HITS = 10
+_N_HITS = 10  # of a question
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ __all__ = [
     "printable",
 ]
 
-_ID_WIDTH = 36
-_TEXT_WIDTH = 84
+_ID_WIDTH = 36  # characters, as of a UUID
+_TEXT_WIDTH = 84  # characters of a passage in a line
 _BEFORE_WORD = 20  # characters before the first word that matches, when the beginning of a passage is left out
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _CUT = "..."
@@ -36,7 +36,7 @@ def printable(text: str, kept: str = "") -> str:
     """Return a text with escapes for all characters that a terminal acts upon, line breaks included.
 
     Args:
-        text: of anybody.
+        text: a text that may come from anybody.
         kept: characters that stay.
     """
     if text.isprintable():

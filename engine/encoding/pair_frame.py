@@ -46,8 +46,8 @@ def find_pair_frame(tokenizer: TextTokenizer, path: Path) -> PairFrame:
     """Tokenize a pair to find the special tokens around its texts.
 
     Args:
-        tokenizer: of the model.
-        path: of its file, for the error.
+        tokenizer: the tokenizer of the model.
+        path: the path of its file, for the error.
 
     Raises:
         CorruptFile: the tokenizer does not put two texts after each other.

@@ -251,10 +251,10 @@ def token_frame(
     """Return the special tokens before and after a text, with the tokens of a prefix after those before.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: the tokenizer of the model.
         prefix: text put before every text.
         window: tokens that the model reads at once.
-        path: of the bundle, for the error.
+        path: the path of the bundle, for the error.
         include_prompt: whether the pooling includes the prefix and what is before it.
 
     Raises:

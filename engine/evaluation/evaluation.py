@@ -59,8 +59,8 @@ def _discounted_gain(gains: Sequence[int]) -> float:
     return float(np.sum(np.array(gains) / np.log2(np.arange(2, len(gains) + 2))))
 
 
-_N_RESAMPLES = 2000
-_SHARE = 0.95
+_N_RESAMPLES = 2000  # of the bootstrap; bounds vary by some hundredths of the interval
+_SHARE = 0.95  # of the bootstrap means that lie in an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
 
     Args:
         values: one of each query, at least one.
-        seed: of the 2000 resamples.
+        seed: the seed of the resamples.
     """
     given = np.asarray(values, np.float64)
     generator = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
 
 
 _N_FIRST = 10  # of nDCG and of the reciprocal rank
-_QUERIES_AT_ONCE = 256
+_QUERIES_AT_ONCE = 256  # in one search
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def evaluate(
         queries: the queries.
         modes: search modes.
         k: number of hits that recall is measured in, at least 1.
-        seed: of the confidence intervals.
+        seed: the seed of the confidence intervals.
 
     Raises:
         InvalidSetting: `k` or `seed` is out of range.

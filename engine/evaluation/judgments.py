@@ -19,7 +19,7 @@ class JudgedQueries:
     """Queries with judgments, in the order of their file.
 
     Attributes:
-        texts: of the queries.
+        texts: the texts of the queries.
         judged: for each query the score of each judged document by its id; at least one is 1 or higher.
         n_without: number of queries without a document of score 1 or higher, which were left out.
     """

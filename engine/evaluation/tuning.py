@@ -20,8 +20,8 @@ MIN_QUERIES = 50
 """With fewer judged queries a weight is chosen by chance more than by quality."""
 
 _WEIGHTS = np.linspace(0, 1, 21)
-_N_FOLDS = 5
-_N_FIRST = 10
+_N_FOLDS = 5  # of the cross-validation
+_N_FIRST = 10  # hits that nDCG is measured at
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def tune(index: Engine, queries: JudgedQueries, seed: int = 0) -> TunedWeight:
     Args:
         index: the index, opened with its encoder.
         queries: at least `MIN_QUERIES`.
-        seed: of the division and of the confidence interval.
+        seed: the seed of the division and of the confidence interval.
 
     Raises:
         InvalidSetting: there are too few queries.

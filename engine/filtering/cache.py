@@ -22,7 +22,7 @@ class DocumentFilter:
     """Evaluates filters over the segments of a snapshot; thread-safe.
 
     Args:
-        segments: of the snapshot.
+        segments: the segments of the snapshot.
         cache_bytes: memory for the results of recent filters.
         terms: the analyzer of the segments' postings: returns the terms of a text.
     """

@@ -102,7 +102,7 @@ def evaluate(
 
     Args:
         condition: the condition.
-        segments: of a snapshot; each has a live document.
+        segments: the segments of a snapshot; each has a live document.
         terms: the analyzer of the postings: returns the terms of a text.
 
     Raises:
@@ -117,7 +117,7 @@ def join_kinds(parts: Iterable[Kinds | None]) -> Kinds | None:
     """Return the kinds of values in all parts of a collection; None if no part has a document.
 
     Args:
-        parts: of one condition; None: the part has no document.
+        parts: the parts of one condition; None: the part has no document.
     """
     known = [part for part in parts if part is not None]
     if not known:
@@ -130,7 +130,7 @@ def find_unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:
 
     Args:
         condition: the evaluated condition.
-        kinds: of the values that live documents of the whole collection have, see `Evaluation`.
+        kinds: the kinds of the values that live documents of the whole collection have, see `Evaluation`.
 
     Raises:
         InvalidFilter: an operand has another type than all values at its path.

@@ -73,7 +73,7 @@ __all__ = [
     "parse_filter",
 ]
 
-_MAX_DEPTH = 32
+_MAX_DEPTH = 32  # of conditions inside one another
 _MAX_CONDITIONS = 4096  # each may read a column, or the titles of all documents; `$in` is one, whatever its list
 _FIELD_OPERATORS = "$eq, $ne, $in, $nin, $all, $gt, $gte, $lt, $lte, $between, $contains, $prefix, $exists, $not"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -156,7 +156,7 @@ class HasPhrase:
 
     Attributes:
         text: the phrase.
-        language: of the index.
+        language: the language of the index.
         rules: version of the rules that its documents were analyzed by.
     """
 

@@ -11,11 +11,11 @@ from itertools import islice
 
 __all__ = ["UnknownFieldWarning", "UnknownFields", "find_nearest_names"]
 
-_MAX_FIELDS = 100
+_MAX_FIELDS = 100  # that an open index warns about
 _SHOWN_CHARACTERS = 60
-_COMPARED_CHARACTERS = 100
+_COMPARED_CHARACTERS = 100  # the time to compare names grows with the square of their length
 _N_LIKELY = 16  # names that share most letters with the field, in any order
-_N_NEAREST = 3
+_N_NEAREST = 3  # fields that a warning suggests
 
 
 class UnknownFieldWarning(UserWarning):

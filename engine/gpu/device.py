@@ -22,8 +22,8 @@ _SHARE_OF_FREE = 0.9  # of the memory that is free when the device is first used
 # Workspace of a search: an eighth of the budget up to 512 MiB, or if larger a 32nd up to 4 GiB, enough for the
 # scores of 256 queries and 2 million documents.
 _WORK_SHARES = ((8, 1 << 29), (32, 1 << 32))
-_LEAST_WORK_BYTES = 1 << 20
-_HOST_WORK_BYTES = 1 << 26
+_LEAST_WORK_BYTES = 1 << 20  # of a batch, even if less memory is left
+_HOST_WORK_BYTES = 1 << 26  # of a batch at most, if the device is the CPU
 
 
 class Device:

@@ -180,7 +180,7 @@ def _document_kernel(
 
 _WIDTH = 64  # dimensions multiplied at a time
 _PAIR_DOCS, _PAIR_SLOTS = 4, 4  # documents of one query, and centroids of each at a time
-_LIST_ROWS = 128
+_LIST_ROWS = 128  # of a list in one program of the kernel
 
 
 def pair_scores(

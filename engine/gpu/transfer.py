@@ -12,7 +12,7 @@ import torch
 __all__ = ["download", "send", "upload"]
 
 
-_STAGE_BYTES = 1 << 25
+_STAGE_BYTES = 1 << 25  # of page-locked memory at a time
 
 
 def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: torch.device) -> torch.Tensor:

@@ -33,7 +33,7 @@ class StoredDocuments:
     one bit mask of the filter.
 
     Args:
-        segments: of the generation; of all shards, one after another, if the index is sharded.
+        segments: the segments of the generation, or those of all shards, one after another.
         allowed: for each segment the documents to read; None: all live ones.
         path: folder of the index, for messages.
     """

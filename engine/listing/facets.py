@@ -24,7 +24,7 @@ from quarry.formats.snapshot import OpenSegment
 __all__ = ["FacetCounts", "FacetRequest", "FacetValue", "Facets", "count_values", "select_documents"]
 
 _BATCH_DOCS = 256  # read at a time, if a column is not enough
-_MAX_LIMIT = 1 << 20
+_MAX_LIMIT = 1 << 20  # values of a field
 _CONSTANTS: dict[Kind, bool | None] = {Kind.NULL: None, Kind.FALSE: False, Kind.TRUE: True}
 
 
@@ -131,7 +131,7 @@ def select_documents(
     """Return for each segment the live documents that pass a filter and have a term of a query, (n_docs,) bool.
 
     Args:
-        segments: of one generation.
+        segments: the segments of one generation.
         allowed: for each segment the documents that pass the filter; None: all.
         query: the terms; None: documents need not have any.
     """

@@ -40,7 +40,7 @@ _CODED_ROWS_PER_HIT = 4  # least number of rows; look-up tables are rounded, whi
 _CODED_LISTS = 2  # times the lists that the sample needs: queries unlike it most often miss the best document
 _MAX_ROWS = 1 << 14  # most rows kept for each query; if the target needs more, the codes are too coarse for it
 _ROWS_FACTOR = 16  # rows kept, as a multiple of the estimate for ten hits by `candidates`
-_MIN_ROWS = 1 << 10
+_MIN_ROWS = 1 << 10  # kept for each query, if the estimate is less
 _STEPS = 8  # values of nprobe tried for each doubling
 _GIVEN_UP = 0.001  # of the recall of all lists, if that is below the target
 _CODES_PER_ROW = 100  # codes scanned in the time of one more rescored row
@@ -342,7 +342,7 @@ def _cheapest_setting(
     """Return the cheapest setting with the target recall, or with nearly that of all lists if it is less.
 
     Args:
-        best: of the collection.
+        best: the best documents of the collection.
         wanted: rows of the documents to find.
         target: share of the documents to find.
         least: the number of hits, and the least number of lists: that of fewer hits, so that their documents are

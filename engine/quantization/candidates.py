@@ -31,15 +31,15 @@ __all__ = [
 
 _SHARE = 0.995  # with most of the lists, .99 of both together takes more
 _DENSER = 2  # as many more rows rank between in the collection, see `measure_candidate_rows`
-_N_HELD_OUT = 256
-_N_NEAREST = 10
-_MEASURED_K = 10
+_N_HELD_OUT = 256  # rows as queries
+_N_NEAREST = 10  # rows of each that must be found
+_MEASURED_K = 10  # hits that the number of candidates is measured for
 _GROWTH = 0.62  # exponent of rows by hits, from 10 to 100 hits, if only one number of hits was calibrated
 _THINNING = 1 / 6  # exponent of candidates by the share of the documents that pass a filter
 _PER_HIT_BY_DISTANCE = 4  # of codes; found .995 of 100 hits, and 2 found .973 of 200
 _LEAST_OF_CODES = 60  # if only codes are stored, which stage 1 does not order by their final scores
 _LEAST = 30  # fewer save less time than the rest of a search takes
-_BATCH_ROWS = 2048
+_BATCH_ROWS = 2048  # decoded at a time
 _TABLE_NBITS, _TABLE_STEPS = 4, 255  # of sub-quantizers that FAISS scans, and of its tables of scores
 _ROWS_PER_CANDIDATE = 2.5  # centroids requested for each candidate, if documents have several
 
@@ -230,7 +230,7 @@ def _table_rounding(quantizer: Quantizer, rotated: Float32Array) -> Float32Array
     the one with the squared norms: if these differ widely, they hide the rest.
 
     Args:
-        quantizer: of the codes.
+        quantizer: the quantizer of the codes.
         rotated: (b, dim) float32 queries, rotated if the quantizer has a rotation.
     """
     book = quantizer.score_codebook

@@ -25,9 +25,9 @@ from quarry.formats.vectors.centroids import StoredBatch
 __all__ = ["train_coarse_centroids"]
 
 
-_ITERATIONS = 8
+_ITERATIONS = 8  # of k-means
 _SHORT = 0.1  # of the length of the shorter rows; means of one direction, and of rows at random, are longer
-_ROWS_AT_ONCE = 8192
+_ROWS_AT_ONCE = 8192  # of the sample that are float32 at a time, 12 MB of 384 dimensions
 
 
 def train_coarse_centroids(

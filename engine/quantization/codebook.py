@@ -14,7 +14,7 @@ from quarry.formats.arrays import Float32Array, Int64Array
 __all__ = ["extract_codebook", "place_trained_rows", "train_codes"]
 
 
-_ITERATIONS = 15
+_ITERATIONS = 15  # of k-means for each sub-quantizer
 _ROWS = {4: 4096, 8: 1 << 15}  # by bits: 256 for each of 16 sub-vectors, all that FAISS uses; 128 for each of 256
 
 
@@ -31,9 +31,9 @@ def train_codes(sample: Float32Array, n_sub: int, seed: int, threads: int = 1, n
     Args:
         sample: (n, dim) float32; those of `place_trained_rows` are used.
         n_sub: number of sub-quantizers; it divides dim.
-        seed: of the k-means.
+        seed: the seed of the k-means.
         threads: how many to use; each trains some of the sub-quantizers.
-        nbits: of the number of a sub-vector, 4 or 8.
+        nbits: the number of bits of the number of a sub-vector, 4 or 8.
     """
     import faiss
 

@@ -36,7 +36,7 @@ from quarry.formats.vectors.centroids import quantize_int8
 __all__ = ["Int8Products", "ListAssigner", "RoundedCentroids", "has_fast_int8"]
 
 _ZERO = 128  # of a row, as uint8
-_IR_VERSION, _OPSET = 8, 13
+_IR_VERSION, _OPSET = 8, 13  # of ONNX, which has MatMulInteger since 10
 _UINT8, _INT8, _INT32 = 2, 3, 6  # TensorProto.DataType
 
 
@@ -116,7 +116,7 @@ def _make_value(name: str, kind: int, width: int) -> bytes:
 
 _DEVIATIONS = 5.0  # standard deviations of the rounding error that are allowed for
 _MIN_CENTROIDS = 256  # of fewer, rounding a vector takes as long as the products that it saves
-_MIN_DIM = 64
+_MIN_DIM = 64  # as for `_MIN_CENTROIDS`
 _MIN_ROWS = 2048  # of the first batch that is rounded; small commits do not load ONNX Runtime for it
 _MAX_CANDIDATES = 8  # that are compared again for a vector; of more, all centroids are
 _MAX_OPEN = 0.5  # share of a batch; if more vectors are compared with all centroids again, rounding saves nothing

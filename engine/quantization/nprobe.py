@@ -16,8 +16,8 @@ __all__ = ["default_nprobe", "list_ranks", "probe_recall"]
 
 
 _RECALL = 0.993  # of the lists; codes miss a few more rows, and .99 are found
-_N_HELD_OUT = 1024
-_N_NEAREST = 20
+_N_HELD_OUT = 1024  # rows as queries
+_N_NEAREST = 20  # rows of each that must be found
 _RANKED_QUERIES = 64  # at a time
 
 

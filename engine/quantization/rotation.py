@@ -37,7 +37,7 @@ __all__ = ["train_rotation"]
 
 _MAX_DIM = 2048  # principal components of more take too long, and too much memory
 _MIN_ROWS = 1024  # fewer are too small a sample for principal components
-_AXES_ROWS = 1 << 15
+_AXES_ROWS = 1 << 15  # of the sample that principal axes are computed from
 _TRIAL_ROWS = {4: 4096, 8: 1 << 14}  # by bits of a sub-vector's number
 _ENOUGH = 1.1  # times the least error: among similar errors, more dimensions found more by codes alone
 
@@ -52,8 +52,8 @@ def train_rotation(
     Args:
         sample: (n, dim) float32 training vectors, in the order of their documents.
         n_sub: number of sub-quantizers; it divides dim.
-        seed: of the random rotation and of the k-means.
-        nbits: of the number of a sub-vector, 4 or 8.
+        seed: the seed of the random rotation and of the k-means.
+        nbits: the number of bits of the number of a sub-vector, 4 or 8.
 
     Returns:
         (dim_out, dim) float32, its rows orthonormal, dim_out below dim and a multiple of n_sub.

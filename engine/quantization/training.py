@@ -94,10 +94,10 @@ def train_quantizer(
         sample: (n, dim) training vectors, in the order of their documents.
         nlist: number of inverted lists; lowered if the sample is too small for as many.
         code_bytes: bytes of a code.
-        seed: of the k-means, and of the rotation.
+        seed: the seed of the k-means, and of the rotation.
         threads: how many to use.
         codes_only: whether the index stores nothing else of the vectors.
-        nbits: of the number of a sub-vector, 4 or 8.
+        nbits: the number of bits of the number of a sub-vector, 4 or 8.
 
     Raises:
         InvalidSetting: the codes do not divide the vectors, which FAISS does not check.
@@ -198,7 +198,7 @@ def train_on(
     Args:
         batches: the centroids, in their order.
         n_rows: their number.
-        settings: of the index.
+        settings: the settings of the index.
         threads: how many to use.
         thresholds: number of lists, and from which size on codes have 8 bits a sub-quantizer.
     """
@@ -243,7 +243,7 @@ def train_lists(
         codes: the quantizer.
         batches: the centroids, in their order.
         n_rows: their number.
-        settings: of the index.
+        settings: the settings of the index.
         threads: how many to use.
         thresholds: minimum number of rows, and number of lists.
     """

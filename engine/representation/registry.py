@@ -87,8 +87,8 @@ def stored_representation(
     """Return the representation of an index, by the name and the settings that are stored with it.
 
     Args:
-        name: of the representation.
-        settings: of it.
+        name: the name of the representation.
+        settings: its settings.
         given: an object that an application gave; it is returned if it has this name and these settings.
 
     Raises:

@@ -102,7 +102,7 @@ class _Addition:
     """A generation of an index and the segments of others.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         sources: the open generations of the others; of equal ids the last one wins.
 
     Attributes:
@@ -205,7 +205,7 @@ def _check_same(manifest: Manifest, source: GenerationFiles) -> None:
             )
 
 
-_BATCH_IDS = 1 << 16
+_BATCH_IDS = 1 << 16  # compared at a time
 
 
 class LiveDocuments:

@@ -26,11 +26,11 @@ class GenerationFiles:
     Once they are open, commits and merges of other processes do not affect them.
 
     Args:
-        directory: of the index, without shards.
+        directory: the folder of the index, without shards.
 
     Attributes:
-        directory: of the index.
-        manifest: of the generation.
+        directory: the folder of the index.
+        manifest: the manifest of the generation.
         n_files: how many files were put into another folder.
         n_linked: how many of them are hard links.
         n_bytes: size of these files.
@@ -82,7 +82,7 @@ class GenerationFiles:
         """Link or copy a file into a folder.
 
         Args:
-            name: of the file.
+            name: the name of the file.
             target: the folder.
             new_name: name that it gets there; "": the same.
 
@@ -128,7 +128,7 @@ def open_generations(directory: Directory, stack: ExitStack) -> list[GenerationF
     """Open the newest generation of an index, or of all its shards.
 
     Args:
-        directory: of the index, sharded or not.
+        directory: the folder of the index, sharded or not.
         stack: closes the files.
 
     Raises:
@@ -143,7 +143,7 @@ def open_shards(directory: Directory, stack: ExitStack) -> tuple[ShardSet, list[
     """Open the files of all shards of an index at one moment, if commits follow one another slowly enough.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         stack: closes the files.
 
     Raises:

@@ -25,8 +25,8 @@ class ReusedSettings:
     """The settings that a new index takes from another one.
 
     Attributes:
-        settings: of the other index.
-        encoder: of the new index; `NoEncoder` if the other one was built without an encoder.
+        settings: the settings of the other index.
+        encoder: the encoder of the new index; `NoEncoder` if the other one was built without an encoder.
         quantizer: its newest quantizer; None if it has none.
     """
 

@@ -55,7 +55,7 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
     """Copy the newest generation of an index to another folder, which becomes an index in one step.
 
     Args:
-        directory: of the index, sharded or not.
+        directory: the folder of the index, sharded or not.
         path: folder of the copy; created if it is missing.
 
     Raises:

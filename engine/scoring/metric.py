@@ -26,7 +26,7 @@ __all__ = ["Metric", "metric_queries", "stored_dim"]
 
 
 _UNIT = 1e-6  # norms that differ from 1 by no more are left unchanged, such as those of an encoder's vectors
-_ALIGNED = 8
+_ALIGNED = 8  # lengths are multiples of it
 _ADDED = 3  # dimensions for "l2", one of which is used
 
 
@@ -94,7 +94,7 @@ class Metric:
         """Return a score as users see it: for "l2" minus the squared Euclidean distance, for others the product.
 
         Args:
-            score: of a stored row.
+            score: the score of a stored row.
             query: (stored_dim,) float32, as `queries` returns it.
         """
         if self.name == "l2":

@@ -166,7 +166,7 @@ class IdOrder:
     """Cuts and orders rankings of the documents of some segments.
 
     Args:
-        segments: of a snapshot; they are used even after it is closed.
+        segments: the segments of a snapshot; they are used even after it is closed.
     """
 
     def __init__(self, segments: Sequence[OpenSegment]) -> None:

@@ -39,8 +39,8 @@ __all__ = [
     "unpack_codes",
 ]
 
-_DECODED_AT_ONCE = 4096
-_COLUMNS = 4096
+_DECODED_AT_ONCE = 4096  # rows
+_COLUMNS = 4096  # of vectors that are summed at a time
 
 
 class CodeLengths:
@@ -50,7 +50,7 @@ class CodeLengths:
     write the same value.
 
     Args:
-        quantizer: of the codes.
+        quantizer: the quantizer of the codes.
         n_rows: number of rows of the segment.
     """
 
@@ -85,9 +85,8 @@ def lengths_bytes(quantizer: Quantizer, n_rows: int) -> int:
 def lengths_of(vectors: Float32Array) -> Float32Array:
     """Return what (n, dim) decoded vectors are divided by to have length 1: their lengths, 1 for length 0."""
     squares = np.zeros(len(vectors), np.float32)
-    for low in range(
-        0, vectors.shape[1], _COLUMNS
-    ):  # the sum of more, of one row, has other last bits than of several
+    # The sum of more columns of one row has other last bits than that of several rows.
+    for low in range(0, vectors.shape[1], _COLUMNS):
         part = vectors[:, low : low + _COLUMNS]
         squares += np.einsum("ij,ij->i", part, part)
     lengths: Float32Array = np.sqrt(squares)
@@ -337,7 +336,7 @@ _UNIT = 2.0**-24  # unit roundoff of float32
 _OTHER_ROUNDINGS = 8  # besides those of the products: of the scale, of the result
 _UNDERFLOW = 2.0**-150 / 2.0**-24  # loss of a float32 product to underflow, for a row of the smallest float16 norm
 _PROBE_DIM = 1021  # odd, so that the remainder loop at the end of a vector is tested too
-_PROBE_ERROR = 1e-5
+_PROBE_ERROR = 1e-5  # relative, between the errors of sums in float32 and in float16
 
 
 class Float16Query:

@@ -69,10 +69,10 @@ _NETWORK_NAMES = tuple(
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-_MAX_SETTINGS_BYTES = 64 * 1024
-_MAX_AGG_DIMS = 16384
+_MAX_SETTINGS_BYTES = 64 * 1024  # of a file with settings of a layer
+_MAX_AGG_DIMS = 16384  # of the vectors of Aggretriever
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_MAX_PROMPT = 1024
+_MAX_PROMPT = 1024  # characters
 _LEAST_WINDOW = 3  # a token and two special tokens
 
 _AFTER = {"Transformer": "", "Pooling": "T?", "Dense": "T?P?D*", "Normalize": "T?P?D*"}
@@ -111,7 +111,7 @@ class EncoderUse:
         document_prefix: prepended to documents.
         beta: inverse temperature of the softmax aggregation; None: maximum.
         representation: name of the representation it was trained for, or None.
-        representation_settings: of that representation.
+        representation_settings: the settings of that representation.
         quantizer: name of the quantizer's file that it was trained with, or None.
         query_checkpoint: name of the folder with the encoder for queries, None if it is the same one.
         include_prompt: whether the pooling includes the tokens of a prefix, and those before it.

@@ -24,11 +24,11 @@ class NetworkShape:
         n_heads: attention heads of a layer.
         dim: dimension of a token vector, a multiple of ``n_heads``.
         n_positions: maximum input length in tokens.
-        epsilon: of the layer normalizations.
+        epsilon: what is added to the variance in the layer normalizations.
         padding_id: id of the padding token if positions skip padding and start after this id, as in RoBERTa; None
             if they start at 0.
         token_types: whether there are token type embeddings.
-        n_buckets: of relative positions, each with a bias per head; None without relative positions.
+        n_buckets: the number of buckets of relative positions, each with a bias per head; None without these.
     """
 
     n_layers: int
@@ -46,7 +46,7 @@ class _Kind:
     """Differences of a kind of network from BERT.
 
     Attributes:
-        prefix: of the names of weights in a checkpoint with a task head.
+        prefix: the prefix of the names of weights in a checkpoint with a task head.
         renamed: replacements that give BERT's names, as regular expressions, in order.
         keys: names of BERT's sizes in config.json, if they differ.
         padded_positions: whether positions are numbered as in RoBERTa.
@@ -122,7 +122,7 @@ T5_KINDS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5Encod
 """Values of ``model_type`` of networks whose encoder alone is used -> its class in transformers."""
 
 _PADDING_ID = 1  # of RoBERTa and MPNet, if config.json has none
-_N_BUCKETS = 32
+_N_BUCKETS = 32  # the default of transformers for MPNet
 _BUCKETS = "relative_attention_num_buckets"
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 __all__ = ["OPSET", "Graph"]
 
-OPSET = 20
+OPSET = 20  # of ONNX
 _IR_VERSION = 10
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -20,7 +20,7 @@ class Graph:
     """Collects nodes and constants; every method returns the name of the tensor it added.
 
     Args:
-        prefix: of every generated name.
+        prefix: the prefix of every generated name.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -36,7 +36,7 @@ class Graph:
 
         Args:
             model: its inputs are some of ``input_ids``, ``attention_mask``, ``token_type_ids``; no external data.
-            prefix: of every generated name; no name in the model begins with it.
+            prefix: the prefix of every generated name; no name in the model begins with it.
         """
         graph = cls(prefix)
         graph.nodes = list(model.graph.node)

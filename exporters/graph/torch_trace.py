@@ -34,11 +34,11 @@ __all__ = ["check_config", "check_traced", "trace"]
 
 Vectors = npt.NDArray[np.float32]
 
-_OPSET = 20
+_OPSET = 20  # of ONNX
 _HIDDEN, _LOGITS = "last_hidden_state", "logits"
 _INPUTS = ("input_ids", "attention_mask")
 _EXAMPLE = (2, 7)  # batch and length of the example; torch specializes on 0 and 1
-_MOST_TEXTS = 4096
+_MOST_TEXTS = 4096  # of a batch of a traced graph
 _MOST_CHARACTERS = 400  # of another library's error
 
 
@@ -246,10 +246,10 @@ def _list_members(config: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 RunNetwork = Callable[[Ids, Ids], Vectors]
 
-_LEAST_COSINE = 0.9999
+_LEAST_COSINE = 0.9999  # of a vector of the graph with that of the network, both in fp32
 _KEPT = 0.7  # share of random tokens that the mask keeps
 _LONGEST = 2048  # random tokens: torch's memory grows with the square of the length
-_N_TEXTS = 8
+_N_TEXTS = 8  # that are compared
 
 
 def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint, n_words: int) -> None:

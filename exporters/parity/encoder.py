@@ -47,7 +47,7 @@ __all__ = [
 LEAST_MEAN_COSINES: Mapping[str, float] = {"fp32": 0.9999, "fp16": 0.999, "int8-weights": 0.99}
 """A lower mean cosine is refused; other precisions: `quarry.formats.bundle.encoder.LEAST_MEAN_COSINE`."""
 
-_QUERY_CHARACTERS = 64
+_QUERY_CHARACTERS = 64  # of a text, as a query
 
 Vectors = npt.NDArray[np.float32]
 
@@ -135,8 +135,8 @@ def compute_cosines(one: Vectors, other: Vectors) -> Vectors:
     return cosines
 
 
-_CHARACTERS = 200
-_MAX_BYTES = 64 * 1024 * 1024
+_CHARACTERS = 200  # of a text that is recorded
+_MAX_BYTES = 64 * 1024 * 1024  # of the file with recorded vectors
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
@@ -268,7 +268,7 @@ def _encode_base64(vectors: Vectors) -> str:
 
 
 _COLLECTION = "docstrings"
-_DEPTH = 10
+_DEPTH = 10  # ranks that count in nDCG
 
 
 def measure_retrieval(exact: Encoder, variant: Encoder) -> RetrievalRecord:

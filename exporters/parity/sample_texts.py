@@ -31,9 +31,9 @@ _MODULES = frozenset(
     | {"shutil", "socket", "statistics", "textwrap", "threading", "traceback", "typing", "unittest.case"}
 )
 
-_LEAST_CHARACTERS = 80
+_LEAST_CHARACTERS = 80  # of a docstring that counts as a text
 _MOST_CHARACTERS = 1000  # of a pair's text: scoring takes time in proportion to length
-_SHORT_CHARACTERS = 300
+_SHORT_CHARACTERS = 300  # of the texts that answer questions
 _N_QUERIES = 40
 _N_QUESTIONS = 80
 

@@ -83,8 +83,8 @@ def _quiet_root_logger() -> Iterator[None]:
         root.setLevel(before)
 
 
-_BLOCK = 32
-_ZERO = 128
+_BLOCK = 32  # weights with one scale
+_ZERO = 128  # the point that stands for 0 in uint8
 _ACCURACY_LEVEL = 4  # of the operator: int8 products with one scale per block; 0 is several times slower
 _LEAST_TABLE = 2**16  # elements; smaller tables save too little
 _CONTRIB = "com.microsoft"

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _MAX_DIM: Final = 65536
-_MAX_SETTING: Final = 65536
+_MAX_SETTING: Final = 65536  # of a representation
 _QUANTIZER: Final = re.compile(r"[0-9a-f]{32}\.quant")
 
 LEAST_MEAN_COSINE: Final = 0.98
@@ -89,7 +89,7 @@ class EncoderSettings:
 
     Attributes:
         name: for display, e.g. ``all-MiniLM-L6-v2``.
-        precision: of the graph's weights: ``fp32``, ``fp16``, ``int8``, ``int8-weights``.
+        precision: the precision of the graph's weights: ``fp32``, ``fp16``, ``int8``, ``int8-weights``.
         dim: dimensions of a vector.
         window: maximum number of tokens, special tokens included.
         pooling: ``mean`` or ``max`` over all tokens, the vector of the first one (``cls``), or ``aggretriever``:
@@ -106,7 +106,7 @@ class EncoderSettings:
         cut_queries: whether a query longer than the window is cut, as sentence-transformers does; otherwise its
             vector is the mean over its windows.
         source: the trained weights.
-        license: of the weights, as stated in their folder, or ``unknown``.
+        license: the license of the weights, as stated in their folder, or ``unknown``.
         parity: closeness to the weights' own precision; None if the graph was built from them in fp32.
         projection: SHA-256 of the layers between network and pooled vector, None if there are none.
         token_vectors: whether the graph outputs token vectors, in the space of its pooled vectors.
@@ -151,7 +151,7 @@ class EncoderBundle(BundleFolder):
     Its identity is `compute_encoder_identity`.
 
     Attributes:
-        settings: of the encoder, from the manifest.
+        settings: the settings of the encoder, from the manifest.
     """
 
     settings: EncoderSettings

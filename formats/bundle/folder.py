@@ -77,7 +77,7 @@ _MAX_BYTES: Final = {
     MODEL_NAME: MAX_GRAPH_BYTES,
     QUERY_MODEL_NAME: MAX_GRAPH_BYTES,
 }
-_MAX_FILES: Final = 32
+_MAX_FILES: Final = 32  # of a bundle
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -309,8 +309,8 @@ def add_bundle_file(path: Path, name: str, content: bytes) -> None:
 
     Args:
         path: folder of the bundle.
-        name: of the file, neither that of a graph nor of the tokenizer.
-        content: of the file.
+        name: the name of the file, neither that of a graph nor of the tokenizer.
+        content: the content of the file.
 
     Raises:
         InvalidSetting: there is no bundle at the path, or the name is that of a file which cannot be replaced.

@@ -33,8 +33,8 @@ LIBRARIES: Final = ("tensorrt", "tensorrt-rtx")
 _FORMAT: Final = 1
 _MAX_RECORD_BYTES: Final = 16 * 1024
 _MAX_PLAN_BYTES: Final = 2**36
-_MAX_BATCH: Final = 2**16
-_MAX_PROFILES: Final = 16
+_MAX_BATCH: Final = 2**16  # texts
+_MAX_PROFILES: Final = 16  # of shapes in an engine
 _LIBRARY: Final = re.compile("|".join(LIBRARIES))
 _VERSION: Final = re.compile(r"\d{1,4}(\.\d{1,6}){1,4}")
 _TARGET: Final = re.compile(r"sm\d{2,3}")
@@ -72,12 +72,12 @@ class PlanRecord:
     """The settings of a plan.
 
     Attributes:
-        identity: of the encoder, 32 hexadecimal digits.
+        identity: the identity of the encoder, 32 hexadecimal digits.
         model_sha256: of the graph it was built from.
         library: "tensorrt" or "tensorrt-rtx".
-        version: of that library, e.g. "11.4.0.106".
+        version: the version of that library, e.g. "11.4.0.106".
         target: compute capability of the GPU, e.g. "sm90".
-        precision: of the graph, e.g. "fp16".
+        precision: the precision of the graph, e.g. "fp16".
         profiles: input shapes, in the order of the profiles in the plan.
         file: size and digest of the plan.
     """

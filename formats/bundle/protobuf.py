@@ -21,7 +21,7 @@ class Field(NamedTuple):
     """One field of a message.
 
     Attributes:
-        number: of the field.
+        number: the number of the field.
         value: an integer, or the field's bytes.
         first: offset of the field in the message, key included.
         stop: offset after the field; its bytes, if any, end there.

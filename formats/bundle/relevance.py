@@ -34,8 +34,8 @@ queries about the subject of the collection, averaged with `RelevanceModels.typi
 
 _FORMAT: Final = 1
 _MAX_BYTES: Final = 1 << 16
-_MAX_WEIGHT: Final = 1e4
-_MAX_NAMES: Final = 256
+_MAX_WEIGHT: Final = 1e4  # of a feature
+_MAX_NAMES: Final = 256  # of collections that it was fitted to
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LogisticModel:
 
     Attributes:
         intercept: log odds when all features are 0.
-        weights: of features by name, see `FEATURES`; the others have weight 0.
+        weights: the weights of features by name, see `FEATURES`; the others have weight 0.
     """
 
     intercept: float

@@ -54,10 +54,10 @@ class RerankerSettings:
 
     Attributes:
         name: for display, e.g. ``ms-marco-MiniLM-L6-v2``.
-        precision: of the graph's weights: ``fp32``, ``int8``, ...
+        precision: the precision of the graph's weights: ``fp32``, ``int8``, ...
         window: maximum number of tokens of a pair, special tokens included.
         source: the trained weights.
-        license: of the weights, as stated in their folder, or ``unknown``.
+        license: the license of the weights, as stated in their folder, or ``unknown``.
         parity: closeness to fp32, None if the graph is fp32 itself.
     """
 
@@ -76,7 +76,7 @@ class RerankerBundle(BundleFolder):
     Its identity is `compute_reranker_identity`.
 
     Attributes:
-        settings: of the reranker, from the manifest.
+        settings: the settings of the reranker, from the manifest.
     """
 
     settings: RerankerSettings

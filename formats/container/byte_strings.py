@@ -15,7 +15,7 @@ from quarry.formats.errors import CorruptFile
 __all__ = ["ByteStrings", "merge_byte_strings"]
 
 _BATCH_BYTES = 4 << 20  # copied at a time
-_BATCH_KEYS = 1 << 16
+_BATCH_KEYS = 1 << 16  # read at a time
 
 
 class ByteStrings:
@@ -51,7 +51,7 @@ class ByteStrings:
         """Return eight bytes of each string of (n,) `ordinals`, as a big-endian integer that sorts like the bytes.
 
         Args:
-            ordinals: of the strings.
+            ordinals: the ordinals of the strings.
             first: number of the first of these bytes; a string that ends before the last has zeros there.
 
         Raises:

@@ -27,12 +27,12 @@ __all__ = [
     "read_sections",
 ]
 
-ALIGNMENT = 64
-BULK_ALIGNMENT = 4096
+ALIGNMENT = 64  # bytes: a cache line
+BULK_ALIGNMENT = 4096  # bytes: a page
 CHUNK_BYTES = 1 << 20
 DIGEST_BYTES = 16
 MAX_SECTIONS = 4096
-MAX_EXTENT = 1 << 48
+MAX_EXTENT = 1 << 48  # of one axis
 DTYPES = ("int8", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
 
 _DTYPES = {name: np.dtype(name) for name in DTYPES}

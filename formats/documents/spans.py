@@ -15,7 +15,7 @@ from quarry.formats.errors import CorruptFile
 __all__ = ["Span", "pack_spans", "unpack_spans"]
 
 Span = tuple[int, int]
-_MAX_POSITION = 1 << 32
+_MAX_POSITION = 1 << 32  # characters
 _MAX_PACKED_BYTES = 16 << 20  # enough for the longest document with a span for each token
 
 

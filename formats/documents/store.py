@@ -105,9 +105,9 @@ def _iterate_offsets(sizes: Sequence[npt.NDArray[np.integer[Any]]]) -> Iterator[
             yield ends.astype(np.uint64)
 
 
-_LEVEL = 6
+_LEVEL = 6  # of zstd
 _DICTIONARY_BYTES = 64 << 10
-_MIN_TRAINING_DOCS = 64
+_MIN_TRAINING_DOCS = 64  # of fewer no dictionary is trained
 _TRAINING_BYTES = 1 << 20  # four times as much takes four times as long, and compresses at most .7 % better
 _LEAST_CONTENT = 8  # bytes of a document in which training looks for content
 _SAMPLED_DOCS = 16  # documents that an existing dictionary is tested on
@@ -116,7 +116,7 @@ _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_WINDOW_BYTES = 64 << 20
 _MAX_VALUES = 1 << 17  # in a document: its fields, and all values of its metadata
 _MAX_RUNS = 1 << 16
-_BATCH_DOCS = 256
+_BATCH_DOCS = 256  # read at a time
 _MAX_UNDER_WAY = 2  # groups of documents that are compressed while more are added
 _FOUR_FIELDS_HEAD = b"\x94"  # the head of an array of so many in msgpack
 
@@ -130,7 +130,7 @@ class StoredDocument:
     Attributes:
         title: the title, or "".
         text: the text.
-        metadata: of the caller.
+        metadata: the metadata that the caller gave.
         spans: packed character spans of the centroids (see `quarry.formats.documents.spans`).
     """
 
@@ -378,7 +378,7 @@ class DocStore:
         n_docs: documents in the segment, deleted ones included.
         n_runs: number of runs, each with one dictionary.
         frames: the compressed documents, by ordinal.
-        path: of the file.
+        path: the path of the file.
     """
 
     def __init__(self, container: ContainerReader, n_docs: int) -> None:

@@ -30,8 +30,8 @@ from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind
 
 __all__ = ["PART_ALIGNMENT", "Column", "ColumnWriter", "KeptValue", "code_type"]
 
-PART_ALIGNMENT = 8
-_MAX_VALUES = (1 << 32) - 2
+PART_ALIGNMENT = 8  # bytes, of int64 and float64
+_MAX_VALUES = (1 << 32) - 2  # codes are uint32, of which 0 is no value
 _CONSTANTS = 4  # kinds with a single value
 _SEARCHED_TEXTS = 1 << 15  # at a time
 _FEW_RUNS = 8  # comparing codes with so many runs is faster than a lookup table
@@ -49,7 +49,7 @@ class Column:
 
     Args:
         section: ``metadata``.
-        entry: of the column in the directory.
+        entry: the entry of the column in the directory.
         n_docs: documents in the segment.
 
     Raises:

@@ -45,7 +45,7 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
     Args:
         n_docs: documents in the segment.
         counts: (n_terms,) int64, postings of each term, at least 1.
-        postings: of all terms, one term after the other.
+        postings: the postings of all terms, one term after the other.
 
     Returns:
         The concatenated records, and (n_terms,) int64, their sizes in bytes.

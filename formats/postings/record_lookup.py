@@ -14,7 +14,7 @@ from quarry.formats.arrays import Int64Array, UInt8Array, UInt32Array
 
 __all__ = ["RecordLookup"]
 
-_BLOCK_BITS = 512
+_BLOCK_BITS = 512  # a cache line; the number of ones before each is kept
 _BLOCK_WORDS = _BLOCK_BITS // 64
 _LEAST = 64  # postings, so that 8 bytes can be read from the place of any low part
 
@@ -38,7 +38,7 @@ class RecordLookup:
     """Finds the frequencies of a term in some documents; thread-safe.
 
     Args:
-        record: of the term, verified.
+        record: the record of the term, verified.
         n: number of its postings, 64 to n_docs.
         n_docs: documents in the segment.
 

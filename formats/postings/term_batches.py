@@ -23,7 +23,7 @@ class TermBatch(NamedTuple):
     Attributes:
         rows: (n_terms, width) uint8, the terms, ascending (see `quarry.formats.postings.term_blocks`).
         counts: (n_terms,) int64, the number of postings of each.
-        postings: of all terms, concatenated.
+        postings: the postings of all terms, concatenated.
     """
 
     rows: UInt8Array

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MAX_TERM_BYTES = 255
-BLOCK_TERMS = 16
+BLOCK_TERMS = 16  # terms that are decoded to find one
 _PADDING = 2 * MAX_TERM_BYTES + 2 * MAX_VARINT_BYTES + 4  # a damaged entry may refer so far beyond the end
 
 

@@ -32,7 +32,7 @@ from quarry.formats.postings.term_blocks import (
 
 __all__ = ["TermDictionary", "TermDictionaryWriter", "TermEntry", "TermRange"]
 
-_KEY_BYTES = 8
+_KEY_BYTES = 8  # first bytes of a block, which are compared as one number
 _AFTER_TEXT = b"\xff"  # is in no text of UTF-8, and larger than all its bytes
 _RANGE_BLOCKS = 2048  # unpacked at a time: 32,768 terms, usually 1 MiB, at most 8 MiB
 

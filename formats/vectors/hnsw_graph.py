@@ -25,10 +25,10 @@ from quarry.formats.errors import CorruptFile
 
 __all__ = ["NONE", "HnswGraph", "graph_name", "read_graph", "write_graph"]
 
-NONE = 0xFFFFFFFF
-_MAX_M = 256
+NONE = 0xFFFFFFFF  # in the place of a neighbor
+_MAX_M = 256  # neighbors of a node
 _MAX_LEVELS = 32
-_BATCH = 1 << 20
+_BATCH = 1 << 20  # neighbors checked at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ def read_graph(directory: Directory, segment: FileRecord, n_rows: int) -> HnswGr
     """Read the graph of a segment and check all of its values.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         segment: the file of the segment.
         n_rows: centroids of the segment.
 

@@ -23,7 +23,7 @@ Need: TypeAlias = Literal["nothing", "read", "write"]
 """The permission that a client needs."""
 
 ANY_HOST = "*"
-_MIN_KEY_CHARACTERS = 16
+_MIN_KEY_CHARACTERS = 16  # 95 bits if they are random letters and digits
 _MAX_KEY_FILE_BYTES = 4096
 _ASK = {"www-authenticate": 'Bearer realm="quarry"'}
 _KEY = re.compile(r"[!-~]+")

@@ -18,7 +18,7 @@ __all__ = ["NDJSON_TYPES", "read_body", "received_file"]
 
 JSON_TYPES = ("application/json",)
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 20  # written to the file at a time
 _log = logging.getLogger(__name__)
 
 

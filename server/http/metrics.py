@@ -25,6 +25,8 @@ SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable of the environment that names the folder of all processes, if there are several."""
 
 _BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Of the histogram of durations."""
+
 _MEASURE_EVERY_S = 0.5
 """Seconds after which a request makes its process measure again what it uses, which takes some 50 microseconds."""
 

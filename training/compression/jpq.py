@@ -17,7 +17,7 @@ from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["Jpq"]
 
-_DOCUMENTS_AT_ONCE = 8192
+_DOCUMENTS_AT_ONCE = 8192  # whose codes are scored together
 
 
 class Jpq(CompressedObjective):
@@ -34,7 +34,7 @@ class Jpq(CompressedObjective):
         ranking: makes queries' vectors and the losses of scores; it has no parameters of its own.
         quantizer: made the codes. The trained codebook is initialized with its codebook for scores.
         codebook_rate: the codebook's learning rate as a multiple of the encoder's; 10 in the paper.
-        codes: of each source of the run by name.
+        codes: the codes of each source of the run by name.
         n_negatives: documents found for each query, 0 or more; 200 in the authors' code.
 
     Raises:

@@ -39,14 +39,14 @@ class CompressionSettings:
 
     Attributes:
         method: ``repconc``, ``dpq``, or ``jpq``, which trains the encoder of queries alone.
-        code_bytes: of a vector.
-        bits: of one sub-quantizer, 4 or 8.
-        dim: of the rotated vectors, a multiple of the sub-quantizers; 0: that of the vectors.
+        code_bytes: the size of a vector's code in bytes.
+        bits: the number of bits of one sub-quantizer, 4 or 8.
+        dim: the length of the rotated vectors, a multiple of the sub-quantizers; 0: that of the vectors.
         codebook_rate: the codebook's learning rate as a multiple of the encoder's.
-        error_weight: of the quantization error, in ``repconc`` and ``dpq``.
+        error_weight: the weight of the quantization error, in ``repconc`` and ``dpq``.
         constrained: of ``repconc``: whether codewords are used equally often.
-        epsilon: of the constraint, see `Constraint`.
-        iterations: of the constraint.
+        epsilon: the epsilon of the constraint, see `Constraint`.
+        iterations: the number of iterations of the constraint.
         n_negatives: of ``jpq``: documents found for each query at each step.
         n_sampled: documents that the quantizer to start from is trained on, when the checkpoint has none.
     """
@@ -93,7 +93,7 @@ class Preparation:
         stores: the sources of the run by name.
         folder: of the run; the quantizer and the codes that it starts from are kept there, so that a run that is
             resumed starts from the same ones.
-        seed: of the quantizer.
+        seed: the seed of the quantizer.
     """
 
     settings: CompressionSettings

@@ -112,7 +112,7 @@ def read_checkpoint_quantizer(folder: Path) -> Quantizer | None:
     return open_quantizer(Directory(folder), name).quantizer
 
 
-_ROTATIONS = 20
+_ROTATIONS = 20  # that OPQ fits in turn with codebooks
 _ITERATIONS = 10  # of k-means, before and after the rotations are fitted
 
 
@@ -129,7 +129,7 @@ def train_opq(values: torch.Tensor, n_sub: int, n_words: int, dim: int, seed: in
         n_sub: M, the number of sub-quantizers; it divides dim.
         n_words: K, codewords of each; at most n.
         dim: after the rotation, 1 to input_dim.
-        seed: of the random rotation and of the first codewords.
+        seed: the seed of the random rotation and of the first codewords.
 
     Returns:
         The quantizer; both its codebooks are one tensor.

@@ -20,7 +20,7 @@ class Constraint:
 
     Attributes:
         epsilon: regularization of Sinkhorn's algorithm, above 0; see `assign_balanced_codes`.
-        n_iterations: of it, 1 at least.
+        n_iterations: the number of its iterations, 1 at least.
     """
 
     epsilon: float = 0.003
@@ -100,7 +100,7 @@ class Dpq(CodedDocumentsObjective):
         return (rotated.detach() - decoded).square().sum(1).mean()
 
 
-_LEAST_SPREAD = 1e-5
+_LEAST_SPREAD = 1e-5  # of distances, so that equal ones are not divided by 0
 
 
 def assign_balanced_codes(distances: torch.Tensor, epsilon: float, n_iterations: int) -> torch.Tensor:
@@ -114,7 +114,7 @@ def assign_balanced_codes(distances: torch.Tensor, epsilon: float, n_iterations:
     Args:
         distances: (M, n_vectors, K), squared, without gradient.
         epsilon: regularization, above 0; the larger, the further from the nearest codewords.
-        n_iterations: of Sinkhorn's algorithm.
+        n_iterations: the number of iterations of Sinkhorn's algorithm.
 
     Returns:
         (n_vectors, M) int64.

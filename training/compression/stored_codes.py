@@ -19,7 +19,7 @@ from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["StoredCodes", "document_rows", "encode_documents"]
 
-_TEXTS_AT_ONCE = 64
+_TEXTS_AT_ONCE = 64  # encoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def document_rows(
 
     Args:
         store: the documents.
-        numbers: of those wanted, one at least.
+        numbers: the numbers of those that are wanted, one at least.
         network: is left in evaluation mode.
         batcher: cuts and tokenizes documents.
         objective: makes rows of their token vectors.

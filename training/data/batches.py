@@ -56,14 +56,14 @@ class BatchSource:
     longer, is most of the work of a step.
 
     Args:
-        name: of the source.
+        name: the name of the source.
         store: its examples.
         batch_size: queries in a batch.
         group_size: examples of one group in a run; 1 shuffles all examples.
         by_document: whether the examples of a document follow each other; an example with several relevant
             documents counts to the first.
         n_negatives: hard negatives of each query; as many as there are if fewer.
-        seed: of every draw.
+        seed: the seed of every draw.
 
     Raises:
         InvalidSetting: a size is out of range, or the source has fewer examples than a batch.

@@ -22,7 +22,7 @@ class BeirPart:
     """Which documents of a collection to take.
 
     Attributes:
-        folder: of the collection.
+        folder: the folder of the collection.
         excluded_titles: documents with one of these titles are left out.
         held_out: articles (documents of one title) kept for validation: those whose titles have the smallest
             digests among all titles of the collection, so that they are the same in every order of the file and

@@ -15,9 +15,9 @@ from quarry.training.model.tokens import TextBatcher
 
 __all__ = ["cluster_vectors", "document_vectors"]
 
-_TEXTS_AT_ONCE = 64
-_N_ROUNDS = 10
-_ROWS_AT_ONCE = 1 << 14
+_TEXTS_AT_ONCE = 64  # encoded
+_N_ROUNDS = 10  # of k-means
+_ROWS_AT_ONCE = 1 << 14  # compared with all centers
 
 
 def cluster_vectors(values: torch.Tensor, n_clusters: int, seed: int) -> npt.NDArray[np.int64]:
@@ -28,7 +28,7 @@ def cluster_vectors(values: torch.Tensor, n_clusters: int, seed: int) -> npt.NDA
     Args:
         values: (n, dim) float32.
         n_clusters: at least 1; at most n are made.
-        seed: of the draw.
+        seed: the seed of the draw.
 
     Returns:
         (n,) int64, the cluster of each vector; a cluster may be empty.
@@ -66,7 +66,7 @@ def document_vectors(
         store: the documents.
         network: is left in evaluation mode.
         batcher: cuts and tokenizes the documents.
-        numbers: of some documents; None: of all.
+        numbers: the numbers of some documents; None: all of them.
         of_first_token: take the vector of [CLS] instead.
     """
     numbers = range(store.n_documents) if numbers is None else numbers

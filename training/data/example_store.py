@@ -26,7 +26,7 @@ Numbers = npt.NDArray[np.int64]
 _ABOUT = "about.json"
 # Short questions and popular paragraphs occur in several collections by coincidence: so many are tolerated.
 _COINCIDENCES = 1e-3  # of the examples
-_LEAST_COINCIDENCES = 3
+_LEAST_COINCIDENCES = 3  # texts that may be equal to evaluation texts by chance
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # BERT's tokenizers leave it out
 
 
@@ -194,7 +194,7 @@ class ExampleStore:
     """Reads a store; a text is read from disk when it is needed.
 
     Attributes:
-        folder: of the files.
+        folder: the folder of the files.
         about: what it was made of, and ``n_examples`` and ``n_documents``.
         groups: (n_documents,) int64, the group of each document.
 

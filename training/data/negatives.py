@@ -22,7 +22,7 @@ from quarry.training.data.example_store import ExampleStore
 __all__ = ["NegativeSettings", "mine_negatives", "open_temporary_index"]
 
 _MODES = ("dense", "lexical", "hybrid")
-_QUERIES_AT_ONCE = 256
+_QUERIES_AT_ONCE = 256  # in one search
 
 Numbers = npt.NDArray[np.int64]
 
@@ -81,7 +81,7 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
         store: documents and queries.
         encoder: makes the vectors.
         settings: how to mine.
-        seed: of the draw.
+        seed: the seed of the draw.
 
     Returns:
         (n_examples, settings.count) int64 document numbers, -1 when a query has fewer.

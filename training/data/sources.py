@@ -37,7 +37,7 @@ class SourceSettings:
     """One ``[[data]]`` table of a recipe.
 
     Attributes:
-        name: of the source.
+        name: the name of the source.
         kind: ``beir``: the judged queries of a collection; ``titles``: the titles of a collection's documents as
             queries, each for all documents that have it; ``pairs``: JSON Lines of pairs or triples;
             ``pair-titles``: the titles in such a file as queries, each for all positives that have it.
@@ -52,7 +52,7 @@ class SourceSettings:
         batch_size: queries in a batch; 0: as many as ``[training]`` says.
         group_size: examples of one group that follow each other in a batch.
         by_document: whether the examples of one document follow each other in a group; see `BatchSource`.
-        licence: of the texts, for the model card.
+        licence: the license of the texts, for the model card.
         origin: their source, for the model card.
     """
 

@@ -91,11 +91,11 @@ class FixedDocumentsSettings:
         hybrid_weight: of the contrastive loss of dense and BM25 scores together; above 0 half as many documents
             are found by their sum, too.
         lexical_scale: of BM25 scores in that sum, which are 1 at most; dense scores have the objective's scale.
-        mean_weight: of the contrastive loss of documents by their last row alone.
-        code_weight: of the contrastive loss of documents by the codes of their rows.
-        code_bytes: of such a code, of half a byte for each of its sub-quantizers.
-        code_dim: of the rotated vectors that are coded, a multiple of the sub-quantizers.
-        original_weight: of the distillation from queries' vectors before training.
+        mean_weight: the weight of the contrastive loss of documents by their last row alone.
+        code_weight: the weight of the contrastive loss of documents by the codes of their rows.
+        code_bytes: the size of such a code in bytes, half a byte for each of its sub-quantizers.
+        code_dim: the length of the rotated vectors that are coded, a multiple of the sub-quantizers.
+        original_weight: the weight of the distillation from queries' vectors before training.
     """
 
     encoder: Path | None = None
@@ -159,7 +159,7 @@ class FixedDocuments:
         ranking: makes queries' vectors; it has no parameters of its own.
         settings: weights of the losses.
         sources: documents of each source of the run by name.
-        quantizer: of the codes, or None.
+        quantizer: the quantizer of the codes, or None.
 
     Raises:
         InvalidSetting: the ranking has parameters of its own or aggregates rows by a softmax.

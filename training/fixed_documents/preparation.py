@@ -40,7 +40,7 @@ def open_document_encoder(path: Path, checkpoint: Encoder, store: ExampleStore) 
     vectors of these.
 
     Args:
-        path: of the bundle.
+        path: the path of the bundle.
         checkpoint: the encoder before training.
         store: documents that both encode.
 
@@ -84,8 +84,8 @@ def open_document_encoder(path: Path, checkpoint: Encoder, store: ExampleStore) 
 
 _FOLDER = "rows"
 _N_SAMPLED = 30_000  # rows that the codes are trained on
-_N_WORDS = 16
-_ROWS_AT_ONCE = 1 << 14
+_N_WORDS = 16  # of a codebook: 4 bits
+_ROWS_AT_ONCE = 1 << 14  # coded
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class FixedPreparation:
         documents: the encoder of documents.
         n_threads: that encode documents at once.
         stores: the sources of the run by name.
-        folder: of the run; the rows are kept there.
-        device: of the training.
-        seed: of the codes.
+        folder: the folder of the run; the rows are kept there.
+        device: the device of the training.
+        seed: the seed of the codes.
     """
 
     settings: FixedDocumentsSettings

@@ -23,8 +23,8 @@ from quarry.training.data.example_store import ExampleStore
 
 __all__ = ["StoredRows", "encode_rows"]
 
-_ROWS_AT_ONCE = 1 << 16
-_DOCUMENTS_AT_ONCE = 256
+_ROWS_AT_ONCE = 1 << 16  # scored
+_DOCUMENTS_AT_ONCE = 256  # encoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class StoredRows:
         """Write both arrays into a file, complete or not at all; values in half precision.
 
         Args:
-            path: of the file.
+            path: the path of the file.
             encoder: identity of the encoder that the rows are of.
         """
         partial_path = path.with_suffix(".partial.npz")
@@ -104,11 +104,11 @@ class StoredRows:
         """Read what `save` wrote.
 
         Args:
-            path: of the file.
-            n_documents: of the source.
+            path: the path of the file.
+            n_documents: the number of documents of the source.
             dim: length of the rows.
             encoder: identity of the encoder that the rows have to be of.
-            device: of both arrays.
+            device: the device of both arrays.
 
         Raises:
             CorruptFile: it cannot be read, or is not of so many documents or of vectors of this length.
@@ -155,7 +155,7 @@ def encode_rows(
 
     Args:
         store: the documents.
-        encoder: of documents.
+        encoder: the encoder of documents.
         representation: makes rows of token vectors.
         n_threads: that encode documents at once.
     """

@@ -77,7 +77,7 @@ class EncoderLearner:
         teachers: whose scores are distilled, by name.
         validation: held-out data, or None.
         chunk_size: texts encoded with a graph at a time.
-        seed: of random draws.
+        seed: the seed of random draws.
     """
 
     def __init__(

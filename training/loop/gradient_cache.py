@@ -32,7 +32,7 @@ class GradientCache:
         network: encodes texts.
         objective: makes vectors and the loss.
         chunk_size: texts encoded with a graph at a time, at least 1.
-        seed: of random draws.
+        seed: the seed of random draws.
     """
 
     def __init__(self, network: EncoderNetwork, objective: Objective, chunk_size: int, seed: int) -> None:
@@ -45,8 +45,8 @@ class GradientCache:
         """Add the gradients of the loss to the parameters' and return the terms of the loss.
 
         Args:
-            queries: of the step.
-            documents: of the step; None when the objective encodes none.
+            queries: the queries of the step.
+            documents: the documents of the step; None when the objective encodes none.
             targets: what the vectors are compared with.
             step: its number.
         """

@@ -15,7 +15,7 @@ class History:
     """The records of a run, one line for each step or validation.
 
     Args:
-        path: of the file; made at the first record.
+        path: the path of the file; made at the first record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,15 +40,15 @@ class History:
         partial.replace(self._path)
 
 
-_SMOOTHED_OVER = 20
+_SMOOTHED_OVER = 20  # steps
 
 
 def plot_curves(history: History, path: Path) -> None:
     """Draw the terms of the loss (running means over 20 steps of all sources) and nDCG@10.
 
     Args:
-        history: of the run; without records nothing is drawn.
-        path: of the image; its ending is the format.
+        history: the history of the run; without records nothing is drawn.
+        path: the path of the image; its ending is the format.
     """
     import matplotlib as mpl
 

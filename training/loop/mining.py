@@ -38,8 +38,8 @@ class Miner:
         settings: how to mine.
         sources: whose negatives.
         encoder: makes the vectors of indexes and queries; a student, as it is when a round begins.
-        seed: of every draw.
-        folder: of the negatives of each round.
+        seed: the seed of every draw.
+        folder: the folder of the negatives of each round.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class OptimizerSettings:
         learning_rate: the largest, above 0.
         warmup_steps: steps over which it grows to that, 0 or more.
         schedule: ``constant`` afterwards, or ``linear`` down to 0 at the last step.
-        weight_decay: of matrices; biases and normalizations have none.
+        weight_decay: the decay of the weights of matrices; biases and normalizations have none.
         max_norm: the norm that larger gradients are scaled down to.
     """
 
@@ -59,7 +59,7 @@ def make_optimizer(
     Args:
         network: its matrices have weight decay.
         others: by name, each with its factor of the learning rate.
-        settings: of the optimizer.
+        settings: the settings of the optimizer.
 
     Raises:
         InvalidSetting: all parameters are frozen.

@@ -19,7 +19,7 @@ from quarry.training.objectives.losses import contrastive_loss
 
 __all__ = ["FirstHits", "RerankerLearner", "find_first_hits"]
 
-_N_HITS = 20
+_N_HITS = 20  # of which negatives are drawn
 
 Run = Mapping[str, list[str]]
 
@@ -64,9 +64,9 @@ class RerankerLearner:
         pairs: tokenizes pairs.
         window: most tokens of a pair that the exported reranker reads at once.
         card: README.md of its checkpoints.
-        n_negatives: of each query, 1 at least.
+        n_negatives: the number of negatives of each query, 1 at least.
         chunk_size: pairs in one graph; those of a query stay together.
-        seed: of random draws.
+        seed: the seed of random draws.
         held_out: to validate with, or None.
     """
 

@@ -65,11 +65,11 @@ class LoopSettings:
     """The ``[training]`` table of a recipe.
 
     Attributes:
-        steps: of the whole run; 0: weights stay, and the run makes of them what `OutputSettings` says.
+        steps: those of the whole run; 0: weights stay, and the run makes of them what `OutputSettings` says.
         batch_size: queries in a batch.
         chunk_size: texts, or pairs of a reranker, in one graph; see `GradientCache`.
         n_negatives: hard negatives of each query.
-        seed: of every random choice.
+        seed: the seed of every random choice.
         checkpoint_every: steps between checkpoints.
         validate_every: steps between validations; 0: only before the first step and after the last.
     """
@@ -101,11 +101,11 @@ class Trainer:
     checkpoint keeps weights and optimizer in full.
 
     Attributes:
-        folder: of the run: ``checkpoints``, ``history.jsonl``.
+        folder: the folder of the run: ``checkpoints``, ``history.jsonl``.
         learner: what is trained.
         mixture: the batches.
-        settings: of the loop.
-        optimizer_settings: of the optimizer.
+        settings: the settings of the loop.
+        optimizer_settings: the settings of the optimizer.
         before_step: is called with the number of each step before its batch is drawn (to mine negatives).
     """
 
@@ -213,7 +213,7 @@ class Checkpoints:
     """The checkpoints of a run: folders ``step-00000100`` that are written aside and renamed when complete.
 
     Args:
-        folder: of the checkpoints.
+        folder: the folder of the checkpoints.
     """
 
     def __init__(self, folder: Path) -> None:

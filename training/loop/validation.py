@@ -17,8 +17,8 @@ from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["ValidationSet", "make_validation_set", "ndcg_10", "search", "validate"]
 
-_TEXTS_AT_ONCE = 32
-_DEPTH = 10
+_TEXTS_AT_ONCE = 32  # encoded
+_DEPTH = 10  # ranks that count in nDCG
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def validate(
 
     Args:
         data: what to search.
-        encoders: of queries and of documents, perhaps the same one.
+        encoders: the encoders of queries and of documents, perhaps the same one.
         objective: makes vectors and scores.
         queries: tokenizes queries.
         documents: tokenizes documents, which are cut as in training.

@@ -24,7 +24,7 @@ class EncoderFiles:
     """Contents of a checkpoint beside its weights.
 
     Attributes:
-        pooling: of queries.
+        pooling: the pooling of queries.
         normalize: whether vectors have L2 norm 1.
         beta: inverse temperature of the softmax aggregation, or None.
         representation: name of the engine's representation it was trained for.
@@ -32,7 +32,7 @@ class EncoderFiles:
         query_prefix: before queries.
         document_prefix: before documents.
         card: README.md, with the licence in its front matter.
-        representation_settings: of the representation, such as the length of passages.
+        representation_settings: the settings of the representation, such as the length of passages.
     """
 
     pooling: str
@@ -107,7 +107,7 @@ def interpolate_weights(network: Network, original: Path, share: float) -> dict[
     Args:
         network: the trained one; stays unchanged.
         original: the folder of the checkpoint.
-        share: of the original, 0 to 1.
+        share: the share of the original, 0 to 1.
 
     Returns:
         the mixed state.

@@ -55,11 +55,11 @@ def load_cross_encoder(
 
     Args:
         folder: with config.json, model.safetensors and tokenizer.json.
-        precision: of matrix products.
-        device: of the weights.
+        precision: the precision of matrix products.
+        device: the device of the weights.
         frozen: parameters whose names, without ``bert.``, start with one of these are not trained.
         dropout: probability of the dropout of hidden states and attention, instead of the checkpoint's.
-        seed: of the layers that an encoder lacks: the classifier, often the pooler.
+        seed: the seed of the layers that an encoder lacks: the classifier, often the pooler.
 
     Raises:
         InvalidSetting: a file is missing, precision or device is unknown, no parameter begins with one of

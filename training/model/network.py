@@ -51,8 +51,8 @@ class Network:
 
     Attributes:
         model: the model.
-        folder: of the checkpoint; its tokenizer.json belongs to the model.
-        precision: of matrix products.
+        folder: the folder of the checkpoint; its tokenizer.json belongs to the model.
+        precision: the precision of matrix products.
     """
 
     model: torch.nn.Module
@@ -227,8 +227,8 @@ def load_network(
 
     Args:
         folder: with config.json, model.safetensors and tokenizer.json.
-        precision: of matrix products.
-        device: of the weights.
+        precision: the precision of matrix products.
+        device: the device of the weights.
         frozen: parameters whose name starts with one of these are not trained.
         dropout: probability of the dropout of hidden states and attention, instead of the checkpoint's.
         mlm: whether to load the masked-language-model head, too.
@@ -282,7 +282,7 @@ def load_pretrained(kind: type[_AutoModel], folder: Path, dropout: float, **conf
 
     Args:
         kind: one of the library's ``Auto`` classes.
-        folder: of the checkpoint, with the files that `check_request` looks for.
+        folder: the folder of the checkpoint, with the files that `check_request` looks for.
         dropout: probability.
         config: values that replace those of config.json.
 

@@ -50,7 +50,7 @@ def read_projection(folder: Path, n_hidden: int) -> torch.nn.Linear | None:
     """Read the projection of a checkpoint; None if there is none, as in one of Aggretriever.
 
     Args:
-        folder: of the checkpoint.
+        folder: the folder of the checkpoint.
         n_hidden: dimension of the network's hidden states.
 
     Raises:
@@ -155,8 +155,8 @@ def whitening(vectors: Sequence[torch.Tensor], weights: Sequence[float], shrinka
     about the mean of its source and divided by its trace: how far apart the sources are does not count.
 
     Args:
-        vectors: of each source: (n, dim) float32, n above 1.
-        weights: of each source, above 0.
+        vectors: the vectors of each source: (n, dim) float32, n above 1.
+        weights: the weights of each source, above 0.
         shrinkage: above 0.
 
     Returns:

@@ -31,9 +31,9 @@ class AggretrieverSettings:
 
     Attributes:
         n_cls: dimensions of the [CLS] part; 128 in the paper.
-        n_dims: of the aggregated part; 640 in the paper.
+        n_dims: the number of dimensions of the aggregated part; 640 in the paper.
         signed: whether half of each dimension's words count as negative: agg* (Eq. 9), otherwise agg+ (Eq. 6).
-        part_weight: of the losses of either part alone, 0 or more; 0.5 in the paper.
+        part_weight: the weight of the losses of either part alone, 0 or more; 0.5 in the paper.
     """
 
     n_cls: int = 128
@@ -64,10 +64,10 @@ class Aggretriever(RankingObjective):
         ranking: see `RankingSettings`; its pooling is not used.
         settings: sizes of the vector.
         n_hidden: dimension of the network's token vectors.
-        seed: of new layers.
+        seed: the seed of new layers.
         word_logits: the masked-language-model head, (n, longest, n_hidden) to (n, longest, n_words); None: none.
         checkpoint: the folder that may have layers to start from.
-        device: of the layers.
+        device: the device of the layers.
 
     Raises:
         InvalidSetting: the checkpoint's layers have other sizes.

@@ -68,7 +68,7 @@ class Use:
     """Settings for making vectors with the trained encoder, as written to a checkpoint's quarry.json.
 
     Attributes:
-        pooling: of queries: ``mean``, ``cls`` or ``aggretriever``.
+        pooling: the pooling of queries: ``mean``, ``cls`` or ``aggretriever``.
         normalize: whether vectors have L2 norm 1.
         beta: inverse temperature of the softmax aggregation, None for the maximum.
         representation: name of the engine's representation of documents.

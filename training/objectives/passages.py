@@ -30,7 +30,7 @@ class Passages(RankingObjective):
         settings: see `RankingSettings`.
         tokens_per_piece: mean length of a passage in tokens; of several one is drawn at each step, so that the
             encoder serves all of them.
-        seed: of the draw.
+        seed: the seed of the draw.
 
     Raises:
         InvalidSetting: no length, or one out of range.
@@ -86,7 +86,7 @@ def _with_wholes(n_passages: list[int]) -> tuple[np.ndarray, tuple[int, ...]]:
     """Order rows document after document.
 
     Args:
-        n_passages: of each document.
+        n_passages: the number of passages of each document.
 
     Returns:
         order: positions in the passages of all documents followed by the documents' own means.

@@ -74,9 +74,9 @@ class DistillationTerm:
 
     Attributes:
         teacher: its name.
-        weight: of the term, above 0.
+        weight: the weight of the term, above 0.
         scale: inverse temperature of the teacher's scores.
-        row_weight: of the divergence from its scores of single rows, 0 or more.
+        row_weight: the weight of the divergence from its scores of single rows, 0 or more.
     """
 
     teacher: str
@@ -90,7 +90,7 @@ class RankingSettings:
     """The settings that all representations share.
 
     Attributes:
-        pooling: of queries, ``mean`` or ``cls``.
+        pooling: the pooling of queries, ``mean`` or ``cls``.
         normalize: whether vectors get L2 norm 1.
         scale: inverse temperature of the losses; 1 for inner products without normalization, 20 or so for cosines.
         beta: inverse temperature of the aggregation of a document's rows; None: the maximum.

@@ -24,15 +24,15 @@ class TeacherSettings:
     """One ``[[teachers]]`` table.
 
     Attributes:
-        name: of the teacher.
-        weight: of its term in the loss.
+        name: the name of the teacher.
+        weight: the weight of its term in the loss.
         scale: inverse temperature of its scores.
         passage_weight: of the divergence from its scores of single passages, cut as the student's are; 0: only its
             scores of documents are distilled.
         encoders: checkpoints or bundles of encoders, the student's own for self-distillation.
         rerankers: folders of reranker bundles. More than one encoder and reranker make an ensemble.
         tokens_per_piece: its encoders score documents by passages of so many tokens; 0: by one vector.
-        pooling: of its encoders.
+        pooling: the pooling of its encoders.
     """
 
     name: str
@@ -71,18 +71,18 @@ class ObjectiveSettings:
     Attributes:
         name: ``passages``, ``single_vector``, ``first_m``, ``pseudo_queries`` or ``aggretriever`` of encoders;
             ``cross_encoder`` of rerankers, which have no other setting.
-        pooling: of queries, ``mean`` or ``cls``.
+        pooling: the pooling of queries, ``mean`` or ``cls``.
         normalize: whether vectors get L2 norm 1.
         scale: inverse temperature of the losses.
         beta: inverse temperature of the aggregation of a document's rows; left out: the maximum.
-        contrastive_weight: of the contrastive loss.
+        contrastive_weight: the weight of the contrastive loss.
         tokens_per_piece: of ``passages``: mean lengths, one of which is drawn at each step.
         n_vectors: of ``first_m``.
         n_centroids: of ``pseudo_queries``.
         n_cls: of ``aggretriever``, as the next three: dimensions of the [CLS] part.
         n_dims: dimensions of the aggregated part.
         signed: whether half of the words count as negative (agg*), or none (agg+).
-        part_weight: of the losses of either part alone.
+        part_weight: the weight of the losses of either part alone.
         mlm: of ``aggretriever``: whether words are those that the masked-language-model head predicts.
     """
 
@@ -117,7 +117,7 @@ def make_objective(
     Args:
         settings: the recipe's.
         teachers: whose scores it distills.
-        seed: of its random choices.
+        seed: the seed of its random choices.
         network: whose token vectors it is made for; objectives without layers of their own need none.
 
     Raises:

@@ -91,9 +91,9 @@ def listed(found: object) -> object:
     return list(found) if isinstance(found, Iterator) else found
 
 
-_MAX_NAME = 256
-_MAX_BATCH = 1 << 20
-_MAX_IN_FLIGHT = 1024
+_MAX_NAME = 256  # characters
+_MAX_BATCH = 1 << 20  # texts in a call
+_MAX_IN_FLIGHT = 1024  # calls at once
 _MAX_AHEAD = 256  # documents that are cut ahead of a call, and represented after it
 
 

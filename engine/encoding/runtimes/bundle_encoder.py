@@ -42,8 +42,8 @@ class BundleEncoder(ABC):
 
     Attributes:
         path: folder of the bundle.
-        name: of the bundle.
-        identity: of the bundle's vectors, 32 hexadecimal digits.
+        name: the name of the bundle.
+        identity: the identity of the bundle's vectors, 32 hexadecimal digits.
         pooling: how the vector of a text is made of token vectors.
         representation_settings: of the representation that the encoder was trained for.
     """

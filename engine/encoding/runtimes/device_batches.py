@@ -16,7 +16,7 @@ __all__ = ["Batch", "in_order", "mean_over_windows", "run_sums", "tokens_in_orde
 Batch = tuple[list[int], torch.Tensor]
 """The positions of some texts, and the model's (n, ...) float32 output for each of them."""
 
-_LEAST_NORM = 1e-12
+_LEAST_NORM = 1e-12  # so that a mean of zeros is not divided by 0
 
 
 def in_order(batches: Iterable[Batch]) -> torch.Tensor:
