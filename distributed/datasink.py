@@ -91,10 +91,10 @@ class SegmentActor:
     def __call__(self, rows: Any) -> dict[str, list[bytes]]:  # noqa: ANN401  # a table of pyarrow
         """Write a table of pyarrow; return what was written as one row, or the error, which Ray would wrap."""
         try:
-            found: list[WrittenBatch] | QuarryError = write_rows(self._job, self._columns, rows, self._name, ())
+            written: list[WrittenBatch] | QuarryError = write_rows(self._job, self._columns, rows, self._name, ())
         except QuarryError as error:
-            found = error
-        return {WRITTEN: [pickle.dumps(found)]}
+            written = error
+        return {WRITTEN: [pickle.dumps(written)]}
 
 
 with importing_ray():
@@ -250,10 +250,10 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
         written: list[WrittenBatch] = []
         try:
             for number, row in enumerate(rows.iter_rows()):
-                found = pickle.loads(row[WRITTEN])
-                if isinstance(found, QuarryError):
-                    raise found
-                written += [replace(batch, order=(number, *batch.order)) for batch in found]
+                result = pickle.loads(row[WRITTEN])
+                if isinstance(result, QuarryError):
+                    raise result
+                written += [replace(batch, order=(number, *batch.order)) for batch in result]
         except RayError as error:
             if (cause := _find_cause(error)) is not None:
                 raise cause from error

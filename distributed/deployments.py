@@ -205,14 +205,14 @@ def _wait_until_running(name: str, seconds: float, n_cpus: float) -> None:
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = serve.status().applications[name]
-        if found.status == ApplicationStatus.RUNNING:
+        app = serve.status().applications[name]
+        if app.status == ApplicationStatus.RUNNING:
             return
-        if found.status == ApplicationStatus.DEPLOY_FAILED or time.monotonic() > deadline:
+        if app.status == ApplicationStatus.DEPLOY_FAILED or time.monotonic() > deadline:
             free = ray.available_resources().get("CPU", 0)
             raise BackendUnavailable(
                 f"the application {name} of Ray Serve did not start",
                 expected=f"{n_cpus:g} processors (num_cpus for each copy and the router) within {seconds:g} s",
-                actual=f"{free:g} free ones; {' '.join(found.message.split())[-500:] or found.status.value}",
+                actual=f"{free:g} free ones; {' '.join(app.message.split())[-500:] or app.status.value}",
             )
         time.sleep(_POLL_S)

@@ -121,22 +121,22 @@ class RemoteShard:
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
     ) -> list[Candidates]:
         """Return the candidates of each query."""
-        found: list[Candidates] = self.call("find", queries, options, _statistics(queries, collection))
-        return found
+        candidates: list[Candidates] = self.call("find", queries, options, _statistics(queries, collection))
+        return candidates
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query."""
         given = _statistics([answer.query for answer in answers], collection)
-        found: list[Hits] = self.call("read", answers, options, given)
-        return found
+        hits: list[Hits] = self.call("read", answers, options, given)
+        return hits
 
     def count_facets(
         self, field: str, query: Query | None, condition: Condition | None, collection: Collection | None
     ) -> list[FacetCounts]:
         """Return counts of values."""
         given = _statistics([] if query is None else [query], collection)
-        found: list[FacetCounts] = self.call("count_facets", field, query, condition, given)
-        return found
+        counts: list[FacetCounts] = self.call("count_facets", field, query, condition, given)
+        return counts
 
 
 def _statistics(queries: Iterable[Query], collection: Collection | None) -> GivenStatistics | None:

@@ -169,8 +169,8 @@ class ShardReplica:
     def _find(self, commit_id: bytes) -> tuple[OpenPartition | None, Opened]:
         with self._lock:
             newest = next(reversed(self._opened.values()))[0].opened
-            found = self._opened.get(commit_id)
-            return (None if found is None else found[1]), newest
+            opened = self._opened.get(commit_id)
+            return (None if opened is None else opened[1]), newest
 
     def _refresh(self) -> None:
         """Open the newest generation, if it is not open; meanwhile the others answer.

@@ -165,8 +165,8 @@ class RoutedIndex(IndexReader):
             if isinstance(answer.value, QuarryError):
                 raise answer.value
             if not answer.is_stale:
-                found: list[Any] = answer.value
-                return found
+                rows: list[Any] = answer.value
+                return rows
         raise StaleGeneration(
             "the index was changed several times while its documents were listed; begin again", path=self._path
         )
@@ -209,13 +209,13 @@ class RoutedIndex(IndexReader):
         for attempt in range(_ATTEMPTS):
             view = self.newest_view()
             try:
-                found = getattr(view, method)(*arguments, **keywords)
+                answer = getattr(view, method)(*arguments, **keywords)
             except StaleGeneration:
                 if attempt + 1 == _ATTEMPTS:
                     raise
             else:
                 if not view.is_stale or attempt + 1 == _ATTEMPTS:
-                    return found
+                    return answer
             time.sleep(_PAUSE_S * attempt)
             self.refresh()
         raise AssertionError
@@ -243,8 +243,8 @@ class RoutedIndex(IndexReader):
 
         def state(number: int) -> ShardState:
             answer: Reply = call(self._handles[number], "state", (), self._timeout_s, f"the {names[number]}")
-            found: ShardState = answer.value
-            return found
+            state_of_copy: ShardState = answer.value
+            return state_of_copy
 
         found = Gathering(self._threads, names, allow_partial=before is not None).run(state)
         states = [

@@ -178,7 +178,7 @@ class ServedShards:
                 yield from self._call("page", part, only, n_before + low, n_page, kind)
 
     def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401  # of any method
-        found = call(self._handle, "call", (method, arguments, keywords), self._timeout_s, "the router")
-        if isinstance(found, QuarryError):
-            raise found
-        return found
+        answer = call(self._handle, "call", (method, arguments, keywords), self._timeout_s, "the router")
+        if isinstance(answer, QuarryError):
+            raise answer
+        return answer

@@ -64,15 +64,15 @@ def make_bundled(checkpoint: Path, out: Path) -> EncoderBundle:
         InvalidSetting: the weights, or the linear layer behind the network, are not those of a bundled encoder.
         QuarryError: see `quarry.exporters.export.export`.
     """
-    found = file_sha256(checkpoint / "model.safetensors")
+    digest = file_sha256(checkpoint / "model.safetensors")
     known = [*WEIGHTS_SHA256.items(), *RECOVERED_SHA256.items()]
-    name = next((name for name, sha256 in known if sha256 == found), None)
+    name = next((name for name, sha256 in known if sha256 == digest), None)
     if name is None:
         raise InvalidSetting(
             "not the weights of a bundled encoder",
             path=checkpoint,
             expected=", or ".join(f"{sha256} ({name})" for name, sha256 in known),
-            actual=found,
+            actual=digest,
         )
     folder = bundled_path(name)
     with tempfile.TemporaryDirectory(prefix="quarry-bundled-") as temporary:

@@ -77,8 +77,8 @@ class RootFile(ABC):
     def find_latest(cls, directory: Directory) -> int | None:
         """Return the highest generation in the folder; None if there is none."""
         pattern = re.compile(rf"{cls.prefix}-(\d{{20}})")
-        found = (int(match[1]) for match in map(pattern.fullmatch, directory.names()) if match)
-        return max((generation for generation in found if generation <= MAX_GENERATION), default=None)
+        generations = (int(match[1]) for match in map(pattern.fullmatch, directory.names()) if match)
+        return max((generation for generation in generations if generation <= MAX_GENERATION), default=None)
 
     def check_writable(self, directory: Directory) -> None:
         """Raise FormatTooNew if the index has a feature that writers of this version do not support."""
@@ -132,18 +132,18 @@ class RootFile(ABC):
             FormatError: it is damaged.
         """
         name = cls.name_of(generation)
-        found = cls._read(directory, name)
-        if found.generation != generation:
+        loaded = cls._read(directory, name)
+        if loaded.generation != generation:
             message = f"wrong generation in a {cls.title}"
-            raise CorruptFile(message, path=directory.path / name, actual=found.generation)
-        return found
+            raise CorruptFile(message, path=directory.path / name, actual=loaded.generation)
+        return loaded
 
     @classmethod
     def _read(cls, directory: Directory, name: str) -> Self:
         container = ContainerReader(directory, name, cls.kind)
         try:
-            found = cls.from_container(container)
+            root = cls.from_container(container)
             container.refuse_unknown()
         finally:
             container.close()
-        return found
+        return root

@@ -111,7 +111,7 @@ class ShardSet(RootFile):
     def from_container(cls, container: ContainerReader) -> ShardSet:
         """Parse the fields of a file."""
         fields = container.fields
-        found = ShardSet(
+        shard_set = ShardSet(
             generation=fields.integer("generation", 1, MAX_GENERATION),
             set_id=container.record.file_id,
             parent_id=fields.binary("parent_id", 16),
@@ -119,13 +119,13 @@ class ShardSet(RootFile):
             unknown_features=container.unknown_writer_features,
         )
         fields.choice("routing", (_ROUTING,))
-        if not found.folders or len(set(found.folders)) != len(found.folders):
+        if not shard_set.folders or len(set(shard_set.folders)) != len(shard_set.folders):
             raise CorruptFile(
                 "a shard set without folders, or with one twice",
                 path=container.path,
-                actual=f"{len(found.folders)} folders",
+                actual=f"{len(shard_set.folders)} folders",
             )
-        return found
+        return shard_set
 
 
 def shard_of(doc_id: str, n_shards: int) -> int:

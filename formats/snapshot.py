@@ -110,7 +110,7 @@ class Snapshot:
     def _open_quantizers(self) -> dict[str, Quantizer]:
         """Return the quantizers by file name."""
         known = {segment.record.quantizer: segment.quantizer for segment in self._known.values()}
-        found = {}
+        quantizers = {}
         for record in self.manifest.quantizers:
             quantizer = known.get(record.name) or read_quantizer(self.directory, record)
             settings, path = self.manifest.settings, self.directory.path / record.name
@@ -119,8 +119,8 @@ class Snapshot:
             if quantizer.code_bytes != settings.code_bytes:
                 message = "the codes of a quantizer do not have the size that the manifest says"
                 raise CorruptFile(message, path=path, expected=settings.code_bytes, actual=quantizer.code_bytes)
-            found[record.name] = _with_distances(quantizer, settings, path)
-        return found
+            quantizers[record.name] = _with_distances(quantizer, settings, path)
+        return quantizers
 
     def _open_segment(self, record: SegmentRecord, quantizer: Quantizer | None) -> OpenSegment:
         known = self._known.get(record.file)
@@ -186,10 +186,10 @@ def _check_segment(
     if (reader.lists is None) != (quantizer is None):
         raise CorruptFile("inverted lists without a quantizer, or a quantizer without inverted lists", path=path)
     if reader.lists and quantizer:
-        found = (len(reader.lists.offsets) - 1, reader.lists.code_bytes)
-        if found != (quantizer.nlist, quantizer.code_bytes):
+        shape = (len(reader.lists.offsets) - 1, reader.lists.code_bytes)
+        if shape != (quantizer.nlist, quantizer.code_bytes):
             raise CorruptFile(
-                "the inverted lists do not fit the quantizer", path=path, expected=quantizer.nlist, actual=found[0]
+                "the inverted lists do not fit the quantizer", path=path, expected=quantizer.nlist, actual=shape[0]
             )
 
 
@@ -243,9 +243,9 @@ def _check_file(
     except FormatError as error:
         return [error]
     try:
-        found = container.find_damage()
-        if not found:
+        damage = container.find_damage()
+        if not damage:
             intact[name] = container.n_bytes
-        return found
+        return damage
     finally:
         container.close()

@@ -36,9 +36,9 @@ def read_tombstones(directory: Directory, record: FileRecord, segment_id: bytes,
     """
     container = ContainerReader(directory, record.name, FileKind.TOMBSTONES, record)
     try:
-        found = (container.fields.binary("segment_id", 16), container.fields.integer("n_docs", 0, 1 << 32))
+        segment = (container.fields.binary("segment_id", 16), container.fields.integer("n_docs", 0, 1 << 32))
         n_deleted = container.fields.integer("n_deleted", 0, n_docs)
-        if found != (segment_id, n_docs):
+        if segment != (segment_id, n_docs):
             raise CorruptFile("tombstones of another segment", path=container.path)
         packed = container.section("deleted", np.uint8, (-(-n_docs // 8),)).array().astype(np.uint8)
         container.refuse_unknown()

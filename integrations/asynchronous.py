@@ -23,7 +23,7 @@ def on_thread(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        found: T = await asyncio.to_thread(getattr(self, name), *args, **kwargs)
-        return found
+        result: T = await asyncio.to_thread(getattr(self, name), *args, **kwargs)
+        return result
 
     return call

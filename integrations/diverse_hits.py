@@ -19,8 +19,8 @@ def mean_vectors(index: Engine, hits: Sequence[Hit], dim: int) -> Vectors:
     stored = index.get([hit.id for hit in hits], vectors=True)
     means = {each.id: np.asarray(each.vectors, np.float32).reshape(-1, dim).mean(0) for each in stored}
     zero = np.zeros(dim, np.float32)  # of a document that was deleted meanwhile
-    found = np.array([means.get(hit.id, zero) for hit in hits], np.float32).reshape(len(hits), dim)
-    return _normalize(found)
+    vectors = np.array([means.get(hit.id, zero) for hit in hits], np.float32).reshape(len(hits), dim)
+    return _normalize(vectors)
 
 
 def select_diverse(

@@ -252,8 +252,8 @@ class QuarryVectorStore(VectorStore):
         return self._index.searcher.search(**join_options(options, queries=checked_query(query), k=k))
 
     def _search_vector(self, embedding: object, k: int, options: Mapping[str, Any]) -> Hits:
-        found = self._index.searcher.search_vectors(**join_options(options, queries=[embedding], k=k))
-        return found[0]
+        hits = self._index.searcher.search_vectors(**join_options(options, queries=[embedding], k=k))
+        return hits[0]
 
     def _select_diverse(
         self, query: npt.NDArray[np.float32], hits: Sequence[Hit], k: int, lambda_mult: float

@@ -66,7 +66,7 @@ def _followed_folders(words: Sequence[str]) -> dict[str, Path]:
     Raises:
         InvalidSetting: a word is not of this form, there is no such folder, or an index would follow two.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for word in words:
         name, _, folder = word.partition("=")
         if not name or not folder:
@@ -77,11 +77,11 @@ def _followed_folders(words: Sequence[str]) -> dict[str, Path]:
             raise InvalidSetting(
                 "there is no such folder to follow", path=folder, expected="NAME=FOLDER", actual=reprlib.repr(word)
             )
-        if name in found:
+        if name in folders:
             raise InvalidSetting(
                 "clients can bring an index up to date with only one folder",
                 expected="one --sync of it",
                 actual=name,
             )
-        found[name] = Path(folder)
-    return found
+        folders[name] = Path(folder)
+    return folders

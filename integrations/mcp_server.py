@@ -104,10 +104,11 @@ class _Tools:
         ] = None,
     ) -> list[dict[str, Any]]:
         """Search an index, and return the best passages of the documents found, best document first."""
-        found = self._index(index)
+        searched = self._index(index)
         return await _run(
             lambda: [
-                _result(hit) for hit in found.searcher.search(query, k, filter=filter, min_relevance=min_relevance)
+                _result(hit)
+                for hit in searched.searcher.search(query, k, filter=filter, min_relevance=min_relevance)
             ]
         )
 
@@ -117,8 +118,8 @@ class _Tools:
         index: Index = None,
     ) -> dict[str, Any]:
         """Return a document with its whole text."""
-        found = self._index(index)
-        documents = await _run(lambda: found.reader().get(id))
+        searched = self._index(index)
+        documents = await _run(lambda: searched.reader().get(id))
         if not documents:
             raise ToolError(f"there is no document {id!r} in the index")
         return _content(documents[0])

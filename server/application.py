@@ -164,20 +164,20 @@ def _named(indexes: Paths) -> dict[str, Path]:
     else:
         paths = [checked_path(path, "the path of an index") for path in indexes]
         named = [(path.resolve().name, path) for path in paths]
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for name, path in named:
         if not isinstance(name, str) or not name or "/" in name or not name.isprintable():
             raise InvalidSetting(
                 "not a name of an index", expected="a text without slashes", actual=repr(name)[:60]
             )
-        if name in found:
+        if name in folders:
             raise InvalidSetting(
                 "two indexes have the same name", path=path, expected="other names, as NAME=PATH", actual=name
             )
-        found[name] = path
-    if not found:
+        folders[name] = path
+    if not folders:
         raise InvalidSetting("there is nothing to serve", expected="at least one index")
-    return found
+    return folders
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:

@@ -124,10 +124,10 @@ class IndexOperations:
         check(ids, _IDS, "id")
 
         def get_documents() -> object:
-            found = index.get(ids)
-            known = {document.id for document in found}
+            documents = index.get(ids)
+            known = {document.id for document in documents}
             missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
-            return {"documents": [each.to_dict() for each in found], "missing": missing}
+            return {"documents": [each.to_dict() for each in documents], "missing": missing}
 
         return await self._respond(get_documents)
 
@@ -135,10 +135,10 @@ class IndexOperations:
         index, doc_id = self._index(request), request.path_params["id"]
 
         def get_document() -> object:
-            found = index.get([doc_id])
-            if not found:
+            documents = index.get([doc_id])
+            if not documents:
                 raise _no_document(doc_id)
-            return found[0].to_dict()
+            return documents[0].to_dict()
 
         return await self._respond(get_document)
 
@@ -147,8 +147,8 @@ class IndexOperations:
 
         def list_documents() -> object:
             wanted = parsed(body, self._listing)
-            found, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
-            return {"documents": [each.to_dict() for each in found], "n_documents": total}
+            documents, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
+            return {"documents": [each.to_dict() for each in documents], "n_documents": total}
 
         return await self._respond(list_documents)
 
@@ -158,8 +158,8 @@ class IndexOperations:
         def count_facets() -> object:
             wanted = parsed(body, _FACETS)
             names = ("fields", "query", "filter", "limit", "operators")
-            found = index.facets(*(wanted[name] for name in names))
-            return {"facets": {facets.field: facets.to_dict() for facets in found}}
+            counted = index.facets(*(wanted[name] for name in names))
+            return {"facets": {facets.field: facets.to_dict() for facets in counted}}
 
         return await self._respond(count_facets)
 
@@ -217,12 +217,12 @@ def _of(
 
 def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:
     try:
-        found = index.search(wanted.queries, wanted.k, wanted.options)
+        answers = index.search(wanted.queries, wanted.k, wanted.options)
     except InvalidQuery as error:
         refused = request_error(error)
         refused.field = "like" if wanted.queries is None else refused.field
         raise refused from error
-    return [hits_json(hits, has_texts=wanted.has_texts) for hits in found]
+    return [hits_json(hits, has_texts=wanted.has_texts) for hits in answers]
 
 
 def _no_document(doc_id: str) -> RequestError:

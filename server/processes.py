@@ -126,13 +126,13 @@ class _Processes:
         waited: list[Connection | int] = [self._stop]
         waited += [each.process.sentinel for each in alive]
         waited += [each.connection for each in alive if not each.is_ready]
-        found = wait(waited, self._start_due())
+        signaled = wait(waited, self._start_due())
         for number, each in list(self._running.items()):
-            if each.connection in found and not each.is_ready:
+            if each.connection in signaled and not each.is_ready:
                 with contextlib.suppress(EOFError, OSError):  # it has ended, as its sentinel says
                     each.connection.recv_bytes()
                     each.is_ready, each.n_attempts = True, 0
-            if each.process.sentinel in found and not self._stop.poll(_STOP_WITHIN_S):
+            if each.process.sentinel in signaled and not self._stop.poll(_STOP_WITHIN_S):
                 self._replace(number, each)
         return self._stop.poll()
 
@@ -181,11 +181,11 @@ class _Processes:
             each.connection.close()
         waited = {each.process.sentinel for each in self._running.values()}
         while waited:
-            found = wait([self._stop, *waited])
-            if self._stop in found and self._stop.recv_bytes() == _SECOND:
+            signaled = wait([self._stop, *waited])
+            if self._stop in signaled and self._stop.recv_bytes() == _SECOND:
                 self.were_killed = True
                 break
-            waited.difference_update(found)
+            waited.difference_update(signaled)
         for each in self._running.values():
             each.process.kill()
             each.process.join()

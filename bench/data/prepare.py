@@ -85,13 +85,13 @@ def find_exact(queries: Floats, values: Floats, offsets: npt.NDArray[np.int64]) 
     n = min(_DEPTH, len(offsets) - 1)
     rows = np.ascontiguousarray(values)
     n_queries_at_once = max(1, _SCORES_AT_ONCE // len(rows))
-    found = []
+    nearest = []
     for low in range(0, len(queries), n_queries_at_once):
         for scores in queries[low : low + n_queries_at_once] @ rows.T:
             best = np.maximum.reduceat(scores, offsets[:-1])
             first = np.argpartition(-best, n - 1)[:n]
-            found.append(first[np.argsort(-best[first], kind="stable")])
-    return np.array(found, np.int32)
+            nearest.append(first[np.argsort(-best[first], kind="stable")])
+    return np.array(nearest, np.int32)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -49,16 +49,18 @@ def measure_quality(qrels: Mapping[str, Mapping[str, int]], run: Mapping[str, Ma
         raise ValueError("there are no judgments to evaluate the run with")
     scores = {score for judged in qrels.values() for score in judged.values() if score > 0}
     exponential = nDCG(gains={score: 2**score - 1 for score in sorted(scores)}) @ 10
-    found = ir_measures.calc_aggregate([nDCG @ 10, R @ 100, RR @ 10], qrels, run)
+    values = ir_measures.calc_aggregate([nDCG @ 10, R @ 100, RR @ 10], qrels, run)
     # A separate call: in one call with the others ir-measures 0.4.3 may give both kinds of nDCG the same gains.
-    found |= ir_measures.calc_aggregate([exponential], qrels, run)
-    return Quality(found[nDCG @ 10], found[exponential], found[R @ 100], found[RR @ 10])
+    values |= ir_measures.calc_aggregate([exponential], qrels, run)
+    return Quality(values[nDCG @ 10], values[exponential], values[R @ 100], values[RR @ 10])
 
 
 def measure_hits(collection: Collection, answers: Sequence[Sequence[Hit]]) -> Quality:
     """Compute the quality of the engine's answers to the queries of a collection, in their order."""
-    found = zip(collection.queries, answers, strict=True)
-    return measure_quality(collection.qrels, {query: {hit.id: hit.score for hit in hits} for query, hits in found})
+    judged = zip(collection.queries, answers, strict=True)
+    return measure_quality(
+        collection.qrels, {query: {hit.id: hit.score for hit in hits} for query, hits in judged}
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,9 +22,9 @@ def write_run(path: Path, run: Mapping[str, Mapping[str, float]], tag: str) -> N
         ValueError: an id is empty or contains white space, which the format cannot represent.
     """
     lines = []
-    for query, found in run.items():
+    for query, scores in run.items():
         before = math.inf
-        for rank, (document, score) in enumerate(found.items(), 1):
+        for rank, (document, score) in enumerate(scores.items(), 1):
             before = min(score, math.nextafter(before, -math.inf))
             for name in (query, document, tag):
                 if name.split() != [name]:
@@ -49,7 +49,7 @@ def read_run(path: Path) -> Run:
         if document in run.setdefault(query, {}):
             raise ValueError(f"{path}, line {number}: document {document} is repeated for query {query}")
         run[query][document] = _parse_score(score, path, number)
-    return {query: dict(sorted(found.items(), key=lambda item: -item[1])) for query, found in run.items()}
+    return {query: dict(sorted(scores.items(), key=lambda item: -item[1])) for query, scores in run.items()}
 
 
 def _parse_score(text: str, path: Path, line: int) -> float:

@@ -195,9 +195,9 @@ def _check_lists(place: torch.device, size: Size, nbits: int, kernels: bool) -> 
     best = _compute_scores(decoded, table.offsets, wide, None)
     for beta in (None, 8.0):
         expected = _compute_scores(decoded, table.offsets, wide, beta)
-        found = backend.candidates(queries, SearchParameters(_N_HITS, _N_CANDIDATES, 1 << 20, 1, beta=beta))
+        candidates = backend.candidates(queries, SearchParameters(_N_HITS, _N_CANDIDATES, 1 << 20, 1, beta=beta))
         error = final = 0.0
-        for each, by_best, scores in zip(found, best, expected, strict=True):
+        for each, by_best, scores in zip(candidates, best, expected, strict=True):
             assert isinstance(each, ScoredCandidates)
             error = max(error, float(np.abs(by_best[each.docs] - np.sort(by_best)[::-1][: len(each.docs)]).max()))
             final = max(final, float(np.abs(each.scores - scores[each.docs]).max()))

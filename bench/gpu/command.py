@@ -94,8 +94,8 @@ def _compare_encoder(records: list[Record], shape: str, runtime: str, target: fl
 def _fastest(records: list[Record], batch: int) -> Record | None:
     """Return the fastest record of float16, with or without kernels, with any aggregation."""
     same = {"what": "both stages", "batch": batch, "stored": "float16"}
-    found = [each for each in records if same.items() <= each.items() and "ms" in each]
-    return min(found, key=lambda each: _number(each, "ms"), default=None)
+    timings = [each for each in records if same.items() <= each.items() and "ms" in each]
+    return min(timings, key=lambda each: _number(each, "ms"), default=None)
 
 
 def _largest_batch(records: list[Record]) -> int:
@@ -103,8 +103,8 @@ def _largest_batch(records: list[Record]) -> int:
 
 
 def _find(records: list[Record], **same: object) -> Record | None:
-    found = (each for each in records if same.items() <= each.items() and "ms" in each)
-    return next(found, None)
+    matching = (each for each in records if same.items() <= each.items() and "ms" in each)
+    return next(matching, None)
 
 
 def _number(record: Record, name: str) -> float:

@@ -114,8 +114,8 @@ def _open_torch(attention: str, folder: Path, place: torch.device) -> Forward:
         with torch.inference_mode():
             given = {"input_ids": ids, "attention_mask": mask}
             here = {name: torch.from_numpy(values).to(place) for name, values in given.items()}
-            found: torch.Tensor = model(**here).last_hidden_state
-            return found
+            vectors: torch.Tensor = model(**here).last_hidden_state
+            return vectors
 
     return forward
 
@@ -165,6 +165,6 @@ def _compare_with_torch(forward: Forward, folder: Path, place: torch.device) -> 
     reference = _open_torch("eager", folder, place)
     for n, length in ((1, 13), (5, 40)):
         ids, mask = _make_batch(n, length)
-        found, expected = (each(ids, mask).double().cpu() for each in (forward, reference))
-        cosine = float(torch.nn.functional.cosine_similarity(found, expected, dim=2).min())
+        vectors, expected = (each(ids, mask).double().cpu() for each in (forward, reference))
+        cosine = float(torch.nn.functional.cosine_similarity(vectors, expected, dim=2).min())
         yield {"batch": n, "n_tokens": length, "cosine": cosine, "sound": cosine >= _LEAST_COSINE}

@@ -34,15 +34,15 @@ def n_cores() -> int:
 
 def _processor() -> str:
     """Return the processor's name with its family and model: one name may cover several generations."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
-            found.setdefault(name.strip(), value.strip())
+            fields.setdefault(name.strip(), value.strip())
     except OSError:
         return platform.processor() or platform.machine()
-    name = found.get("model name", platform.machine())
-    return f"{name} (family {found.get('cpu family', '?')}, model {found.get('model', '?')})"
+    name = fields.get("model name", platform.machine())
+    return f"{name} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')})"
 
 
 def _commit() -> str:

@@ -94,9 +94,9 @@ def peak_rss_bytes() -> int:
 
     On Linux it is of this program alone: getrusage also counts the process that started it.
     """
-    found = _status("VmHWM")
-    if found is not None:
-        return found
+    n_bytes = _status("VmHWM")
+    if n_bytes is not None:
+        return n_bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

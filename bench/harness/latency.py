@@ -39,18 +39,18 @@ def time_in_turn(calls: Mapping[str, Callable[[T], R]], arguments: Iterable[T]) 
     """
     generator = np.random.default_rng(0)
     names = list(calls)
-    found: dict[str, list[tuple[float, float, R]]] = {name: [] for name in names}
+    runs: dict[str, list[tuple[float, float, R]]] = {name: [] for name in names}
     for argument in arguments:
         for number in generator.permutation(len(names)).tolist():
             wall, cpu = time.perf_counter(), time.process_time()
             result = calls[names[number]](argument)
             cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - wall
-            found[names[number]].append((wall_s * 1e3, cpu_s * 1e3, result))
+            runs[names[number]].append((wall_s * 1e3, cpu_s * 1e3, result))
     return {
         name: Timing(
             np.array([row[0] for row in rows]), np.array([row[1] for row in rows]), [row[2] for row in rows]
         )
-        for name, rows in found.items()
+        for name, rows in runs.items()
     }
 
 

@@ -62,8 +62,8 @@ class Member:
 
     def collection(self, name: str, *, is_quick: bool) -> Collection:
         """Return the collection under a name, or a small part of it."""
-        found = replace(self.read(), name=name)
-        return _shrink(found, _QUICK_DOCUMENTS, _QUICK_QUERIES) if is_quick else found
+        named = replace(self.read(), name=name)
+        return _shrink(named, _QUICK_DOCUMENTS, _QUICK_QUERIES) if is_quick else named
 
 
 def _shrink(collection: Collection, n_documents: int, n_queries: int) -> Collection:

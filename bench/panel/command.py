@@ -100,15 +100,15 @@ def _measure_collection(name: str, member: Member, args: argparse.Namespace, cac
     row: dict[str, Measured] = {}
     for search in args.searches:
         path = folder / f"{search}.json"
-        found = _load(path, about)
-        if found is None:
+        loaded = _load(path, about)
+        if loaded is None:
             with changed_constants(constants):
-                found = measure(search, indexes, options)
-            write_json(path, {**found._asdict(), "about": about})
-            interval = interval_of(_values(found))._asdict()
+                loaded = measure(search, indexes, options)
+            write_json(path, {**loaded._asdict(), "about": about})
+            interval = interval_of(_values(loaded))._asdict()
             case = {"label": args.label, "quick": args.quick, "collection": name, "search": search}
-            append_result(args.out, {**case, **about, **interval, "cpu_ms": found.cpu_ms})
-        row[search] = found
+            append_result(args.out, {**case, **about, **interval, "cpu_ms": loaded.cpu_ms})
+        row[search] = loaded
     return row
 
 

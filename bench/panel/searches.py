@@ -147,9 +147,9 @@ def measure(name: str, indexes: CachedIndexes, options: Mapping[str, Any]) -> Me
         search(next(iter(collection.queries.values())))  # reads what is read once
         for query, text in collection.queries.items():
             started = time.process_time()
-            found = search(text)
+            hits = search(text)
             times.append(time.process_time() - started)
-            ranked[query] = {key: -float(rank) for rank, key in enumerate(found)}
+            ranked[query] = {key: -float(rank) for rank, key in enumerate(hits)}
     values = {each.query_id: each.value for each in ir_measures.iter_calc([nDCG @ 10], collection.qrels, ranked)}
     return Measured(
         {query: values.get(query, 0.0) for query in collection.queries}, 1e3 * statistics.median(times)
@@ -176,8 +176,8 @@ def _bm25s(indexes: CachedIndexes, _: Mapping[str, Any]) -> Iterator[Search]:
         (terms,) = analyze([text])
         if not terms:
             return []
-        found, scores = index.retrieve([terms], k=min(_N_HITS, len(ids)), show_progress=False)
-        return [ids[doc] for doc, score in zip(found[0].tolist(), scores[0].tolist(), strict=True) if score > 0]
+        numbers, scores = index.retrieve([terms], k=min(_N_HITS, len(ids)), show_progress=False)
+        return [ids[doc] for doc, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True) if score > 0]
 
     yield search
 

@@ -94,10 +94,10 @@ def search(parameters: Parameters) -> Numbers:
     numbers |= latency_ms(lambda number: search_text(texts[number], 10), timed, "text_")
     numbers["peak_rss_bytes"] = peak_rss_bytes()
     if hasattr(index, "search_text") or parameters["text_only"]:
-        found = [search_text(text, 100) for text in texts]
+        hits = [search_text(text, 100) for text in texts]
     else:
-        found = [index.search(text, vector, 100) for text, vector in zip(texts, vectors, strict=True)]
-    _write_run(found, prepared, parameters)
+        hits = [index.search(text, vector, 100) for text, vector in zip(texts, vectors, strict=True)]
+    _write_run(hits, prepared, parameters)
     return numbers
 
 
@@ -136,11 +136,11 @@ def _import_modules(module: str) -> float:
 
 
 def _find_versions(requirements: list[str]) -> dict[str, str]:
-    found = {}
+    versions = {}
     for requirement in requirements:
         name = requirement.partition("==")[0]
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions

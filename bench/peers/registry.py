@@ -41,8 +41,8 @@ class Entry:
     @property
     def requirements(self) -> tuple[str, ...]:
         """Packages to install."""
-        found: tuple[str, ...] = import_module(f"bench.peers.adapters.{self.module}").REQUIREMENTS
-        return found
+        names: tuple[str, ...] = import_module(f"bench.peers.adapters.{self.module}").REQUIREMENTS
+        return names
 
 
 def _library(name: str, module: str, **settings: object) -> Entry:

@@ -83,18 +83,18 @@ def find_best(n_bytes: float, choices: Sequence[Choice]) -> Choice | None:
 
 
 def _compare_bytes(others: list[Choice], ours: list[Choice]) -> Iterator[str]:
-    yield "| | nDCG@10 | bytes | Quarry's smallest with at least this quality | nDCG@10 | bytes | share |"
+    yield "| | nDCG@10 | bytes | Quarry's least with at least this quality | nDCG@10 | bytes | share |"
     yield "| --- | ---: | ---: | --- | ---: | ---: | ---: |"
     n_smaller = 0
     for other in others:
-        found = find_smallest(other.ndcg_10, ours)
-        n_smaller += found is not None and found.n_bytes < other.n_bytes
-        if found is None:
+        least = find_smallest(other.ndcg_10, ours)
+        n_smaller += least is not None and least.n_bytes < other.n_bytes
+        if least is None:
             best = max(ours, key=lambda each: each.ndcg_10)
             gap = f"none; the best is {other.ndcg_10 - best.ndcg_10:.4f} below: {best.name}"
             yield f"| {_format_choice(other)} | {gap} | {best.ndcg_10:.4f} | {_format_bytes(best)} | |"
         else:
-            yield f"| {_format_choice(other)} | {_format_choice(found)} | {found.n_bytes / other.n_bytes:.0%} |"
+            yield f"| {_format_choice(other)} | {_format_choice(least)} | {least.n_bytes / other.n_bytes:.0%} |"
     yield f"\nFewer bytes than {n_smaller} of {len(others)}."
 
 
@@ -103,12 +103,12 @@ def _compare_quality(others: list[Choice], ours: list[Choice]) -> Iterator[str]:
     yield "| --- | ---: | ---: | --- | ---: | ---: | ---: |"
     n_better = 0
     for other in others:
-        found = find_best(other.n_bytes, ours)
-        if found is None:
+        best = find_best(other.n_bytes, ours)
+        if best is None:
             yield f"| {_format_choice(other)} | none | | | |"
             continue
-        n_better += found.ndcg_10 > other.ndcg_10
-        yield f"| {_format_choice(other)} | {_format_choice(found)} | {found.ndcg_10 - other.ndcg_10:+.4f} |"
+        n_better += best.ndcg_10 > other.ndcg_10
+        yield f"| {_format_choice(other)} | {_format_choice(best)} | {best.ndcg_10 - other.ndcg_10:+.4f} |"
     yield f"\nHigher nDCG@10 than {n_better} of {len(others)}."
 
 

@@ -139,8 +139,8 @@ def _evaluate(prepared: Prepared, representation: str, ten: list[Found], hundred
     """
     names = np.array(prepared.documents()[0], object)[prepared.oracle(representation)]
     numbers: Numbers = {}
-    for k, found in ((10, ten), (100, hundred)):
-        shares = [_overlap(expected[:k], hits) for expected, hits in zip(names, found, strict=True)]
+    for k, answers in ((10, ten), (100, hundred)):
+        shares = [_overlap(expected[:k], hits) for expected, hits in zip(names, answers, strict=True)]
         numbers[f"recall_{k}"] = float(np.mean(shares))
     return numbers | _measure_quality(prepared.qrels(), _make_run(prepared, ten), _make_run(prepared, hundred))
 

@@ -85,10 +85,10 @@ def list_settings(keys: list[str], dim: int, *, quick: bool) -> list[Setting]:
         dim: dimension of a vector; code sizes that do not divide it are skipped.
         quick: whether to return only a few settings, to try the measurement.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for setting in (_quick_settings if quick else _all_settings)(keys, dim):
-        found.setdefault(setting.key, setting)
-    return sorted(found.values(), key=lambda each: (keys.index(each.index.representation), repr(each.index)))
+        settings.setdefault(setting.key, setting)
+    return sorted(settings.values(), key=lambda each: (keys.index(each.index.representation), repr(each.index)))
 
 
 def _quick_settings(keys: list[str], dim: int) -> Iterator[Setting]:

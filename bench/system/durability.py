@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure the named parts, or all, and append the raw results."""
     for name in args.parts or _PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            found = _PARTS[name](Path(folder))
-        print(name, found, flush=True)
-        append_result(args.out, {"part": name, **found})
+            record = _PARTS[name](Path(folder))
+        print(name, record, flush=True)
+        append_result(args.out, {"part": name, **record})
     return 0
 
 
@@ -102,11 +102,11 @@ def _measure_opening(folder: Path) -> Record:
         name: lambda _, path=path: Engine.open(path, encoder=_ENCODER).close()
         for name, path in (("1", one), ("100", many))
     }
-    found: Record = {}
+    record: Record = {}
     for name, timing in time_in_turn(calls, range(30)).items():
-        found |= summarize_ms((timing.wall_ms / 1e3).tolist(), f"segments_{name}_")
-        found |= summarize_ms((timing.cpu_ms / 1e3).tolist(), f"segments_{name}_cpu_")
-    return found
+        record |= summarize_ms((timing.wall_ms / 1e3).tolist(), f"segments_{name}_")
+        record |= summarize_ms((timing.cpu_ms / 1e3).tolist(), f"segments_{name}_cpu_")
+    return record
 
 
 def _build_segments(path: Path, n_segments: int, n_documents: int, n_words: int) -> Path:
@@ -127,11 +127,11 @@ def _build_segments(path: Path, n_segments: int, n_documents: int, n_words: int)
 
 def _measure_merges(folder: Path) -> Record:
     """Measure merging four segments into one, of documents with 1 word (almost no text) and with 30 words."""
-    found: Record = {}
+    record: Record = {}
     for n_words, n_documents in ((1, 40_000), (30, 10_000)):
         path = _build_segments(folder / f"{n_words}", 4, n_documents, n_words)
-        found |= {f"{name}_{n_words}_words": value for name, value in _measure_merge(path).items()}
-    return found
+        record |= {f"{name}_{n_words}_words": value for name, value in _measure_merge(path).items()}
+    return record
 
 
 def _measure_merge(path: Path) -> Record:
@@ -141,14 +141,14 @@ def _measure_merge(path: Path) -> Record:
         copy = shutil.copytree(path, path.with_name(f"{path.name}-{number}"))
         runs.append(in_fresh_process("bench.system.durability:merge_index", {"path": str(copy)}))
         shutil.rmtree(copy)
-    found = {name: [cast(float, run[name]) for run in runs] for name in runs[0]}
-    n_rows = found["n_centroids"][0]
+    values = {name: [cast(float, run[name]) for run in runs] for name in runs[0]}
+    n_rows = values["n_centroids"][0]
     return {
         "n_centroids": n_rows,
-        "input_bytes": found["input_bytes"][0],
-        "centroids_per_s": n_rows / min(found["wall_s"]),
-        "centroids_per_cpu_s": n_rows / min(found["cpu_s"]),
-        "memory_growth_bytes": max(found["memory_growth_bytes"]),
+        "input_bytes": values["input_bytes"][0],
+        "centroids_per_s": n_rows / min(values["wall_s"]),
+        "centroids_per_cpu_s": n_rows / min(values["cpu_s"]),
+        "memory_growth_bytes": max(values["memory_growth_bytes"]),
     }
 
 

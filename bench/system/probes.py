@@ -140,8 +140,8 @@ def quality(parameters: Parameters) -> Numbers:
     collection = _read(parameters)
     with Engine.open(parameters["index"]) as index:
         answers = index.search(list(collection.queries.values()), k=100, mode=parameters["mode"])
-    found = measure_hits(collection, answers)
-    return {"ndcg_10": found.ndcg_10, "ndcg_exp_10": found.ndcg_exp_10, "recall_100": found.recall_100}
+    measured = measure_hits(collection, answers)
+    return {"ndcg_10": measured.ndcg_10, "ndcg_exp_10": measured.ndcg_exp_10, "recall_100": measured.recall_100}
 
 
 def size_on_disk(parameters: Parameters) -> Numbers:

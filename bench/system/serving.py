@@ -76,10 +76,10 @@ def _serving(path: Path, n_processes: int) -> Iterator[tuple[int, str]]:
     environment = os.environ | {"QUARRY_WRITE_KEY": key}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r":(\d+)/ ", process.stdout.readline())
-        assert found, "the server has not started"
+        match = re.search(r":(\d+)/ ", process.stdout.readline())
+        assert match, "the server has not started"
         try:
-            yield int(found[1]), key
+            yield int(match[1]), key
         finally:
             process.terminate()
 
@@ -103,9 +103,9 @@ class _Client:
 
     def figure(self, name: str) -> float:
         """Return one of the server's figures."""
-        found = re.search(rf"^{name} (\S+)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
-        assert found, f"the metrics have no {name}"
-        return float(found[1])
+        match = re.search(rf"^{name} (\S+)$", self.ask("GET", "/metrics")[1].decode(), re.MULTILINE)
+        assert match, f"the metrics have no {name}"
+        return float(match[1])
 
 
 class _Load:
@@ -214,10 +214,10 @@ class _Answer:
     """The part of an answer that stays the same while other documents are added and deleted."""
 
     def __init__(self, body: bytes, mode: str) -> None:
-        found = json.loads(body)
-        self._scores = {hit["id"]: hit["dense_score"] for hit in found["hits"]}
-        self._ids = [hit["id"] for hit in found["hits"]]
-        self._is_certain = mode == "dense" and found["exactness"] == "exact"
+        parsed = json.loads(body)
+        self._scores = {hit["id"]: hit["dense_score"] for hit in parsed["hits"]}
+        self._ids = [hit["id"] for hit in parsed["hits"]]
+        self._is_certain = mode == "dense" and parsed["exactness"] == "exact"
 
     def agrees(self, other: _Answer) -> bool:
         """Compare the number of hits, and the dense scores of common ones; if both are exact, also which they are.

@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure the named parts, or all, and append the raw results."""
     for name in args.parts or _PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            for found in _PARTS[name](Path(folder), args):
-                print(name, found, flush=True)
-                append_result(args.out, {"part": name, **found})
+            for record in _PARTS[name](Path(folder), args):
+                print(name, record, flush=True)
+                append_result(args.out, {"part": name, **record})
     return 0
 
 
@@ -66,13 +66,13 @@ def _measure_builds(folder: Path, args: argparse.Namespace) -> Iterator[Record]:
         "1 worker": {"workers": 1, "threads": 2},
         "2 workers": {"workers": 2, "threads": 2},
     }
-    found: dict[str, list[float]] = {name: [] for name in kinds}
+    times: dict[str, list[float]] = {name: [] for name in kinds}
     for number in range(args.rounds):
         for name, options in kinds.items():
             started = time.perf_counter()
             engine.build(documents, folder / f"{name} {number}", progress=False, **options)  # type: ignore[arg-type]
-            found[name].append(time.perf_counter() - started)
-    for name, seconds in found.items():
+            times[name].append(time.perf_counter() - started)
+    for name, seconds in times.items():
         yield {
             "how": name,
             "n_documents": len(documents),

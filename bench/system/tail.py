@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
     """Simulate all combinations, print a table and append the results."""
     print("shards  copies  hedged     p50     p95     p99   p99.9  extra requests")
     for case in _cases(args):
-        found = simulate(case)
-        shown = "  ".join(f"{found[name]:6.1f}" for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms"))
+        record = simulate(case)
+        shown = "  ".join(f"{record[name]:6.1f}" for name in ("p50_ms", "p95_ms", "p99_ms", "p999_ms"))
         hedged = "yes" if case.is_hedged else "no"
-        print(f"{case.n_shards:6}  {case.n_replicas:6}  {hedged:>6}  {shown}  {found['hedged_share']:14.1%}")
+        print(f"{case.n_shards:6}  {case.n_replicas:6}  {hedged:>6}  {shown}  {record['hedged_share']:14.1%}")
         append_result(
             args.out,
             {
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
                 "service_p50_ms": case.p50_ms,
                 "service_p95_ms": case.p95_ms,
                 "slow_share": case.slow_share,
-                **found,
+                **record,
             },
         )
     return 0
@@ -121,11 +121,11 @@ def simulate(case: Tail) -> Record:
         times, n_sent_twice = _simulate_shard(case, arrivals, shard)
         latency = np.maximum(latency, times)
         n_hedged += n_sent_twice
-    found: Record = {
+    record: Record = {
         f"p{name}_ms": float(np.percentile(latency, share))
         for name, share in (("50", 50), ("95", 95), ("99", 99), ("999", 99.9))
     }
-    return {**found, "hedged_share": n_hedged / (case.n_queries * case.n_shards)}
+    return {**record, "hedged_share": n_hedged / (case.n_queries * case.n_shards)}
 
 
 def _service_times(case: Tail, generator: np.random.Generator, n: int) -> npt.NDArray[np.float64]:

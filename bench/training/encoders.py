@@ -84,11 +84,11 @@ def measure(
             path = Path(folder) / f"codes-{code_bytes}-{seed}"
             build(documents, path, encoder=encoder, centroids="none", code_bytes=code_bytes, seed=seed)
             with Engine.open(path, encoder=encoder) as index:
-                found = index.search(texts, _N_HITS, mode="dense")
-                yield f"codes {code_bytes}", seed, measure_hits(collection, found)
+                hits = index.search(texts, _N_HITS, mode="dense")
+                yield f"codes {code_bytes}", seed, measure_hits(collection, hits)
                 if seed == seeds[0]:
-                    found = index.search(texts, _N_HITS)
-                    yield f"hybrid codes {code_bytes}", seed, measure_hits(collection, found)
+                    hits = index.search(texts, _N_HITS)
+                    yield f"hybrid codes {code_bytes}", seed, measure_hits(collection, hits)
     yield "one vector", seeds[0], _one_vector(collection, documents, encoder)
 
 

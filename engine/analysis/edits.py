@@ -50,12 +50,12 @@ def edited_words(word: str, language: str) -> list[str]:
         is_changed = _pattern(language).search
         return [each for each in dict.fromkeys(one_edit(word)) if is_changed(each)]
     tails, longest = _edited_tails(language)
-    found: dict[str, None] = {}
+    edited: dict[str, None] = {}
     for size in range(min(longest, len(word)) + 1):
         head, tail = word[: len(word) - size], word[len(word) - size :]
         for ending in tails.get(tail, ()):
-            found[head + ending] = None
-    return list(found)
+            edited[head + ending] = None
+    return list(edited)
 
 
 @cache

@@ -146,8 +146,8 @@ class _Version(argparse.Action):
 
 def _add_plugins(commands: _Subparsers, name: str) -> None:
     """Add the commands of higher layers: the named one, or all of them for ``--help``."""
-    found = sorted(entry_points(group=_PLUGINS), key=lambda entry: entry.name)
-    for entry in [entry for entry in found if entry.name == name] or found:
+    plugins = sorted(entry_points(group=_PLUGINS), key=lambda entry: entry.name)
+    for entry in [entry for entry in plugins if entry.name == name] or plugins:
         try:
             module = entry.load()
         except Exception as error:  # other commands must work if one is broken
@@ -377,16 +377,16 @@ def _print_hits(
 ) -> None:
     """Print the answer to a query, or to the document that hits are like."""
     if as_json:
-        found: dict[str, object] = {
+        printed: dict[str, object] = {
             **about,
             "exactness": hits.exactness,
             "hits": [hit.to_dict() for hit in hits],
         }
         if hits.coverage is not None:
-            found["coverage"] = hits.coverage.to_dict()
+            printed["coverage"] = hits.coverage.to_dict()
         if facets:
-            found["facets"] = [each.to_dict() for each in facets]
-        print(json.dumps(found), flush=True)
+            printed["facets"] = [each.to_dict() for each in facets]
+        print(json.dumps(printed), flush=True)
         return
     print_lines(*about.values())
     if hits.coverage is not None and not hits.coverage.is_complete:

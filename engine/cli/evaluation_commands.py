@@ -56,7 +56,7 @@ def run_eval(args: argparse.Namespace) -> int:
     queries = read_judged_queries(args.queries, args.qrels)
     with engine.Engine.open(args.index, encoder=args.encoder, threads=args.threads) as index:
         n_missing = count_missing(index, queries)
-        found = evaluate(index, queries, args.mode or MODES, args.k, args.seed)
+        qualities = evaluate(index, queries, args.mode or MODES, args.k, args.seed)
     counts = {
         "n_queries": len(queries.texts),
         "n_queries_without_relevant": queries.n_without,
@@ -64,14 +64,14 @@ def run_eval(args: argparse.Namespace) -> int:
         "k": args.k,
     }
     if args.json:
-        print_lines(json.dumps(counts | {"modes": {mode: asdict(quality) for mode, quality in found.items()}}))
+        print_lines(json.dumps(counts | {"modes": {mode: asdict(quality) for mode, quality in qualities.items()}}))
         return 0
     recall = f"recall@{args.k}"
     lines = [f"{len(queries.texts)} queries; intervals of 95 %"]
     if n_missing:
         lines.append(f"{n_missing} relevant documents are not in the index; they count as not found")
     lines.append(f"{'mode':<8}  {'nDCG@10':<22}  {recall:<22}  MRR@10")
-    for mode, quality in found.items():
+    for mode, quality in qualities.items():
         cells = (_format(each) for each in (quality.ndcg_10, quality.recall, quality.rr_10))
         lines.append(f"{mode:<8}  " + "  ".join(f"{cell:<22}" for cell in cells).rstrip())
     print_lines(*lines)

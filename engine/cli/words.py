@@ -60,7 +60,7 @@ def name_indexes(words: Sequence[str]) -> dict[str, Path]:
     Raises:
         InvalidSetting: a path or a name is empty, or two indexes have the same name.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for word in words:
         name, sign, folder = word.partition("=")
         if not sign or Path(word).is_dir():
@@ -69,9 +69,9 @@ def name_indexes(words: Sequence[str]) -> dict[str, Path]:
             raise InvalidSetting("an empty path", expected="the folder of an index")
         if not name:
             raise InvalidSetting("an index without a name", expected="NAME=FOLDER", actual=reprlib.repr(word))
-        if name in found:
+        if name in paths:
             raise InvalidSetting(
                 "two indexes have the same name", expected="other names, as NAME=FOLDER", actual=name
             )
-        found[name] = Path(folder)
-    return found
+        paths[name] = Path(folder)
+    return paths

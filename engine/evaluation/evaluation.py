@@ -129,16 +129,16 @@ def evaluate(
     """
     count_missing(index, queries)
     k, seed = checked_integer(k, "k", 1, MAX_K), checked_integer(seed, "seed", 0, sys.maxsize)
-    found: dict[Mode, ModeQuality] = {}
+    qualities: dict[Mode, ModeQuality] = {}
     for mode in modes:
         rankings = rank_queries(index, queries, max(k, _N_FIRST), mode=mode)
         pairs = list(zip(rankings, queries.judged, strict=True))
-        found[mode] = ModeQuality(
+        qualities[mode] = ModeQuality(
             ndcg_10=mean_interval([measure_ndcg(*pair, _N_FIRST) for pair in pairs], seed),
             recall=mean_interval([measure_recall(*pair, k) for pair in pairs], seed),
             rr_10=mean_interval([measure_reciprocal_rank(*pair, _N_FIRST) for pair in pairs], seed),
         )
-    return found
+    return qualities
 
 
 def count_missing(index: Engine, queries: JudgedQueries) -> int:

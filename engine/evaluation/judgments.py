@@ -87,10 +87,10 @@ def _read_queries(path: Path) -> Iterator[tuple[str, str]]:
 
 def _parse_object(line: str, where: str, path: Path) -> tuple[str, str]:
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InvalidQuery(f"{where}: not JSON", path=path, actual=str(error)) from error
-    query, text = found.get("_id", found.get("id")), found.get("text")
+    query, text = entry.get("_id", entry.get("id")), entry.get("text")
     if not isinstance(query, str | int) or not isinstance(text, str):
         raise InvalidQuery(f"{where}: not a query", path=path, expected="the fields _id and text")
     return str(query), text

@@ -137,7 +137,7 @@ def find_unknown_paths(condition: Condition, kinds: Kinds) -> list[str]:
     """
     for comparison in iterate_comparisons(condition):
         _check_types(comparison, kinds[comparison.path])
-    return [path for path, found in kinds.items() if not found]
+    return [path for path, present in kinds.items() if not present]
 
 
 class _SegmentEvaluation:
@@ -155,9 +155,9 @@ class _SegmentEvaluation:
     def evaluate(self, condition: Condition) -> BoolArray:
         """Return the live documents that satisfy the condition, (n_docs,) bool."""
         bounds = self._bound(condition)
-        found, unknown = bounds.certain.copy(), bounds.possible & ~bounds.certain | self._needs_kinds
+        satisfied, unknown = bounds.certain.copy(), bounds.possible & ~bounds.certain | self._needs_kinds
         if self._live is not None:
-            found &= self._live
+            satisfied &= self._live
             unknown &= self._live
         docs = np.flatnonzero(unknown)
         if len(docs):
@@ -166,8 +166,8 @@ class _SegmentEvaluation:
                 stop_if_cancelled()
                 if has_kinds and self._needs_kinds[doc]:
                     document.add_kinds(self._kinds)
-                found[doc] = holds(document)
-        return found
+                satisfied[doc] = holds(document)
+        return satisfied
 
     def _read(self, condition: Condition, docs: Int64Array) -> Iterator[DocumentValues]:
         """Return documents, without the parts of their content that the condition is not about."""
@@ -195,8 +195,8 @@ class _SegmentEvaluation:
         if isinstance(condition, HasPhrase):
             candidates = _find_phrase(condition, self._reader)
             return Bounds.of(self._everything) if candidates is None else Bounds(self._nothing, candidates)
-        found = self._bound_metadata(condition)
-        return found | self._own.bound(condition) if condition.path in OWN_FIELDS else found
+        certain = self._bound_metadata(condition)
+        return certain | self._own.bound(condition) if condition.path in OWN_FIELDS else certain
 
     def _bound_metadata(self, condition: Comparison | Existence) -> Bounds:
         column = self._reader.metadata.column(condition.path)
@@ -210,8 +210,10 @@ class _SegmentEvaluation:
         if condition.path in self._kinds:
             self._add_kinds(condition.path, column)
         codes = _find_codes(column, condition)
-        found = column.find_docs(codes.certain)
-        return Bounds(found, found | column.find_docs(codes.possible)) if codes.possible else Bounds.of(found)
+        certain = column.find_docs(codes.certain)
+        return (
+            Bounds(certain, certain | column.find_docs(codes.possible)) if codes.possible else Bounds.of(certain)
+        )
 
     def _add_kinds(self, path: str, column: Column) -> None:
         """Add the kinds of values that live documents have; kinds known from other segments are not searched."""
@@ -261,11 +263,11 @@ def _find_phrase(condition: HasPhrase, reader: SegmentReader) -> BoolArray | Non
 
 def _find_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:
     """Return the documents that have all terms, (n_docs,) bool; stops reading postings when there are none."""
-    found = np.ones(reader.n_docs, bool)
+    has_all = np.ones(reader.n_docs, bool)
     for term in sorted(terms, key=reader.postings.document_frequency):
         has_term = np.zeros(reader.n_docs, bool)
         has_term[reader.postings.postings(term).docs] = True
-        found &= has_term
-        if not found.any():
+        has_all &= has_term
+        if not has_all.any():
             break
-    return found
+    return has_all

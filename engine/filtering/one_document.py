@@ -41,9 +41,9 @@ class DocumentValues:
 
     def add_kinds(self, kinds: Kinds) -> None:
         """Add the kinds of its values to those of each path."""
-        for path, found in kinds.items():
+        for path, present in kinds.items():
             if path in self._values:
-                kinds[path] = found | {value.kind for value in self._values[path]}
+                kinds[path] = present | {value.kind for value in self._values[path]}
 
 
 def make_test(condition: Condition) -> Callable[[DocumentValues], bool]:

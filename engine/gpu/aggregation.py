@@ -82,9 +82,9 @@ def _has_segments(place: torch.device) -> bool:
         for how in ("max", "sum"):
             for kind in (torch.float32, torch.float64):
                 given = values.to(place, kind), how
-                found = torch.segment_reduce(*given, offsets=offsets.to(place), axis=0, unsafe=True)
+                means = torch.segment_reduce(*given, offsets=offsets.to(place), axis=0, unsafe=True)
                 expected = _scatter_segments(how, values.to(kind), offsets)
-                torch.testing.assert_close(found.cpu()[[0, 1, 3]], expected[[0, 1, 3]])
+                torch.testing.assert_close(means.cpu()[[0, 1, 3]], expected[[0, 1, 3]])
     except (RuntimeError, AssertionError) as error:
         _log.warning("torch cannot reduce segments on %s, which takes longer without: %s", place, error)
         return False

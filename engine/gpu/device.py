@@ -93,8 +93,8 @@ class Device:
 
     def kernel(self, name: str) -> Callable[..., Any] | None:
         """Return the kernel of that name; None if torch has to be used."""
-        found: Callable[..., Any] | None = getattr(self.kernels, name, None)
-        return found
+        function: Callable[..., Any] | None = getattr(self.kernels, name, None)
+        return function
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:

@@ -76,9 +76,9 @@ def _documents_of(
     if scales is not None:
         products *= scales[:, None]
     for betas in (None, torch.full((n_queries,), 4.0, device=place)):
-        found = torch.empty((n_docs, n_queries), device=place)
-        scored(values, scales, starts, docs, _SLOTS, None, units, betas, found, 0)
-        if not torch.allclose(found, aggregate_rows(products.clone(), starts, betas), atol=1e-4):
+        scores = torch.empty((n_docs, n_queries), device=place)
+        scored(values, scales, starts, docs, _SLOTS, None, units, betas, scores, 0)
+        if not torch.allclose(scores, aggregate_rows(products.clone(), starts, betas), atol=1e-4):
             return False
     return True
 
@@ -90,10 +90,10 @@ def _pairs(kernels: ModuleType, place: torch.device, generator: torch.Generator,
     docs = torch.stack([torch.randperm(n_docs, generator=generator)[:50] for _ in range(_N_QUERIES)]).to(place)
     products = ((values.double() @ queries.T) * (scales.double()[:, None] * units)).float()
     for beta in (None, 4.0):
-        found = kernels.pair_scores(values, scales, starts, docs, queries, units, beta)
+        scores = kernels.pair_scores(values, scales, starts, docs, queries, units, beta)
         betas = None if beta is None else torch.full((_N_QUERIES,), beta, device=place)
         expected = aggregate_rows(products.clone(), starts, betas).T.gather(1, docs)
-        if not torch.allclose(found, expected, rtol=1e-5, atol=1e-5):
+        if not torch.allclose(scores, expected, rtol=1e-5, atol=1e-5):
             return False
     return True
 

@@ -135,14 +135,14 @@ def select_documents(
         allowed: for each segment the documents that pass the filter; None: all.
         query: the terms; None: documents need not have any.
     """
-    found = [segment.live if docs is None else docs.flags for segment, docs in zip(segments, allowed, strict=True)]
+    flags = [segment.live if docs is None else docs.flags for segment, docs in zip(segments, allowed, strict=True)]
     if query is None:
-        return found
+        return flags
     for number, scored in enumerate(query.scores()):
-        has_term = np.zeros(len(found[number]), bool)
+        has_term = np.zeros(len(flags[number]), bool)
         has_term[scored[0]] = True
-        found[number] = found[number] & has_term
-    return found
+        flags[number] = flags[number] & has_term
+    return flags
 
 
 def count_values(segment: OpenSegment, field: str, docs: BoolArray) -> FacetCounts:
@@ -215,8 +215,8 @@ def _iterate_metadata(segment: OpenSegment, field: str, docs: Int64Array) -> Ite
 
 
 def _values_at(metadata: Mapping[str, object], field: str) -> set[Scalar]:
-    found = (scalar for path, scalar in iterate_values(metadata) if path == field)
-    return {scalar for scalar in found if scalar.kind is not Kind.CONTAINER}
+    scalars = (scalar for path, scalar in iterate_values(metadata) if path == field)
+    return {scalar for scalar in scalars if scalar.kind is not Kind.CONTAINER}
 
 
 def _is_long(scalar: Scalar) -> bool:

@@ -27,5 +27,5 @@ def _find_trim() -> Callable[[int], int] | None:
     except (AttributeError, OSError, TypeError):  # other C libraries; Windows has no library of that name
         return None
     trim.argtypes, trim.restype = (ctypes.c_size_t,), ctypes.c_int
-    found: Callable[[int], int] = trim
-    return found
+    function: Callable[[int], int] = trim
+    return function

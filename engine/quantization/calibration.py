@@ -89,8 +89,8 @@ def calibrated(
     least_nprobe = 1
     probe_recall: Float32Array | None = None
     for k in _TARGETS:  # ascending: a search for more hits reads no fewer lists than one for less
-        found = [(_find_wanted(best, aim, k), targets[k]) for aim, targets in best.aims()]
-        wanted = [(each, target) for each, target in found if each is not None]
+        searched = [(_find_wanted(best, aim, k), targets[k]) for aim, targets in best.aims()]
+        wanted = [(each, target) for each, target in searched if each is not None]
         if not wanted:
             continue
         least = SearchSetting(k, least_nprobe, _CODED_ROWS_PER_HIT * k if codes_only else 1)
@@ -294,9 +294,9 @@ class _Wanted(NamedTuple):
         before = np.zeros((len(self.ranks), self.ranks.shape[1] + 1), np.int64)
         np.cumsum(self.ranks < nprobe, axis=1, out=before[:, 1:])
         rows = np.where(self.own < nprobe, before[self.queries, self.before], np.inf)
-        found = np.full((len(self.ranks), k), np.inf)
-        np.minimum.at(found, (self.queries, self.places), rows)
-        return np.sort(found.ravel())
+        n_rows = np.full((len(self.ranks), k), np.inf)
+        np.minimum.at(n_rows, (self.queries, self.places), rows)
+        return np.sort(n_rows.ravel())
 
 
 def _find_wanted(best: _BestOfCollection, aim: _Aim, k: int) -> _Wanted | None:

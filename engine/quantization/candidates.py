@@ -122,8 +122,8 @@ def measure_candidate_rows(
     before = _count_before(
         quantizer, queries, lists, codes, places[is_separated], nearest[is_separated], tied_share
     )
-    found = np.sort(before.ravel())
-    return _DENSER * math.ceil(float(found[math.ceil(_SHARE * len(found)) - 1]) + 1)
+    ranks = np.sort(before.ravel())
+    return _DENSER * math.ceil(float(ranks[math.ceil(_SHARE * len(ranks)) - 1]) + 1)
 
 
 def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = None) -> int:

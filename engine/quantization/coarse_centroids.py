@@ -99,8 +99,8 @@ def _cluster_rounded(sample: Float32Array | StoredBatch, nlist: int, seed: int, 
         def find_nearest(low: int, rounded: RoundedCentroids = rounded) -> Int64Array:
             return rounded.find_nearest(sample[low : low + _ROWS_AT_ONCE])
 
-        found = map_on_threads(find_nearest, starts, threads, "quarry-train")
-        centroids = _compute_means(sample, np.concatenate(found), nlist, generator)
+        nearest = map_on_threads(find_nearest, starts, threads, "quarry-train")
+        centroids = _compute_means(sample, np.concatenate(nearest), nlist, generator)
     return centroids
 
 

@@ -216,18 +216,18 @@ class RoundedCentroids:
             rows, scales = quantize_int8(block)
             scores = all_scores[: len(block)]
             self._products.write(rows, scores)
-            found, lines = scores.argmax(axis=1), np.arange(len(block))
-            largest = scores[lines, found]
+            numbers, lines = scores.argmax(axis=1), np.arange(len(block))
+            largest = scores[lines, numbers]
             # Without the best score, the maximum of a row says whether another is close, as for few rows it is.
-            scores[lines, found] = np.iinfo(np.int32).min
+            scores[lines, numbers] = np.iinfo(np.int32).min
             least = largest - self._margins(block, scales)
             close = np.flatnonzero(~(scores.max(axis=1) < least))  # not `>=`, so that a margin of NaN counts
-            scores[lines, found] = largest
+            scores[lines, numbers] = largest
             is_candidate = scores[close] >= least[close, None]
             is_many = np.count_nonzero(is_candidate, axis=1) > _MAX_CANDIDATES
             is_open[low + close[is_many]] = True
-            found[close[~is_many]] = self._compare(block[close[~is_many]], is_candidate[~is_many])
-            best[low : low + len(block)] = found
+            numbers[close[~is_many]] = self._compare(block[close[~is_many]], is_candidate[~is_many])
+            best[low : low + len(block)] = numbers
         return best, is_open
 
     def _margins(self, rows: Float32Array, scales: Float32Array) -> Float64Array:

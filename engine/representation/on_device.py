@@ -106,13 +106,13 @@ class _DeviceKMeans:
         """See `DeviceRepresentation`."""
         del plans
         lengths = np.diff(tokens.offsets)
-        found: dict[int, DocumentVectors] = {}
+        represented: dict[int, DocumentVectors] = {}
         for members in _group_by_length(lengths):
             starts = tokens.offsets[:-1][members]
             clusters = kmeans_of_documents(tokens.values, starts, lengths[members], self._n_centroids)
             made = _collect_clusters(clusters, [prepared[member] for member in members], normalize)
-            found |= zip(members.tolist(), made, strict=True)
-        return [found[number] for number in range(len(prepared))]
+            represented |= zip(members.tolist(), made, strict=True)
+        return [represented[number] for number in range(len(prepared))]
 
 
 def _collect_clusters(

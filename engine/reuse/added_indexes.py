@@ -193,15 +193,15 @@ def _check_same(manifest: Manifest, source: GenerationFiles) -> None:
             expected=f"{manifest.encoder.name} ({manifest.encoder.identity})",
             actual=f"{other.encoder.name} ({other.encoder.identity})",
         )
-    found = asdict(other.settings)
+    theirs = asdict(other.settings)
     for name, value in asdict(manifest.settings).items():
-        if name not in _FREE_SETTINGS and found[name] != value:
+        if name not in _FREE_SETTINGS and theirs[name] != value:
             brief = reprlib.repr if name == "metric" else str  # a mean has many bytes
             raise InvalidSetting(
                 f"this index has another value of {name} than the index that it is added to",
                 path=path,
                 expected=brief(value),
-                actual=brief(found[name]),
+                actual=brief(theirs[name]),
             )
 
 

@@ -227,13 +227,13 @@ class Rescorer:
     def centroid_scores(self, query: Float32Array, docs: Int64Array) -> list[Float32Array]:
         """Return the scores of the centroids of each document: (n_centroids,) float32."""
         scorer = self._vectors.scorer(query)
-        found: list[Float32Array] = []
+        all_scores: list[Float32Array] = []
         for first in range(0, len(docs), _BATCH_DOCS):
             stop_if_cancelled()
             rows, bounds = self._table.rows_of(docs[first : first + _BATCH_DOCS])
             scores = self.checked(scorer(rows))
-            found += [scores[low:high] for low, high in pairwise(bounds.tolist())]
-        return found
+            all_scores += [scores[low:high] for low, high in pairwise(bounds.tolist())]
+        return all_scores
 
 
 def kth_largest(scores: Float32Array, k: int) -> float:

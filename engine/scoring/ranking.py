@@ -179,13 +179,13 @@ class IdOrder:
             segments: (n,) int64, numbers of their segments.
             docs: (n,) int64, ordinals there.
         """
-        found = [""] * len(docs)
+        ids_read = [""] * len(docs)
         for number in np.unique(segments).tolist():
             places = np.flatnonzero(segments == number)
             ids = self._segments[number].reader.ids.many(docs[places])
             for place, doc_id in zip(places.tolist(), ids, strict=True):
-                found[place] = doc_id
-        return found
+                ids_read[place] = doc_id
+        return ids_read
 
     def reader_of(self, segments: Int64Array, docs: Int64Array) -> ReadIds:
         """Return what reads the ids of some of these documents, given their places."""
@@ -216,7 +216,7 @@ class IdOrder:
 
     def _first_ids(self, segments: Int64Array, docs: Int64Array, n: int) -> Int64Array:
         """Return the places of documents among which are those with the n >= 1 first ids."""
-        found: list[Int64Array] = []
+        first: list[Int64Array] = []
         undecided = np.arange(len(docs))
         # As in a radix selection: of ids with the same first bytes, those below the n-th key are in, those above
         # it are out, and only those with an equal key need their next eight bytes.
@@ -226,10 +226,10 @@ class IdOrder:
             keys = self._keys(segments[undecided], docs[undecided], 8 * step)
             limit = np.partition(keys, n - 1)[n - 1]
             is_first = keys < limit
-            found.append(undecided[is_first])
+            first.append(undecided[is_first])
             n -= int(np.count_nonzero(is_first))
             undecided = undecided[keys == limit]
-        return np.concatenate([*found, undecided])
+        return np.concatenate([*first, undecided])
 
     def _keys(self, segments: Int64Array, docs: Int64Array, first: int) -> UInt64Array:
         keys = np.empty(len(docs), np.uint64)

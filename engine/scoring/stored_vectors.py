@@ -379,5 +379,5 @@ def has_float32_sums() -> bool:
     ones = np.full((1, _PROBE_DIM), 1 + 2.0**-10, np.float16)
     ones[0, ::7] = 2.0**-24  # the smallest float16 number
     exact = float((ones.astype(np.float64) ** 2).sum())
-    found = float(np.asarray(simsimd().cdist(ones, ones, "dot")).item())
-    return abs(found - exact) <= _PROBE_ERROR * exact
+    computed = float(np.asarray(simsimd().cdist(ones, ones, "dot")).item())
+    return abs(computed - exact) <= _PROBE_ERROR * exact

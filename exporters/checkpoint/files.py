@@ -183,15 +183,17 @@ def find_license_files(folder: Path) -> dict[str, bytes | Path]:
         CorruptFile: a file is too large for a license, or is a symbolic link out of the folder (and of the hub's
             cache that it is a snapshot of): its target may be private.
     """
-    found: dict[str, bytes | Path] = {name: folder / name for name in _LICENSE_NAMES if (folder / name).is_file()}
-    for path in map(Path, found.values()):  # type: ignore[arg-type]
+    licenses: dict[str, bytes | Path] = {
+        name: folder / name for name in _LICENSE_NAMES if (folder / name).is_file()
+    }
+    for path in map(Path, licenses.values()):  # type: ignore[arg-type]
         if is_outside(path):
             raise CorruptFile(
                 "a symbolic link leads out of the checkpoint's folder", path=path, actual=path.resolve()
             )
         if path.stat().st_size > _MAX_LICENSE_BYTES:
             raise CorruptFile("too large for a license", path=path, expected=f"at most {_MAX_LICENSE_BYTES} bytes")
-    return found
+    return licenses
 
 
 def is_outside(path: Path) -> bool:

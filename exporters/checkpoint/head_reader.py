@@ -303,29 +303,29 @@ def _read_network_settings(folder: Path) -> dict[str, object]:
 
 def _refuse_unusual(settings: Mapping[str, object], usual: Mapping[str, object], path: Path) -> None:
     for key, expected in usual.items():
-        found = settings.get(key)
-        if found and found != expected:
-            raise InvalidSetting(f"{key!r} is not supported", path=path, expected=expected, actual=found)
+        value = settings.get(key)
+        if value and value != expected:
+            raise InvalidSetting(f"{key!r} is not supported", path=path, expected=expected, actual=value)
 
 
 def _read_window(folder: Path, settings: Mapping[str, object]) -> int | None:
     """Read the window: of the module until version 5 of sentence-transformers, of the tokenizer since."""
-    for name, key, found in (
+    for name, key, value in (
         (_NETWORK_NAMES[0], "max_seq_length", settings.get("max_seq_length")),
         (_TOKENIZER_CONFIG, "model_max_length", _read_tokenizer_length(folder)),
     ):
-        if found is None:
+        if value is None:
             continue
-        if type(found) is not int or found < _LEAST_WINDOW:
+        if type(value) is not int or value < _LEAST_WINDOW:
             expected = f"an integer from {_LEAST_WINDOW}, or null"
-            raise CorruptFile(f"bad {key!r}", path=folder / name, expected=expected, actual=found)
-        return found
+            raise CorruptFile(f"bad {key!r}", path=folder / name, expected=expected, actual=value)
+        return value
     return None
 
 
 def _read_tokenizer_length(folder: Path) -> object:
-    found = optional_object(folder, _TOKENIZER_CONFIG).get("model_max_length")
-    return int(found) if isinstance(found, float) and found.is_integer() else found  # 1e30: no limit
+    length = optional_object(folder, _TOKENIZER_CONFIG).get("model_max_length")
+    return int(length) if isinstance(length, float) and length.is_integer() else length  # 1e30: no limit
 
 
 def _read_prompt(folder: Path, names: tuple[str, ...]) -> str:

@@ -142,9 +142,9 @@ def read_network_shape(
     kind = _KINDS[name]
     named = dict(kind.keys)
     for key, only in (("hidden_act", "gelu"), ("position_embedding_type", "absolute"), ("is_decoder", False)):
-        found = config.get(named.get(key, key), only)
-        if found != only:
-            raise _make_error(folder, named.get(key, key), only, found)
+        value = config.get(named.get(key, key), only)
+        if value != only:
+            raise _make_error(folder, named.get(key, key), only, value)
     n_layers, n_heads, dim = (
         read_size(config, named.get(key, key), folder)
         for key in ("num_hidden_layers", "num_attention_heads", "hidden_size")

@@ -32,15 +32,15 @@ class _BertBuilder:
 
     def weight(self, name: str, *shape: int | None) -> npt.NDArray[np.float32]:
         """Return a tensor of the checkpoint and check its shape (None: any size)."""
-        found = self._weights.get(name)
-        if found is None:
+        values = self._weights.get(name)
+        if values is None:
             raise CorruptFile(f"the weights lack {name!r}", path=self._path)
-        fits = len(found.shape) == len(shape) and all(
-            want in (None, have) for want, have in zip(shape, found.shape, strict=True)
+        fits = len(values.shape) == len(shape) and all(
+            want in (None, have) for want, have in zip(shape, values.shape, strict=True)
         )
         if not fits:
-            raise CorruptFile(f"{name!r} has a wrong shape", path=self._path, expected=shape, actual=found.shape)
-        return found
+            raise CorruptFile(f"{name!r} has a wrong shape", path=self._path, expected=shape, actual=values.shape)
+        return values
 
     def hidden_states(self) -> str:
         """Add the network from token ids to the last hidden states, (batch, length, dim)."""
@@ -117,8 +117,8 @@ class _BertBuilder:
         there = add("Unsqueeze", [positions, self.graph.integers(0)])
         here = add("Unsqueeze", [positions, self.graph.integers(1)])
         rows = add("Add", [add("Sub", [there, here]), self.graph.integers(shape.n_positions - 1)])
-        found = add("Transpose", [add("Gather", [table, rows])], perm=[2, 0, 1])
-        return add("Unsqueeze", [found, self.graph.integers(0)])
+        bias = add("Transpose", [add("Gather", [table, rows])], perm=[2, 0, 1])
+        return add("Unsqueeze", [bias, self.graph.integers(0)])
 
     def _layer(self, hidden: str, bias: str, name: str) -> str:
         add = self.graph.add

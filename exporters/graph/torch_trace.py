@@ -81,7 +81,7 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
     kind = getattr(transformers, "AutoModelForMaskedLM" if mlm else encoder)
     try:
         with _suppress_output():
-            model, found = kind.from_pretrained(
+            model, info = kind.from_pretrained(
                 checkpoint.path,
                 attn_implementation="eager",
                 local_files_only=True,
@@ -94,7 +94,7 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
         raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
     outputs = _wrap_outputs(model.eval(), mlm)
-    _check_complete(model, outputs, sorted(found["missing_keys"]), checkpoint)
+    _check_complete(model, outputs, sorted(info["missing_keys"]), checkpoint)
     return outputs
 
 
@@ -127,8 +127,8 @@ def _wrap_outputs(model: Any, mlm: bool) -> Any:  # noqa: ANN401
             self.model = model
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:  # noqa: ANN401
-            found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=mlm)
-            return (found.hidden_states[-1], found.logits) if mlm else found.last_hidden_state
+            outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=mlm)
+            return (outputs.hidden_states[-1], outputs.logits) if mlm else outputs.last_hidden_state
 
     return Outputs()
 
@@ -269,8 +269,8 @@ def check_traced(graph: onnx.ModelProto, run: RunNetwork, checkpoint: Checkpoint
     session = import_onnxruntime().InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     cosines: dict[str, float] = {}
     for what, ids, mask in (*_make_random_inputs(n_words, checkpoint.window), *_tokenize_texts(checkpoint)):
-        (found,) = session.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask})
-        cosines[what] = _find_least_cosine(found, run(ids, mask), mask)
+        (vectors,) = session.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask})
+        cosines[what] = _find_least_cosine(vectors, run(ids, mask), mask)
     worst = min(cosines, key=lambda what: np.nan_to_num(cosines[what], nan=-np.inf))
     if not cosines[worst] >= _LEAST_COSINE:
         raise InvalidSetting(

@@ -76,15 +76,19 @@ def measure_parity(exact: Encoder, variant: Encoder, texts: Iterable[str]) -> tu
         InvalidSetting: no text has a token.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compared = [found for found in pool.map(partial(_compare, exact, variant), texts) if len(found.pooled)]
+        compared = [
+            comparison
+            for comparison in pool.map(partial(_compare, exact, variant), texts)
+            if len(comparison.pooled)
+        ]
     if not compared:
         raise InvalidSetting("parity needs at least one text with a token")
     tokens, pooled = (
-        np.concatenate([getattr(found, kind) for found in compared]) for kind in ("tokens", "pooled")
+        np.concatenate([getattr(comparison, kind) for comparison in compared]) for kind in ("tokens", "pooled")
     )
     values = (tokens.mean(), tokens.min(), pooled.mean(), pooled.min())
     record = ParityRecord(len(compared), *(round(float(value), 5) for value in values))
-    return record, min(compared, key=lambda found: float(found.tokens.min())).text
+    return record, min(compared, key=lambda comparison: float(comparison.tokens.min())).text
 
 
 def check_parity(record: ParityRecord, worst_text: str, precision: str) -> None:

@@ -103,22 +103,22 @@ def quantize_weights(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
         model: without external data; it is not changed.
         keep: prefix of the names of nodes that stay in fp32.
     """
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    weights = {tensor.name: tensor for tensor in found.graph.initializer}
+    quantized = onnx.ModelProto()
+    quantized.CopyFrom(model)
+    weights = {tensor.name: tensor for tensor in quantized.graph.initializer}
     writer = _Writer({name: tensor for name, tensor in weights.items() if _is_matrix(tensor)})
-    for node in found.graph.node:
+    for node in quantized.graph.node:
         if not node.name.startswith(keep):
             writer.rewrite(node)
         else:
             writer.nodes.append(node)
     used = {name for node in writer.nodes for name in node.input}
     kept = [tensor for name, tensor in weights.items() if name in used]
-    del found.graph.node[:], found.graph.initializer[:]
-    found.graph.node.extend(writer.nodes)
-    found.graph.initializer.extend([*kept, *writer.constants.values()])
-    found.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
-    return found
+    del quantized.graph.node[:], quantized.graph.initializer[:]
+    quantized.graph.node.extend(writer.nodes)
+    quantized.graph.initializer.extend([*kept, *writer.constants.values()])
+    quantized.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    return quantized
 
 
 def _is_matrix(tensor: onnx.TensorProto) -> bool:

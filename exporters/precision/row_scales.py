@@ -45,14 +45,14 @@ def scale_rows(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
         model: opset 18 or higher, without external data; it is not changed.
         keep: prefix of the names of nodes that stay as they are.
     """
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    scaler = _Scaler(found.graph, keep)
-    nodes = [each for node in found.graph.node for each in scaler.rewrite(node)]
-    del found.graph.node[:]
-    found.graph.node.extend(nodes)
-    found.graph.initializer.extend(scaler.constants.values())
-    return found
+    scaled = onnx.ModelProto()
+    scaled.CopyFrom(model)
+    scaler = _Scaler(scaled.graph, keep)
+    nodes = [each for node in scaled.graph.node for each in scaler.rewrite(node)]
+    del scaled.graph.node[:]
+    scaled.graph.node.extend(nodes)
+    scaled.graph.initializer.extend(scaler.constants.values())
+    return scaled
 
 
 def _find_layers(graph: onnx.GraphProto, keep: str) -> set[str]:

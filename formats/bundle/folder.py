@@ -252,13 +252,13 @@ class BundleType(Generic[SettingsT, BundleT]):
         folder = checked_path(path, "path").absolute()
         fields = _read_manifest_fields(folder, f"{self.kind} bundle")
         fields.check_format(BUNDLE_FORMAT, "bundle")
-        found = _take_kind(fields)
-        if found != self.kind:
+        kind = _take_kind(fields)
+        if kind != self.kind:
             raise InvalidSetting(
                 f"the bundle contains no {self.kind}",
                 path=folder,
                 expected=f"kind {self.kind}",
-                actual=f"kind {found}",
+                actual=f"kind {kind}",
             )
         identity = fields.text("identity", pattern=_IDENTITY)
         files = _parse_files(fields.child("files"))

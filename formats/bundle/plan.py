@@ -112,13 +112,13 @@ class PlanRecord:
             if n_bytes != self.file.n_bytes:
                 raise TruncatedFile("wrong size of a plan", path=path, expected=self.file.n_bytes, actual=n_bytes)
             plan = path.read_bytes()
-        found = digest_plan(plan)
-        if found != self.file:
+        digest = digest_plan(plan)
+        if digest != self.file:
             raise ChecksumMismatch(
                 "the SHA-256 of the plan differs from its record",
                 path=path,
                 expected=self.file.sha256,
-                actual=found.sha256,
+                actual=digest.sha256,
             )
         return plan
 

@@ -203,12 +203,12 @@ class Fields:
 
 
 def _build_map(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the member {repeated!r} appears twice")
-    return found
+    return entries
 
 
 def _refuse_constant(name: str) -> NoReturn:

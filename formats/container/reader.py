@@ -134,13 +134,13 @@ class ContainerReader:
 
     def find_damage(self) -> list[FormatError]:
         """Read every byte; return an error for each damaged chunk and each range of padding that is not zero."""
-        found: list[FormatError] = []
+        damage: list[FormatError] = []
         end = PREAMBLE_BYTES
         for section in sorted(self._sections.values(), key=lambda s: (s.offset, s.n_bytes)):
-            found += self._find_nonzero_padding(end, section.offset)
-            found += [section.damage_error(chunk) for chunk in section.find_damaged_chunks()]
+            damage += self._find_nonzero_padding(end, section.offset)
+            damage += [section.damage_error(chunk) for chunk in section.find_damaged_chunks()]
             end = section.offset + section.n_bytes
-        return found + self._find_nonzero_padding(end, self._contents_at)
+        return damage + self._find_nonzero_padding(end, self._contents_at)
 
     def close(self) -> None:
         """Close the file; arrays from it stay valid."""

@@ -85,11 +85,11 @@ class DocIdsWriter:
         if len(hashes) - len(self._sorted) > _UNSORTED + len(hashes) // 8:
             self._sorted = np.argsort(hashes, kind="stable").astype(np.uint32)
         low = _bisect(hashes, self._sorted, key)
-        found = []
+        ordinals = []
         while low < len(self._sorted) and hashes[self._sorted[low]] == key:
-            found.append(int(self._sorted[low]))
+            ordinals.append(int(self._sorted[low]))
             low += 1
-        return found + (np.flatnonzero(hashes[len(self._sorted) :] == key) + len(self._sorted)).tolist()
+        return ordinals + (np.flatnonzero(hashes[len(self._sorted) :] == key) + len(self._sorted)).tolist()
 
     def find_superseded(self) -> UInt32Array:
         """Return the ordinals of documents that a later document with the same id replaces, ascending."""
@@ -171,13 +171,13 @@ class DocIds:
         hashes = self._hashes.array()
         low = int(np.searchsorted(hashes, np.uint64(wanted), side="left"))
         high = int(np.searchsorted(hashes, np.uint64(wanted), side="right"))
-        found = self._ordinals.slice(low, high).tolist()
-        for ordinal in found:
+        ordinals = self._ordinals.slice(low, high).tolist()
+        for ordinal in ordinals:
             if ordinal >= self.n_docs:
                 raise CorruptFile(
                     "the id map contains an ordinal that is out of bounds", path=self._path, actual=ordinal
                 )
-        return [ordinal for ordinal in found if self[ordinal] == doc_id]
+        return [ordinal for ordinal in ordinals if self[ordinal] == doc_id]
 
     def by_hash(self, low: int, high: int) -> tuple[UInt64Array, Int64Array]:
         """Return hashes and ordinals of the documents at the places low to high - 1 in the order of their hashes.

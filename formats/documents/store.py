@@ -327,11 +327,11 @@ class _Compressor:
         if not changes:
             return _Frames(b"", b"")
         compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=self._trained, write_dict_id=False)
-        found = compressor.multi_compress_to_buffer([records[number] for number in changes])
+        compressed = compressor.multi_compress_to_buffer([records[number] for number in changes])
         counts = [after - before for before, after in pairwise([*changes, len(records)])]
         frames: list[bytes] = []
         for number, count in enumerate(counts):
-            frames += [found[number].tobytes()] * count
+            frames += [compressed[number].tobytes()] * count
         return _Frames(b"".join(frames), np.fromiter(map(len, frames), np.uint32, len(frames)).tobytes())
 
 

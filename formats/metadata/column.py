@@ -98,13 +98,13 @@ class Column:
         Raises:
             FormatError: the column is damaged.
         """
-        found = self._find_docs_by_first(runs)
+        is_match = self._find_docs_by_first(runs)
         bounds = np.array(runs, np.int64).reshape(-1, 2) - (0, 1)
         lowest, highest = bounds.astype(self._code_type).T
         starts, ends = self._codes.searchsorted(lowest, "left"), self._codes.searchsorted(highest, "right")
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            found[self._check_docs(self._docs[start:end])] = True
-        return found
+            is_match[self._check_docs(self._docs[start:end])] = True
+        return is_match
 
     def kinds_of(self, docs: BoolArray, kinds: Iterable[Kind]) -> frozenset[Kind]:
         """Return those of `kinds` that values of the documents, (n_docs,) bool, have.
@@ -166,10 +166,10 @@ class Column:
             for low, high in runs:
                 wanted[low:high] = True
             return wanted.take(codes, mode="clip")
-        found = np.zeros(self._n_docs, bool)
+        is_match = np.zeros(self._n_docs, bool)
         for low, high in runs if self._dense else ():
-            found |= codes == low if high == low + 1 else (codes >= low) & (codes <= high - 1)
-        return found
+            is_match |= codes == low if high == low + 1 else (codes >= low) & (codes <= high - 1)
+        return is_match
 
     @cached_property
     def _first(self) -> AnyArray:
@@ -218,22 +218,22 @@ class _Texts:
         Many texts at a time are searched as one string; a match that begins in one text and ends in the next one
         is none. Afterwards the search continues with the next text.
         """
-        found: list[int] = []
+        numbers: list[int] = []
         for start in range(low, high, _SEARCHED_TEXTS):
             offsets = self._offsets[start : min(start + _SEARCHED_TEXTS, high) + 1].tolist()
             if not 0 <= offsets[0] <= offsets[-1] <= len(self._data) or any(map(gt, offsets, offsets[1:])):
                 raise CorruptFile("the texts of a metadata column are out of bounds", path=self._path)
             if not part:
-                found += range(start, start + len(offsets) - 1)
+                numbers += range(start, start + len(offsets) - 1)
                 continue
             texts, begin = bytes(self._data[offsets[0] : offsets[-1]]), offsets[0]
             place = texts.find(part)
             while place >= 0:
                 number = bisect_right(offsets, place + begin) - 1
                 if place + begin + len(part) <= offsets[number + 1]:
-                    found.append(start + number)
+                    numbers.append(start + number)
                 place = texts.find(part, offsets[number + 1] - begin)
-        return found
+        return numbers
 
 
 def _as_python_numbers(array: AnyArray) -> Any:  # noqa: ANN401  # the type of elements depends on the format

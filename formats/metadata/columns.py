@@ -240,9 +240,9 @@ def _find_beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
 def _merge_values(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:
     """Yield the values of all segments at a path, ascending."""
     columns = ((reader.column(path), keep, ordinals) for reader, keep, ordinals in parts)
-    found = [column.values(keep, ordinals) for column, keep, ordinals in columns if column is not None]
+    streams = [column.values(keep, ordinals) for column, keep, ordinals in columns if column is not None]
     kind_and_value = itemgetter(0, 1)
-    for (kind, value), group in groupby(heapq.merge(*found, key=kind_and_value), key=kind_and_value):
+    for (kind, value), group in groupby(heapq.merge(*streams, key=kind_and_value), key=kind_and_value):
         yield kind, value, np.concatenate([docs for *_, docs in group])
 
 

@@ -99,8 +99,8 @@ class ColumnDictionary:
     def _contain(self, part: bytes) -> Codes:
         """Return the texts that contain a part; of a long text only the beginning is known."""
         first, end = self.runs[Kind.TEXT][0], self.runs[Kind.LONG_TEXT][1]
-        found = [first + number for number in self._texts.containing(part, 0, end - first)]
-        return Codes(tuple(_join_codes(found)), _drop_empty(self.runs[Kind.LONG_TEXT]))
+        numbers = [first + number for number in self._texts.containing(part, 0, end - first)]
+        return Codes(tuple(_join_codes(numbers)), _drop_empty(self.runs[Kind.LONG_TEXT]))
 
     def _begin_with(self, prefix: bytes) -> Codes:
         """Return the texts with a prefix; long ones whose stored part is shorter than the prefix may have it."""

@@ -211,9 +211,9 @@ def _read_low_bits_at(records: UInt8Array, at: Int64Array, widths: Int64Array) -
     words = np.zeros(len(records) // 8 + 2, "<u8")
     words.view(np.uint8)[: len(records)] = records
     word, shift = at >> 6, (at & 63).astype(np.uint64)
-    found = words[word].astype(np.uint64) >> shift
-    found |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # 0 for a shift of 64
-    numbers: Int64Array = found.view(np.int64) & ((1 << widths) - 1)
+    bits = words[word].astype(np.uint64) >> shift
+    bits |= words[word + 1].astype(np.uint64) << (np.uint64(64) - shift)  # 0 for a shift of 64
+    numbers: Int64Array = bits.view(np.int64) & ((1 << widths) - 1)
     return numbers
 
 

@@ -91,22 +91,22 @@ class RecordLookup:
 
     def frequencies(self, docs: Int64Array) -> UInt32Array:
         """Return the frequency of the term in (m,) documents, (m,) uint32; 0 without it."""
-        found = np.zeros(len(docs), np.uint32)
+        counts = np.zeros(len(docs), np.uint32)
         places = self._find(docs)
         with_term = np.flatnonzero(places >= 0)
         ends = self._n + places[with_term]
         both = self._select_ones(np.concatenate([ends - 1, ends]))
-        found[with_term] = both[len(ends) :] - both[: len(ends)]
-        return found
+        counts[with_term] = both[len(ends) :] - both[: len(ends)]
+        return counts
 
     def contains(self, docs: Int64Array) -> npt.NDArray[np.bool_]:
         """Return which of (m,) documents have the term."""
-        found: npt.NDArray[np.bool_] = self._find(docs) >= 0
-        return found
+        is_there: npt.NDArray[np.bool_] = self._find(docs) >= 0
+        return is_there
 
     def _find(self, docs: Int64Array) -> Int64Array:
         """Return the numbers of the postings of (m,) documents, -1 without the term."""
-        found = np.full(len(docs), -1, np.int64)
+        places = np.full(len(docs), -1, np.int64)
         high = docs >> self._width
         left = np.flatnonzero(high <= self._last_one - self._skipped - (self._n - 1))
         high, low = high[left], docs[left] & (1 << self._width) - 1
@@ -122,10 +122,10 @@ class RecordLookup:
                 break
             own = self._low_bits(numbers)
             is_equal = own == low
-            found[left[is_equal]] = numbers[is_equal]
+            places[left[is_equal]] = numbers[is_equal]
             is_less = own < low
             left, low, at, numbers = left[is_less], low[is_less], at[is_less] + 1, numbers[is_less] + 1
-        return found
+        return places
 
     def _low_bits(self, numbers: Int64Array) -> Int64Array:
         """Return the low parts of the postings of these numbers."""

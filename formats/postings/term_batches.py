@@ -131,7 +131,7 @@ def _gather(postings: Postings, starts: Int64Array, counts: Int64Array) -> Posti
         if high > low + 1:
             some = slice(low, high)
             taken = np.repeat(starts[some] - firsts[some], counts[some]) + np.arange(into.start, into.stop)
-        for column, found in zip(postings, gathered, strict=True):
-            found[into] = column[taken]
+        for column, parts in zip(postings, gathered, strict=True):
+            parts[into] = column[taken]
         low = high
     return gathered

@@ -150,10 +150,10 @@ def unpack(data: UInt8Array, starts: Int64Array, *, is_end: bool) -> UnpackedTer
     parts += [(starts[-2:], 1)] if is_end else []
     unpacked = [_unpack_blocks(data[bounds[0] :], bounds - bounds[0], least) for bounds, least in parts]
     rows, n_docs, record_bytes = zip(*unpacked, strict=True)
-    found = UnpackedTerms(stack_rows(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
-    if not is_ascending(found.rows):
+    terms = UnpackedTerms(stack_rows(rows), np.concatenate(n_docs), np.concatenate(record_bytes))
+    if not is_ascending(terms.rows):
         raise ValueError("terms do not ascend")
-    return found
+    return terms
 
 
 class _Entries(NamedTuple):

@@ -137,6 +137,6 @@ def _check_neighbors(graph: HnswGraph, path: Path) -> None:
     for level in range(1, top):
         rows = np.flatnonzero(levels > level)
         begins = offsets[rows] + (level + 1) * graph.m
-        found = neighbors[begins[:, None] + np.arange(graph.m)]
-        if (levels[found[found != NONE]] <= level).any():
+        linked = neighbors[begins[:, None] + np.arange(graph.m)]
+        if (levels[linked[linked != NONE]] <= level).any():
             raise CorruptFile(f"a neighbor is not on level {level}", path=path)

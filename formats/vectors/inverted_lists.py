@@ -275,13 +275,13 @@ class _Part:
     def __init__(self, runs: Sequence[RunRows], low: int, high: int) -> None:
         self._runs = runs
         self._bounds = [each.run.offsets[[low, high]].tolist() for each in runs]
-        found = [each.between(*bounds) for each, bounds in zip(runs, self._bounds, strict=True)]
-        self._numbers = [numbers if stays is None else numbers[stays] for numbers, stays in found]
-        self._stays = [stays for _, stays in found]
+        parts = [each.between(*bounds) for each, bounds in zip(runs, self._bounds, strict=True)]
+        self._numbers = [numbers if stays is None else numbers[stays] for numbers, stays in parts]
+        self._stays = [stays for _, stays in parts]
         self.sizes = np.array(
             [
                 _count_kept(each.run.offsets[low : high + 1], stays)
-                for each, (_, stays) in zip(runs, found, strict=True)
+                for each, (_, stays) in zip(runs, parts, strict=True)
             ]
         )
 

@@ -77,14 +77,14 @@ class _StoreRetriever:
         filters: Mapping[str, Any] | None,
         top_k: int | None,
     ) -> _Found:
-        found = self._store.search(
+        documents = self._store.search(
             query,
             self._top_k if top_k is None else checked_integer(top_k, "top_k", 1, MAX_K),
             self._filters if filters in (None, {}) else filters,  # no filters must not undo a restriction
             join_options(self._options, mode=mode),
             query_embedding,
         )
-        return {"documents": found}
+        return {"documents": documents}
 
 
 @component

@@ -207,12 +207,12 @@ class QuarryDocumentStore:
 
         Nested fields are named by their parts, separated by dots, as in filters.
         """
-        found: dict[str, dict[str, str]] = {}
+        fields: dict[str, dict[str, str]] = {}
         for document in self._index.reader():
             for name, value in _leaves("", document.metadata):
                 if value is not None:
-                    found.setdefault(name, {"type": _type_name(value)})
-        return found
+                    fields.setdefault(name, {"type": _type_name(value)})
+        return fields
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the least and the largest value of a field; both are None if no document has it.
@@ -228,8 +228,8 @@ class QuarryDocumentStore:
         values = self._values(metadata_field)
         types = {_type_name(each) for each in values}
         if len(types - {"long", "float"}) + (not types.isdisjoint({"long", "float"})) > 1:
-            found = ", ".join(sorted(types))
-            raise DocumentStoreError(f"the values of {metadata_field!r} cannot be compared; their types: {found}")
+            names = ", ".join(sorted(types))
+            raise DocumentStoreError(f"the values of {metadata_field!r} cannot be compared; their types: {names}")
         return {"min": min(values, default=None), "max": max(values, default=None)}
 
     def get_metadata_field_unique_values(
@@ -310,10 +310,10 @@ class QuarryDocumentStore:
     def _from_stored(self, index: Engine, stored: Sequence[StoredDocument | Hit]) -> list[Document]:
         embeddings: dict[str, list[float]] = {}
         if self._returns_embedding:
-            for found in index.get([each.id for each in stored], vectors=True):
-                vectors = np.asarray(found.vectors, np.float32)
+            for document in index.get([each.id for each in stored], vectors=True):
+                vectors = np.asarray(document.vectors, np.float32)
                 if len(vectors) == 1:  # documents of other programs may have several
-                    embeddings[found.id] = vectors[0].tolist()
+                    embeddings[document.id] = vectors[0].tolist()
         return [
             Document(
                 id=each.id,

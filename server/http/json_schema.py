@@ -178,12 +178,12 @@ def _not_json(problem: str) -> RequestError:
 
 def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object; a name that occurs twice is refused, since readers differ in which value they take."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         message = f"the body has the name {_shown(twice)} twice in one object"
         raise RequestError(400, "InvalidJson", message, field=twice[:60], expected="each name once")
-    return found
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

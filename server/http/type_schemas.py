@@ -45,18 +45,18 @@ def schemas_of_fields(kind: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401  
     else:  # its values are made when they are read
         hints, names = get_type_hints(kind.__init__) | get_type_hints(kind), list(kind.__new__(kind))
     descriptions = dict(_ATTRIBUTE.findall(inspect.getdoc(kind) or ""))
-    found = {}
+    schemas = {}
     for name in names:
         attribute = inspect.getattr_static(kind, name, None)
         hint, description = hints.get(name), descriptions.get(name)
         if isinstance(attribute, property):
             hint, description = get_type_hints(attribute.fget)["return"], inspect.getdoc(attribute)
-        found[name] = schema_of(hint)
+        schemas[name] = schema_of(hint)
         if name in defaults:
-            found[name]["default"] = defaults[name]
+            schemas[name]["default"] = defaults[name]
         if description:
-            found[name]["description"] = _for_clients(description)
-    return found
+            schemas[name]["description"] = _for_clients(description)
+    return schemas
 
 
 def _for_clients(description: str) -> str:

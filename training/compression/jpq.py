@@ -72,16 +72,16 @@ class Jpq(CompressedObjective):
         del documents
         codes = self._codes[step.source]
         rotated = self.quantizer.rotate(queries)
-        found = self._negatives(codes, rotated.detach(), step)
+        negatives = self._negatives(codes, rotated.detach(), step)
         others = torch.tensor(
-            sorted(set(found.flatten().tolist()) - {-1, *step.documents.tolist()}), dtype=torch.long
+            sorted(set(negatives.flatten().tolist()) - {-1, *step.documents.tolist()}), dtype=torch.long
         ).to(step.documents.device)
         columns = torch.cat([step.documents, others])
         scores = self.ranking.scores(rotated, codes.rows(columns, self.quantizer))
         column_of = columns.new_full((codes.n_documents + 1,), len(columns))  # the last for -1
         column_of[columns] = torch.arange(len(columns), device=columns.device)
         is_own = torch.zeros((len(rotated), len(columns) + 1), dtype=torch.bool, device=columns.device)
-        is_own = is_own.scatter(1, column_of[found], True)[:, :-1]
+        is_own = is_own.scatter(1, column_of[negatives], True)[:, :-1]
         is_own[:, : len(step.documents)] = True
         is_relevant = torch.zeros_like(is_own)
         is_relevant[:, : len(step.documents)] = step.relevant

@@ -122,26 +122,26 @@ class Preparation:
 
     def _quantizer(self) -> ProductQuantizer:
         """The quantizer to start from: the checkpoint's, or OPQ of a sample."""
-        found = read_checkpoint_quantizer(self.documents.folder)
-        if found is None:
+        quantizer = read_checkpoint_quantizer(self.documents.folder)
+        if quantizer is None:
             start = self.folder / _START
-            found = read_checkpoint_quantizer(start)
-            if found is None:
+            quantizer = read_checkpoint_quantizer(start)
+            if quantizer is None:
                 start.mkdir(parents=True, exist_ok=True)
-                found = self._trained().to_arrays()
-                name = write_checkpoint_quantizer(start, found)
+                quantizer = self._trained().to_arrays()
+                name = write_checkpoint_quantizer(start, quantizer)
                 partial = start / "quarry.partial"
                 partial.write_text(f'{{"quantizer": "{name}"}}', "utf-8")
                 partial.rename(start / "quarry.json")
         wanted = (self.settings.n_sub, 1 << self.settings.bits)
-        if found.encode_codebook.shape[:2] != wanted:
+        if quantizer.encode_codebook.shape[:2] != wanted:
             raise InvalidSetting(
                 "the quantizer to start from has codes of another size",
                 path=self.documents.folder,
                 expected=f"{wanted[0]} sub-quantizers of {wanted[1]} codewords",
-                actual=found.encode_codebook.shape[:2],
+                actual=quantizer.encode_codebook.shape[:2],
             )
-        n_sub, _, n_within = found.encode_codebook.shape
+        n_sub, _, n_within = quantizer.encode_codebook.shape
         if self.settings.dim not in (0, n_sub * n_within):
             raise InvalidSetting(
                 "the quantizer to start from rotates to vectors of another length",
@@ -149,7 +149,7 @@ class Preparation:
                 expected=f"dim of {n_sub * n_within}, or 0",
                 actual=self.settings.dim,
             )
-        return ProductQuantizer.from_arrays(found, self.documents.device)
+        return ProductQuantizer.from_arrays(quantizer, self.documents.device)
 
     def _trained(self) -> ProductQuantizer:
         """OPQ of documents drawn from all sources, as many of each as its share of the documents."""
@@ -169,10 +169,10 @@ class Preparation:
     def _codes(self, quantizer: ProductQuantizer) -> dict[str, StoredCodes]:
         folder = self.folder / _CODES
         folder.mkdir(parents=True, exist_ok=True)
-        found: dict[str, StoredCodes] = {}
+        codes: dict[str, StoredCodes] = {}
         for name, store in self.stores.items():
             path = folder / f"{name}.npz"
             if not path.is_file():
                 encode_documents(store, self.documents, self.batcher, self.ranking, quantizer).save(path)
-            found[name] = StoredCodes.load(path, torch.device(self.documents.device))
-        return found
+            codes[name] = StoredCodes.load(path, torch.device(self.documents.device))
+        return codes

@@ -82,8 +82,8 @@ def squared_distances(rotated: torch.Tensor, codebook: torch.Tensor) -> torch.Te
 
 
 def _array(values: torch.Tensor) -> np.ndarray:
-    found: np.ndarray = values.detach().cpu().float().numpy().copy()
-    return found
+    array: np.ndarray = values.detach().cpu().float().numpy().copy()
+    return array
 
 
 def write_checkpoint_quantizer(folder: Path, quantizer: Quantizer) -> str:

@@ -48,8 +48,8 @@ def cluster_vectors(values: torch.Tensor, n_clusters: int, seed: int) -> npt.NDA
         is_empty = torch.bincount(labels, minlength=len(centers)) == 0
         centers = torch.where(is_empty[:, None], centers, torch.nn.functional.normalize(sums, dim=1))
         labels = _nearest(unit, centers)
-    found: npt.NDArray[np.int64] = labels.numpy()
-    return found
+    numbers: npt.NDArray[np.int64] = labels.numpy()
+    return numbers
 
 
 def document_vectors(

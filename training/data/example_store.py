@@ -272,7 +272,11 @@ class ExampleStore:
         together = (
             np.unique(np.concatenate([self._positives[each] for each in examples])) for examples in repeated
         )
-        return {example: found for examples, found in zip(repeated, together, strict=True) for example in examples}
+        return {
+            example: relevant
+            for examples, relevant in zip(repeated, together, strict=True)
+            for example in examples
+        }
 
     def replace_groups(self, groups: Numbers) -> None:
         """Store other groups, for example clusters, instead of the present ones; atomic."""

@@ -72,9 +72,9 @@ def read_pair_titles(path: Path, excluded: Collection[str], writer: ExampleWrite
         InvalidDocument: a line is malformed, a text is blank, or no line has a title that is not excluded.
         InvalidSetting: no line has one of the excluded titles, which may be misspelled.
     """
-    found: set[str] = set()
-    writer.titles(_passages_by_title(path, excluded, found))
-    missing = sorted(set(excluded) - found)
+    seen: set[str] = set()
+    writer.titles(_passages_by_title(path, excluded, seen))
+    missing = sorted(set(excluded) - seen)
     if missing:
         raise InvalidSetting(
             "exclude_titles has a title that no pair has",
@@ -82,7 +82,7 @@ def read_pair_titles(path: Path, excluded: Collection[str], writer: ExampleWrite
             expected="titles as they are in the file",
             actual=", ".join(map(repr, missing)),
         )
-    if found <= set(excluded):
+    if seen <= set(excluded):
         raise InvalidDocument(
             "no pair has a title", path=path, expected="a member title (or t) that is not in exclude_titles"
         )

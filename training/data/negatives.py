@@ -94,9 +94,9 @@ def mine_negatives(store: ExampleStore, encoder: Encoder, settings: NegativeSett
             queries = [store.query(example) for example in examples]
             answers = engine.search(queries, settings.depth, mode=settings.mode, operators=False)
             for example, hits in zip(examples, answers, strict=True):
-                found = np.fromiter(_passing(hits, set(store.relevant(example).tolist()), settings), np.int64)
+                negatives = np.fromiter(_passing(hits, set(store.relevant(example).tolist()), settings), np.int64)
                 rng = np.random.default_rng([seed, example])
-                kept = rng.permutation(found)[: settings.count]
+                kept = rng.permutation(negatives)[: settings.count]
                 mined[example, : len(kept)] = np.sort(kept)
     return mined
 

@@ -70,15 +70,15 @@ class TermScores:
         Returns:
             (n, n_documents) float32 from 0 to 1; all 0 for a query without a term of any document.
         """
-        found = np.zeros((len(examples), self._n_documents), np.float32)
-        for row, example in zip(found, examples.tolist(), strict=True):
+        totals = np.zeros((len(examples), self._n_documents), np.float32)
+        for row, example in zip(totals, examples.tolist(), strict=True):
             found_terms = {self._terms.get(term, -1) for term in self._analyzer.terms(self._store.query(example))}
             for term in sorted(found_terms - {-1}):  # sums of one order are the same in every process
                 low, high = self._starts[term : term + 2]
                 row[self._documents[low:high]] += self._weights[low:high]
-        best: Floats = found.max(axis=1, keepdims=True)
-        found /= np.maximum(best, np.finfo(np.float32).tiny)
-        return found
+        best: Floats = totals.max(axis=1, keepdims=True)
+        totals /= np.maximum(best, np.finfo(np.float32).tiny)
+        return totals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +229,8 @@ class FixedDocuments:
         if step.original_queries is not None:
             hidden = torch.where(is_absent, -1e4, 0.0)
             before = _inner_products(step.original_queries, values[best])
-            found = distillation_loss(scores + hidden, before + hidden, scale, scale)
-            terms["distillation from before"] = settings.original_weight * found
+            distilled = distillation_loss(scores + hidden, before + hidden, scale, scale)
+            terms["distillation from before"] = settings.original_weight * distilled
         return terms
 
     def parameters(self) -> dict[str, tuple[torch.nn.Parameter, float]]:

@@ -59,18 +59,18 @@ def open_document_encoder(path: Path, checkpoint: Encoder, store: ExampleStore) 
     cosines = []
     for number in range(min(_N_COMPARED, store.n_documents)):
         text = store.document(number)
-        found, wanted = (
+        vectors, wanted = (
             np.concatenate([each.values for each in one.windows(text)]) for one in (encoder, checkpoint)
         )
-        if found.shape != wanted.shape:
+        if vectors.shape != wanted.shape:
             raise InvalidSetting(
                 "the encoder of the documents reads texts otherwise than the recipe says",
                 path=path,
                 expected="the window and prefixes of [model]",
-                actual=f"{len(found)} token vectors of a document, not {len(wanted)}",
+                actual=f"{len(vectors)} token vectors of a document, not {len(wanted)}",
             )
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
-        cosines.append(np.einsum("ij,ij->i", found, wanted) / np.maximum(lengths, 1e-12))
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(wanted, axis=1)
+        cosines.append(np.einsum("ij,ij->i", vectors, wanted) / np.maximum(lengths, 1e-12))
     mean = float(np.concatenate(cosines).mean()) if cosines else 1.0
     if mean < _LEAST_COSINE:
         raise InvalidSetting(

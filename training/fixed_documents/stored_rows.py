@@ -117,15 +117,15 @@ class StoredRows:
         try:
             with path.open("rb") as file, np.load(file) as arrays:
                 rows, offsets = arrays["rows"], arrays["offsets"]
-                found = str(arrays["encoder"]) if "encoder" in arrays else "not recorded"
+                recorded = str(arrays["encoder"]) if "encoder" in arrays else "not recorded"
         except (OSError, ValueError, KeyError, EOFError, BadZipFile, RuntimeError, TypeError) as error:
             raise CorruptFile(f"stored vectors cannot be read: {error}", path=path) from error
-        if found != encoder:
+        if recorded != encoder:
             raise InvalidSetting(
                 "the stored vectors are of another encoder than the recipe names now; train in a new folder",
                 path=path,
                 expected=encoder,
-                actual=found,
+                actual=recorded,
             )
         has_shape = rows.shape[1:] == (dim,) and rows.dtype == np.float16
         has_shape = has_shape and offsets.shape == (n_documents + 1,) and offsets.dtype == np.int64

@@ -87,18 +87,18 @@ def _load(path: Path, store: ExampleStore, count: int) -> npt.NDArray[np.int64]:
         CorruptFile: they cannot be read, or are not those of the store.
     """
     try:
-        found: npt.NDArray[np.int64] = np.load(path)
+        negatives: npt.NDArray[np.int64] = np.load(path)
     except (OSError, ValueError, EOFError) as error:
         raise CorruptFile(
             f"the negatives cannot be read: {error}", path=path, expected="a whole file, or none: it is made again"
         ) from error
     shape = store.n_examples, count
-    fits = found.shape == shape and found.dtype == np.int64
-    if not fits or found.min() < -1 or found.max() >= store.n_documents:
+    fits = negatives.shape == shape and negatives.dtype == np.int64
+    if not fits or negatives.min() < -1 or negatives.max() >= store.n_documents:
         raise CorruptFile(
             "the negatives are not those of the source",
             path=path,
             expected=f"{shape} int64 numbers of {store.n_documents} documents",
-            actual=f"{found.shape} {found.dtype}",
+            actual=f"{negatives.shape} {negatives.dtype}",
         )
-    return found
+    return negatives

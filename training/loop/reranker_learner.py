@@ -45,9 +45,9 @@ def find_first_hits(data: ValidationSet, encoder: Encoder) -> FirstHits:
         encoder: makes the vectors.
     """
     with open_temporary_index(data.documents.items(), encoder) as engine:
-        found = engine.search(list(data.queries.values()), _N_HITS, operators=False)
+        answers = engine.search(list(data.queries.values()), _N_HITS, operators=False)
     return FirstHits(
-        data, {query: [hit.id for hit in hits] for query, hits in zip(data.queries, found, strict=True)}
+        data, {query: [hit.id for hit in hits] for query, hits in zip(data.queries, answers, strict=True)}
     )
 
 

@@ -170,11 +170,11 @@ class Trainer:
         return {"loss": f"{sum(terms.values()):.3f}"}
 
     def _validate(self, step: int) -> None:
-        found = self.learner.validate()
-        if found is None:
+        measured = self.learner.validate()
+        if measured is None:
             return
         # The record belongs to the step before, with which it is dropped or kept when the run resumes.
-        self.history.append({"step": max(0, step - 1), "ndcg_10": found})
+        self.history.append({"step": max(0, step - 1), "ndcg_10": measured})
 
     def _save(self, step: int) -> None:
         own = {name: parameter.detach() for name, (parameter, _) in self.learner.parameters().items()}
@@ -221,8 +221,8 @@ class Checkpoints:
 
     def latest(self) -> tuple[int, Path] | None:
         """The number of finished steps and the folder of the latest checkpoint; None when there is none."""
-        found = self._complete()
-        return found[-1] if found else None
+        complete = self._complete()
+        return complete[-1] if complete else None
 
     def save(self, step: int, state: dict[str, Any], write_model: Callable[[Path], None]) -> Path:
         """Write a checkpoint after `step` steps; after a power loss it is whole or not there.

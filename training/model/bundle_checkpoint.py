@@ -245,11 +245,11 @@ def _undo_scale(product: Floats, scale: np.float32) -> Floats:
 
     Where there is no such number, the product of the one returned is off by one unit in the last place.
     """
-    found = np.asarray(product / scale, np.float32)
+    scaled = np.asarray(product / scale, np.float32)
     for towards in (-np.inf, np.inf):
-        near = np.nextafter(found, np.float32(towards))
-        found = np.where((found * scale != product) & (near * scale == product), near, found)
-    return found
+        near = np.nextafter(scaled, np.float32(towards))
+        scaled = np.where((scaled * scale != product) & (near * scale == product), near, scaled)
+    return scaled
 
 
 def _value(stored: Mapping[str, npt.NDArray[np.generic]], name: str) -> Floats:

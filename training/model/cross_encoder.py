@@ -36,10 +36,10 @@ class CrossEncoder(Network):
         """Score pairs: (n_pairs,) float32."""
         placed = pairs.to(self.device)
         with self._autocast():
-            found = self.model(
+            logits = self.model(
                 input_ids=placed.ids, attention_mask=placed.mask, token_type_ids=placed.types
             ).logits[:, 0]
-        return found.float()
+        return logits.float()
 
 
 def load_cross_encoder(
@@ -146,13 +146,13 @@ def _read_settings(folder: Path) -> tuple[dict[str, object], dict[str, object]]:
     """
     config, tokenizer = (_read_object(folder / name) for name in (_CONFIG_NAME, _TOKENIZER_CONFIG_NAME))
     for name, only in _EXPORTED.items():
-        found = config.get(name, None if name == "model_type" else only)
-        if found != only:
+        value = config.get(name, None if name == "model_type" else only)
+        if value != only:
             raise InvalidSetting(
                 f"a reranker of this kind of network cannot be exported: config.json, {name!r}",
                 path=folder,
                 expected=only,
-                actual=found,
+                actual=value,
             )
     return config, tokenizer
 
@@ -162,9 +162,9 @@ def _read_object(path: Path) -> dict[str, object]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text("utf-8"))
+        parsed = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise CorruptFile(f"the file is not valid JSON: {error}", path=path) from error
-    if not isinstance(found, dict):
-        raise CorruptFile("the file is no JSON object", path=path, actual=type(found).__name__)
-    return found
+    if not isinstance(parsed, dict):
+        raise CorruptFile("the file is no JSON object", path=path, actual=type(parsed).__name__)
+    return parsed

@@ -158,8 +158,8 @@ class EncoderNetwork(Network):
         """The last hidden states, projected: (n_texts, longest, dim) float32; those of padding mean nothing."""
         placed = tokens.to(self.device)
         with self._autocast():
-            found = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state.float()
-        return found if self.projection is None else self.projection(found)
+            states = self.model(input_ids=placed.ids, attention_mask=placed.mask).last_hidden_state.float()
+        return states if self.projection is None else self.projection(states)
 
     def files(self) -> dict[str, dict[str, torch.Tensor]]:
         """The weights by the names of files; those of the projection are in one of their own."""
@@ -171,8 +171,8 @@ class EncoderNetwork(Network):
         """Logits over the vocabulary, by the masked-language-model head: (n_texts, longest, n_words) float32."""
         assert self.predictor is not None
         with self._autocast():
-            found: torch.Tensor = self.predictor(hidden)
-        return found.float()
+            logits: torch.Tensor = self.predictor(hidden)
+        return logits.float()
 
     def _named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         yield from super()._named_parameters()

@@ -178,5 +178,5 @@ def whitening(vectors: Sequence[torch.Tensor], weights: Sequence[float], shrinka
             )
         total += weight * covariance / trace
     values, axes = torch.linalg.eigh(total / sum(weights))
-    found = (axes * (values.clamp(min=0) + shrinkage * values.mean()) ** -0.5) @ axes.T
-    return (found * (len(found) / (found**2).sum()).sqrt()).float()
+    matrix = (axes * (values.clamp(min=0) + shrinkage * values.mean()) ** -0.5) @ axes.T
+    return (matrix * (len(matrix) / (matrix**2).sum()).sqrt()).float()

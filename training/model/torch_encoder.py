@@ -134,8 +134,8 @@ class TorchEncoder:
         with torch.no_grad():
             hidden = self._network.hidden(batch)
             pooled = None if self._pool is None else self._pool(hidden, batch)[0].cpu().numpy()
-        found: Vectors = hidden[0].cpu().numpy()
-        return found, pooled
+        vectors: Vectors = hidden[0].cpu().numpy()
+        return vectors, pooled
 
     def _scaled(self, vector: Vectors) -> Vectors:
         if not self._files.normalize:

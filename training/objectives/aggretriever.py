@@ -118,8 +118,8 @@ class Aggretriever(RankingObjective):
             low = self.parts.n_cls
             for name, part in (("[CLS]", slice(0, low)), ("aggregated", slice(low, None))):
                 scores = queries[:, part] @ documents.values[:, part].T
-                found = contrastive_loss(scores, step.targets, step.relevant, self.settings.scale)
-                terms[f"contrastive, {name} alone"] = weight * found
+                total = contrastive_loss(scores, step.targets, step.relevant, self.settings.scale)
+                terms[f"contrastive, {name} alone"] = weight * total
         return terms
 
     def parameters(self) -> dict[str, tuple[torch.nn.Parameter, float]]:

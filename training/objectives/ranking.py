@@ -166,8 +166,8 @@ class RankingObjective(ABC):
         terms = self.terms(scores, step.targets, step.relevant, step.teacher_scores)
         for term in self.settings.distillation:
             if term.row_weight:
-                found = self._row_divergence(queries, documents, step.teacher_scores[term.teacher], term)
-                terms[f"distillation of rows from {term.teacher}"] = term.row_weight * found
+                divergence = self._row_divergence(queries, documents, step.teacher_scores[term.teacher], term)
+                terms[f"distillation of rows from {term.teacher}"] = term.row_weight * divergence
         return terms
 
     def _row_divergence(
@@ -204,12 +204,12 @@ class RankingObjective(ABC):
         """
         terms: dict[str, torch.Tensor] = {}
         if self.settings.contrastive_weight:
-            found = contrastive_loss(scores, targets, relevant, self.settings.scale)
-            terms["contrastive"] = self.settings.contrastive_weight * found
+            loss = contrastive_loss(scores, targets, relevant, self.settings.scale)
+            terms["contrastive"] = self.settings.contrastive_weight * loss
         for term in self.settings.distillation:
             taught = teacher_scores[term.teacher].documents
-            found = distillation_loss(scores[:, : taught.shape[1]], taught, self.settings.scale, term.scale)
-            terms[f"distillation from {term.teacher}"] = term.weight * found
+            loss = distillation_loss(scores[:, : taught.shape[1]], taught, self.settings.scale, term.scale)
+            terms[f"distillation from {term.teacher}"] = term.weight * loss
         return terms
 
     def parameters(self) -> dict[str, tuple[torch.nn.Parameter, float]]:

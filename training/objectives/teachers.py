@@ -101,8 +101,8 @@ class Ensemble:
 
     def scores(self, batch: Batch, step: int) -> TeacherScores:
         """Mix the teachers' scores of documents; see `Teacher.scores`."""
-        found = [standardize(teacher.scores(batch, step).documents) for teacher in self._teachers]
-        return TeacherScores(torch.stack(found).mean(0))
+        standardized = [standardize(teacher.scores(batch, step).documents) for teacher in self._teachers]
+        return TeacherScores(torch.stack(standardized).mean(0))
 
 
 def check_cuts(
@@ -124,13 +124,16 @@ def check_cuts(
     for name, store in stores.items():
         for number in range(min(_N_COMPARED, store.n_documents)):
             text = store.document(number)
-            found, expected = documents.tokenize(text), others.tokenize(text)
-            if found.starts.tolist() != expected.starts.tolist() or found.ends.tolist() != expected.ends.tolist():
+            tokens, expected = documents.tokenize(text), others.tokenize(text)
+            if (
+                tokens.starts.tolist() != expected.starts.tolist()
+                or tokens.ends.tolist() != expected.ends.tolist()
+            ):
                 raise InvalidSetting(
                     f"the teacher cuts document {number} of {name!r} into other tokens than the checkpoint",
                     path=teacher,
                     expected="with passage_weight a tokenizer that cuts texts as the checkpoint's does",
-                    actual=f"{len(found.ids)} and {len(expected.ids)} tokens",
+                    actual=f"{len(tokens.ids)} and {len(expected.ids)} tokens",
                 )
 
 

@@ -32,8 +32,8 @@ class Index(FolderIndex):
 
     def search(self, text: str, vector: Vector, k: int) -> Found:
         """Search by text."""
-        found, scores = self._index.retrieve(self._tokens([text]), k=min(k, len(self._ids)), show_progress=False)
-        return self._to_hits(found[0].tolist(), scores[0].tolist())
+        numbers, scores = self._index.retrieve(self._tokens([text]), k=min(k, len(self._ids)), show_progress=False)
+        return self._to_hits(numbers[0].tolist(), scores[0].tolist())
 
     def _tokens(self, texts: list[str]) -> object:
         import bm25s

@@ -49,5 +49,5 @@ class Index(FolderIndex):
 
     def search(self, text: str, vector: Vector, k: int) -> Found:
         """Search by vector."""
-        scores, found = self._index.search(vector[None], k)
-        return self._to_hits(found[0].tolist(), scores[0].tolist())
+        scores, numbers = self._index.search(vector[None], k)
+        return self._to_hits(numbers[0].tolist(), scores[0].tolist())

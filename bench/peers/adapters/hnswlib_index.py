@@ -47,5 +47,5 @@ class Index(FolderIndex):
         """Search by vector."""
         k = min(k, len(self._ids))
         self._index.set_ef(max(_EF, k))
-        found, distances = self._index.knn_query(vector, k=k)
-        return self._to_hits(found[0].tolist(), (1 - distances[0]).tolist())
+        numbers, distances = self._index.knn_query(vector, k=k)
+        return self._to_hits(numbers[0].tolist(), (1 - distances[0]).tolist())

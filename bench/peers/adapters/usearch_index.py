@@ -41,5 +41,5 @@ class Index(FolderIndex):
 
     def search(self, text: str, vector: Vector, k: int) -> Found:
         """Search by vector."""
-        found = self._index.search(vector, k, threads=1)
-        return self._to_hits(found.keys.tolist(), (1 - found.distances).tolist())
+        matches = self._index.search(vector, k, threads=1)
+        return self._to_hits(matches.keys.tolist(), (1 - matches.distances).tolist())

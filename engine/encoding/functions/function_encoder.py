@@ -244,8 +244,8 @@ class FunctionEncoder:
         """Return (n, dim) float32 vectors of texts, in batches."""
         batches = [texts[low : low + self._batch_size] for low in range(0, len(texts), self._batch_size)]
         call: Callable[[list[str]], Float32Array] = partial(self._call, function, role)
-        found = map_on_threads(call, batches, self._max_in_flight, "quarry-embed")
-        return np.concatenate([np.empty((0, self.dim), np.float32), *found])
+        vectors = map_on_threads(call, batches, self._max_in_flight, "quarry-embed")
+        return np.concatenate([np.empty((0, self.dim), np.float32), *vectors])
 
     def _call(self, function: Embed, role: str, texts: list[str]) -> Float32Array:
         call = f"{role} of encoder {self.name!r}, called with {len(texts)} texts,"

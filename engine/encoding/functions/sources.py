@@ -110,7 +110,7 @@ def _from_encode(model: object) -> EmbeddingSource:
     )
     methods = (getattr(model, name) for name in _DIM_METHODS if _has(model, name))
     stated = (method() for method in methods)
-    dim = next((found for each in stated if (found := _integer(each)) is not None), None)
+    dim = next((length for each in stated if (length := _integer(each)) is not None), None)
     table = getattr(model, "embedding", None)
     is_static = isinstance(table, np.ndarray) and table.ndim == 2
     return EmbeddingSource(

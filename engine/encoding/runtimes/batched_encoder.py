@@ -179,8 +179,8 @@ class BatchedEncoder(BundleEncoder):
             yield from graph.run("pooled", rows)
             return
         for members, values in graph.run("token_vectors", rows):  # the graph pools all tokens
-            found = (each[: len(rows[member])] for member, each in zip(members, download(values)[0], strict=True))
-            pooled = [pool_tokens(frame.pooled_part(vectors), self._bundle.settings) for vectors in found]
+            parts = (each[: len(rows[member])] for member, each in zip(members, download(values)[0], strict=True))
+            pooled = [pool_tokens(frame.pooled_part(vectors), self._bundle.settings) for vectors in parts]
             yield members, torch.from_numpy(np.stack(pooled)).to(values.device)
 
     def _tokenizer(self) -> BundleTokenizer:

@@ -75,8 +75,8 @@ def tokens_in_order(
     for members, values in batches:
         chosen = sizes[members]
         sources = np.arange(len(members)) * values.shape[1] + n_before
-        found = values.reshape(-1, dim)[send(_ranges(sources, chosen), place)]
-        tokens.index_copy_(0, send(_ranges(targets[members], chosen), place), found)
+        rows = values.reshape(-1, dim)[send(_ranges(sources, chosen), place)]
+        tokens.index_copy_(0, send(_ranges(targets[members], chosen), place), rows)
     return tokens
 
 

@@ -65,14 +65,14 @@ class OnnxRunner:
         inputs = {name: send(given[name], self.place) for name in self._input_names}
         shape = (*ids.shape, self._dim) if output == "token_vectors" else (len(ids), self._dim)
         kind = torch.float16 if output in self._halves else torch.float32
-        found = torch.empty(shape, dtype=kind, device=self.place)
+        output_tensor = torch.empty(shape, dtype=kind, device=self.place)
         binding, where = self._session.io_binding(), (self.place.type, self.place.index or 0)
         for name, values in inputs.items():
             binding.bind_input(name, *where, np.int64, tuple(values.shape), values.data_ptr())
         found_type = np.float16 if kind == torch.float16 else np.float32
-        binding.bind_output(output, *where, found_type, shape, found.data_ptr())
+        binding.bind_output(output, *where, found_type, shape, output_tensor.data_ptr())
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:  # the library's errors have no public common class
             raise CorruptFile(f"the graph cannot be run: {error}", path=self._path) from error
-        return found.float()
+        return output_tensor.float()

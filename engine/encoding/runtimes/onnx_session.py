@@ -119,11 +119,11 @@ def run_session(
         CorruptFile: the graph cannot be run with these inputs, or the output is not finite float32.
     """
     try:
-        found: Float32Array = session.run([output], dict(inputs))[0]
+        values: Float32Array = session.run([output], dict(inputs))[0]
     except Exception as error:  # the library's errors have no public common class
         raise CorruptFile(f"the graph cannot be run: {error}", path=path) from error
-    check_numbers(found, output, path)
-    return found
+    check_numbers(values, output, path)
+    return values
 
 
 def check_numbers(found: Float32Array, output: str, path: Path) -> None:

@@ -157,8 +157,8 @@ def _plan(bundle: EncoderBundle) -> PlanRecord | None:
 
     plan = fitting_plan(plans, bundle.files[MODEL_NAME].sha256)
     if plan is None:
-        found = ", ".join(plan.stem for plan in plans)
-        _log.warning("no TensorRT engine fits (found: %s); to build it: quarry plan %s", found, bundle.path)
+        names = ", ".join(plan.stem for plan in plans)
+        _log.warning("no TensorRT engine fits (found: %s); to build it: quarry plan %s", names, bundle.path)
     return plan
 
 

@@ -81,8 +81,8 @@ class TensorRtRunner:
         graph = self._graph(length) if fits else None
         if graph is None:
             return self._run_batch(output, ids, mask)
-        found = graph.run(output, ids, mask)
-        return found[:, : ids.shape[1]] if output == "token_vectors" else found
+        values = graph.run(output, ids, mask)
+        return values[:, : ids.shape[1]] if output == "token_vectors" else values
 
     def _run_batch(self, output: str, ids: Ids, mask: Ids) -> torch.Tensor:
         number = _profile_for(self._profiles, ids.shape)

@@ -265,8 +265,8 @@ def _gather(_: _Attributes, values: Tensor, places: Tensor) -> Tensor:
 
 def _reduce(how: _Call, attributes: _Attributes, values: Tensor, axes: Tensor) -> Tensor:
     wide = values.float() if values.is_floating_point() else values
-    found: Tensor = how(wide, dim=_integers(axes), keepdim=bool(attributes.get("keepdims", 1)))
-    return found
+    reduced: Tensor = how(wide, dim=_integers(axes), keepdim=bool(attributes.get("keepdims", 1)))
+    return reduced
 
 
 def _pad(_: _Attributes, values: Tensor, pads: Tensor, value: Tensor) -> Tensor:

@@ -72,8 +72,8 @@ class TorchRunner:
         added = min(-length % _LENGTH_STEP, max(0, self._window - length))
         batch = [send(np.pad(each, ((0, 0), (0, added))), self.place) for each in (ids, mask)]
         graphed = self._find_graph((output, n_texts, length + added)) if self.place.type == "cuda" else None
-        found = self._graph(output, *batch).float() if graphed is None else graphed.run(*batch)
-        return found[:, :length] if output == "token_vectors" else found
+        values = self._graph(output, *batch).float() if graphed is None else graphed.run(*batch)
+        return values[:, :length] if output == "token_vectors" else values
 
     def _find_graph(self, key: _Key) -> _Graphed | None:
         """Return the CUDA graph for a shape; None if there is none, or none yet."""

@@ -39,6 +39,6 @@ class Index(FolderIndex):
 
     def search(self, text: str, vector: Vector, k: int) -> Found:
         """Search by vector."""
-        found = self._collection.query(query_embeddings=[vector], n_results=k, include=["documents", "distances"])
-        pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+        answer = self._collection.query(query_embeddings=[vector], n_results=k, include=["documents", "distances"])
+        pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
         return [(name, 1 - distance) for name, distance in pairs]

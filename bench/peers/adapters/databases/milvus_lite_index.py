@@ -41,5 +41,5 @@ class Index(FolderIndex):
 
     def search(self, text: str, vector: Vector, k: int) -> Found:
         """Search by vector."""
-        found = self._client.search("docs", data=[vector], limit=k, output_fields=["text"])[0]
-        return [(hit["id"], hit["distance"]) for hit in found]
+        hits = self._client.search("docs", data=[vector], limit=k, output_fields=["text"])[0]
+        return [(hit["id"], hit["distance"]) for hit in hits]

@@ -48,5 +48,5 @@ class Index(FolderIndex):
         edge = import_module("qdrant_edge")
 
         nearest = edge.Query.Nearest(vector.tolist(), using="v")
-        found = self._shard.query(edge.QueryRequest(limit=k, query=nearest, with_payload=True))
-        return [(point.payload["id"], point.score) for point in found]
+        points = self._shard.query(edge.QueryRequest(limit=k, query=nearest, with_payload=True))
+        return [(point.payload["id"], point.score) for point in points]

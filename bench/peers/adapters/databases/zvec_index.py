@@ -56,5 +56,5 @@ class Index(FolderIndex):
         zvec = import_module("zvec")
 
         query = zvec.Query(field_name="v", vector=vector.tolist())
-        found = self._collection.query(query, topk=k, output_fields=["name", "text"])
-        return [(doc.field("name"), doc.score) for doc in found]
+        rows = self._collection.query(query, topk=k, output_fields=["name", "text"])
+        return [(doc.field("name"), doc.score) for doc in rows]
