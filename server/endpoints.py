@@ -96,7 +96,7 @@ class IndexOperations:
             failures: dict[str, QuarryError] = {}
             for name, index in self._indexes.items():
                 try:
-                    listed.append({"name": name, "documents": index.size()})
+                    listed.append({"name": name, "documents": len(index.newest())})
                 except QuarryError as error:  # the others can be searched nevertheless
                     failures[name] = error
                     _log.warning("%s cannot be read: %s", name, error)
@@ -109,7 +109,7 @@ class IndexOperations:
 
     async def _describe(self, request: Request) -> Response:
         index = self._index(request)
-        return await self._respond(lambda: {"name": index.name, "statistics": index.statistics()})
+        return await self._respond(lambda: {"name": index.name, "statistics": index.newest().stats()})
 
     async def _search(self, request: Request) -> Response:
         index, body = self._index(request), await self._read(request)
@@ -124,7 +124,7 @@ class IndexOperations:
         check(ids, _IDS, "id")
 
         def get_documents() -> object:
-            documents = index.get(ids)
+            documents = index.newest().get(ids)
             known = {document.id for document in documents}
             missing = [doc_id for doc_id in dict.fromkeys(ids) if doc_id not in known]
             return {"documents": [each.to_dict() for each in documents], "missing": missing}
@@ -135,7 +135,7 @@ class IndexOperations:
         index, doc_id = self._index(request), request.path_params["id"]
 
         def get_document() -> object:
-            documents = index.get([doc_id])
+            documents = index.newest().get([doc_id])
             if not documents:
                 raise _no_document(doc_id)
             return documents[0].to_dict()
@@ -147,8 +147,9 @@ class IndexOperations:
 
         def list_documents() -> object:
             wanted = parsed(body, self._listing)
-            documents, total = index.list_documents(wanted["filter"], wanted["offset"], wanted["limit"])
-            return {"documents": [each.to_dict() for each in documents], "n_documents": total}
+            reader, condition = index.newest(), wanted["filter"]
+            total = len(reader) if condition is None else reader.count(condition)
+            return {"documents": [each.to_dict() for each in reader.documents(**wanted)], "n_documents": total}
 
         return await self._respond(list_documents)
 
@@ -157,9 +158,8 @@ class IndexOperations:
 
         def count_facets() -> object:
             wanted = parsed(body, _FACETS)
-            names = ("fields", "query", "filter", "limit", "operators")
-            counted = index.facets(*(wanted[name] for name in names))
-            return {"facets": {facets.field: facets.to_dict() for facets in counted}}
+            reader, fields = index.newest(), wanted.pop("fields")
+            return {"facets": {field: reader.facets(field, **wanted).to_dict() for field in fields}}
 
         return await self._respond(count_facets)
 
@@ -217,11 +217,12 @@ def _of(
 
 def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:
     try:
-        answers = index.search(wanted.queries, wanted.k, wanted.options)
+        answers = index.reader.search(wanted.queries, wanted.k, **wanted.options)
     except InvalidQuery as error:
         refused = request_error(error)
         refused.field = "like" if wanted.queries is None else refused.field
         raise refused from error
+    answers = [answers] if wanted.queries is None else answers
     return [hits_json(hits, has_texts=wanted.has_texts) for hits in answers]
 
 

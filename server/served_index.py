@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quarry.engine import Document, Engine, Facets, Hits
+from quarry.engine import Engine
 from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.options import SearchKeywords
 from quarry.engine.search.reranker import Reranker
 
 __all__ = ["Models", "ServedIndex", "Written"]
@@ -78,6 +77,7 @@ class ServedIndex:
         wait_s: seconds that a write waits for another process that holds the write lock.
 
     Attributes:
+        reader: has the reading methods of `Engine`; its searches, and no others, look for a newer generation.
         is_writing: whether a write has begun and not ended.
 
     Raises:
@@ -89,57 +89,14 @@ class ServedIndex:
         self._path = path
         self._models = models
         self._wait_s = wait_s
-        self._engine = models.open_to_read(path)
+        self.reader = models.open_to_read(path)
         self._writer = ThreadPoolExecutor(1, f"quarry-write-{name}")
         self.is_writing = False
 
-    def search(self, queries: Sequence[str] | None, k: int, options: SearchKeywords) -> list[Hits]:
-        """Return the hits of each query in the newest generation, see `Engine.search`.
-
-        Args:
-            queries: the texts; None: the one query is the document `like`.
-            k: number of hits of each.
-            options: the other options.
-        """
-        if queries is None:
-            return [self._engine.search(None, k, **options)]
-        return self._engine.search(queries, k, **options)
-
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        """Return the documents with these ids; ids that no document has are ignored."""
-        self._engine.refresh()
-        return self._engine.get(ids)
-
-    def list_documents(
-        self, condition: Mapping[str, object] | None, offset: int, limit: int
-    ) -> tuple[list[Document], int]:
-        """Return some of the documents that pass a filter, see `Engine.documents`, and the number of all."""
-        self._engine.refresh()
-        total = len(self._engine) if condition is None else self._engine.count(condition)
-        return list(self._engine.documents(filter=condition, offset=offset, limit=limit)), total
-
-    def facets(
-        self,
-        names: Sequence[str],
-        query: str | None,
-        condition: Mapping[str, object] | None,
-        limit: int,
-        operators: bool,
-    ) -> list[Facets]:
-        """Return the values of each of these fields with their numbers of documents, see `Engine.facets`."""
-        self._engine.refresh()
-        given = {"query": query, "filter": condition, "limit": limit, "operators": operators}
-        return [self._engine.facets(name, **given) for name in names]
-
-    def statistics(self) -> dict[str, object]:
-        """Return the statistics of the newest generation, see `Engine.stats`."""
-        self._engine.refresh()
-        return self._engine.stats()
-
-    def size(self) -> int:
-        """Return the number of documents of the newest generation."""
-        self._engine.refresh()
-        return len(self._engine)
+    def newest(self) -> Any:  # noqa: ANN401  # `Engine`, or what has its methods
+        """Return `reader` at the newest generation."""
+        self.reader.refresh()
+        return self.reader
 
     def add(self, documents: Path) -> Future[Written]:
         """Add the documents of a file of JSON Lines in one commit, or none if one of them is not valid."""
@@ -152,7 +109,7 @@ class ServedIndex:
     def close(self) -> None:
         """Finish the writes that have begun, cancel the others, and close the index."""
         self._writer.shutdown(cancel_futures=True)
-        self._engine.close()
+        self.reader.close()
 
     def _write(self, change: Callable[[Engine], int]) -> Future[Written]:
         """Make a change when the writes before it have ended; the future has its result once it is committed.

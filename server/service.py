@@ -58,27 +58,13 @@ class ServiceOperations:
         """Return the descriptions of all operations."""
         text, status = {"type": "string"}, {"status": {"type": "string"}}
         health = {"type": "object", "required": ["status"], "properties": status}
+        healthy = "Say whether all indexes can be read; 503 if not"
+        counted, described = "Metrics in the text format of Prometheus", {"type": "object"}
         return [
             Operation("GET", "/", "nothing", self._page, "The page for searching", ("text/html", text)),
-            Operation(
-                "GET",
-                "/health",
-                "nothing",
-                self._health,
-                "Say whether all indexes can be read; 503 if not",
-                (JSON_TYPE, health),
-            ),
-            Operation(
-                "GET",
-                "/metrics",
-                "read",
-                self._get_metrics,
-                "Metrics in the text format of Prometheus",
-                ("text/plain", text),
-            ),
-            Operation(
-                "GET", "/openapi.json", "nothing", self._openapi, "This document", (JSON_TYPE, {"type": "object"})
-            ),
+            Operation("GET", "/health", "nothing", self._health, healthy, (JSON_TYPE, health)),
+            Operation("GET", "/metrics", "read", self._get_metrics, counted, ("text/plain", text)),
+            Operation("GET", "/openapi.json", "nothing", self._openapi, "This document", (JSON_TYPE, described)),
         ]
 
     async def _page(self, _: Request) -> Response:
@@ -109,7 +95,7 @@ class ServiceOperations:
 
 def _size(index: ServedIndex) -> int | None:
     try:
-        return index.size()
+        return len(index.newest())
     except QuarryError as error:
         _log.warning("%s cannot be read: %s", index.name, error)
         return None
