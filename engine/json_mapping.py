@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field
 from functools import cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaSerializer
 
-__all__ = ["JsonMapping", "JsonRecord", "pydantic_schema"]
+__all__ = ["JsonMapping", "JsonRecord", "pydantic_schema", "values_of"]
 
 
 class _PydanticSerializer:
@@ -84,11 +87,24 @@ class JsonRecord:
         return iter(self.__dataclass_fields__)
 
 
+def values_of(result: object, names: Iterable[str]) -> Mapping[str, Callable[[], object]]:
+    """Return a function for each of these attributes, that makes its JSON-compatible value."""
+    return {name: lambda name=name: _plain(getattr(result, name)) for name in names}  # type: ignore[misc]
+
+
 def _plain(value: object) -> object:
-    """Return tuples as lists, and records in them as dictionaries."""
+    """Return results and mappings as dictionaries, tuples as lists, NumPy's numbers as Python's, others as text."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str | int | float | list | NoneType):
+        return value
     if isinstance(value, tuple):
         return [_plain(member) for member in value]
-    return value.to_dict() if isinstance(value, JsonRecord) else value
+    if isinstance(value, JsonRecord | JsonMapping):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(member) for name, member in value.items()}
+    return str(value)
 
 
 def pydantic_schema(

@@ -85,7 +85,7 @@ class HitBuilder:
                     dense_score=dense,
                     lexical_score=lexical,
                     relevance=probability,
-                    finder=finder,
+                    _finder=finder,
                 )
                 for doc_id, score, document, dense, lexical, probability, finder in columns
             ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quarry.engine.arguments import shown
 from quarry.engine.documents.file_place import FilePlace, find_place
-from quarry.engine.json_mapping import JsonMapping, JsonRecord, pydantic_schema
+from quarry.engine.json_mapping import JsonMapping, JsonRecord, pydantic_schema, values_of
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
 from quarry.engine.search.passages import MatchedWord, Passage, PassageFinder
@@ -99,6 +99,7 @@ class Match(JsonRecord):
     weight: float
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Hit(JsonMapping):
     """A document found. It stays valid when the index is closed; the document is decompressed on access.
 
@@ -123,48 +124,26 @@ class Hit(JsonMapping):
         lexical_score: BM25 score, None if not computed.
     """
 
-    _COMPARED = (
-        *("id", "score", "matches", "terms", "dense_score"),
-        *("lexical_score", "words", "mistyped", "relevance"),
-    )
-    __slots__ = (*_COMPARED, "_document", "_finder", "_passages")
     __hash__ = None  # type: ignore[assignment]  # attributes can be set
 
-    terms: Mapping[str, float]
-    mistyped: Mapping[str, str]
-
-    def __init__(  # noqa: PLR0913  # what a search found out
-        self,
-        id: str,  # noqa: A002  # the name of the attribute
-        score: float,
-        document: PackedDocument,
-        *,
-        matches: tuple[Match, ...] = (),
-        terms: Mapping[str, float] | None = None,
-        dense_score: float | None = None,
-        lexical_score: float | None = None,
-        words: tuple[MatchedWord, ...] = (),
-        mistyped: Mapping[str, str] | None = None,
-        relevance: float | None = None,
-        finder: PassageFinder | None = None,
-    ) -> None:
-        self.id = id
-        self.score = score
-        self.matches = matches
-        self.terms = {} if terms is None else terms
-        self.dense_score = dense_score
-        self.lexical_score = lexical_score
-        self.words = words
-        self.mistyped = {} if mistyped is None else mistyped
-        self.relevance = relevance
-        self._document = document
-        self._finder = finder
-        self._passages: tuple[Passage, ...] | None = None
+    id: str
+    score: float
+    _document: PackedDocument
+    _: KW_ONLY
+    relevance: float | None = None
+    dense_score: float | None = None
+    lexical_score: float | None = None
+    matches: tuple[Match, ...] = ()
+    terms: Mapping[str, float] = field(default_factory=dict)
+    mistyped: Mapping[str, str] = field(default_factory=dict)
+    words: tuple[MatchedWord, ...] = ()
+    _finder: PassageFinder | None = None
+    _passages: tuple[Passage, ...] | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self._COMPARED)
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -199,26 +178,17 @@ class Hit(JsonMapping):
         return find_place(stored.text, stored.title, stored.metadata, match.spans if match else ())
 
     def _values(self) -> Mapping[str, Callable[[], object]]:
-        return {
-            "id": lambda: self.id,
-            "score": lambda: float(self.score),
-            "relevance": lambda: _number(self.relevance),
-            "title": lambda: self.title,
-            "text": lambda: self.text,
-            "metadata": lambda: dict(self.metadata),
-            "place": lambda: None if (place := self.place) is None else str(place),
-            "matches": lambda: [match.to_dict() for match in self.matches],
-            "terms": lambda: {term: float(score) for term, score in self.terms.items()},
-            "mistyped": lambda: dict(self.mistyped),
-            "dense_score": lambda: _number(self.dense_score),
-            "lexical_score": lambda: _number(self.lexical_score),
-            "passages": lambda: [passage.to_dict() for passage in self.passages],
-            "words": lambda: [word.to_dict() for word in self.words],
-        }
+        return values_of(self, _NAMES)
 
     def __repr__(self) -> str:
         title, text = snippet(self.title), snippet(self.text)  # texts can be long
         return f"Hit(id={self.id!r}, score={self.score:.4f}, title={title!r}, text={text!r})"
+
+
+_FIELDS = tuple(each.name for each in fields(Hit) if not each.name.startswith("_"))
+_FIRST = ("id", "score", "relevance", "title", "text", "metadata", "place", "passages")
+_NAMES = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
+del Hit.__dataclass_fields__  # by which FastAPI would convert hits attribute by attribute, private ones too
 
 
 class Hits(list[Hit]):
@@ -297,10 +267,6 @@ class Hits(list[Hit]):
             BackendUnavailable: pyarrow is not installed.
         """
         return to_arrow(self)
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def snippet(text: str, n_characters: int = 88) -> str:
