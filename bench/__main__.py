@@ -17,7 +17,7 @@ __all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
 _INSTALL = {
     **dict.fromkeys(("bm25s", "ir_measures", "matplotlib"), "'.[bench]'"),
-    **dict.fromkeys(("starlette", "uvicorn"), "'.[server]'"),
+    **dict.fromkeys(("prometheus_client", "starlette", "uvicorn"), "'.[server]'"),
 }
 
 
@@ -59,7 +59,9 @@ COMMANDS = {
     ),
     "tail": Command("system.tail", "a simulation of query latency over many shards and copies"),
     "serve": Command(
-        "system.serving", "requests a second of a server while documents are added", ("starlette", "uvicorn")
+        "system.serving",
+        "requests a second of a server while documents are added",
+        ("prometheus_client", "starlette", "uvicorn"),
     ),
     "gpu": Command("gpu.command", "all checks and timings of the GPU backend", ("torch",)),
 }

@@ -93,7 +93,7 @@ def values_of(result: object, names: Iterable[str]) -> Mapping[str, Callable[[],
 
 
 def _plain(value: object) -> object:
-    """Return results and mappings as dictionaries, tuples as lists, NumPy's numbers as Python's, others as text."""
+    """Return results and mappings as dictionaries, tuples as lists, NumPy's numbers as Python's, else text."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str | int | float | list | NoneType):
