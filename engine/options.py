@@ -29,12 +29,12 @@ __all__ = [
     "uncalibrated_candidates",
 ]
 
-MAX_K = 1 << 20
-_MAX_TIMEOUT_S = 86_400
-DEFAULT_K1 = 1.2
-DEFAULT_DENSE_WEIGHT = 0.5
-DEFAULT_B = 0.75
-_CANDIDATES_PER_HIT = 3
+MAX_K = 1 << 20  # hits and candidates; bounds the memory of a search
+_MAX_TIMEOUT_S = 86_400  # a day
+DEFAULT_K1 = 1.2  # of BM25, as in Lucene
+DEFAULT_B = 0.75  # of BM25, as in Lucene
+DEFAULT_DENSE_WEIGHT = 0.5  # bench/README.md, the panel
+_CANDIDATES_PER_HIT = 3  # without a measurement of the segment
 _MIN_CANDIDATES = 100
 
 

@@ -20,7 +20,7 @@ from quarry.formats.vectors.hnsw_graph import HnswGraph
 
 __all__ = ["GRAPH_M", "build_graph", "graph_vector_bytes", "index_of"]
 
-GRAPH_M = 16
+GRAPH_M = 16  # neighbors of a node, twice as many in the lowest level (Malkov and Yashunin 2018)
 _EF_CONSTRUCTION = 100  # candidates for the neighbors of a new row
 _BATCH_ROWS = 16384
 

@@ -14,7 +14,7 @@ from quarry.formats.vectors.quantizer import QuantizationError, combine_errors
 __all__ = ["drift_statistics"]
 
 MAX_COARSE_ERROR_RATIO = 1.4  # of mean squared distances, to those at training
-MAX_CODE_ERROR_RATIO = 1.25
+MAX_CODE_ERROR_RATIO = 1.25  # of mean squared distances, to those at training
 MAX_IMBALANCE_RATIO = 2.0  # rows that a search reads, compared with those right after training
 MAX_GROWTH = 4.0  # of the index since training; it then has half the lists it should have
 FINE = "fine"

@@ -14,7 +14,7 @@ from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 
 __all__ = ["MergedRanking", "fuse", "merge_candidates", "rank_candidates"]
 
-_RANK_OFFSET = 60
+_RANK_OFFSET = 60  # of reciprocal rank fusion (Cormack et al. 2009)
 _COLUMNS = ("segments", "docs", "dense", "lexical", "by_vector", "by_terms")
 
 
