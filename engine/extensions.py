@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quarry.engine.arguments import shown
 from quarry.formats.errors import ExtensionFailed, InvalidSetting
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 __all__ = ["extension_failed", "load_extension", "make_extension", "registered_names", "unknown_name"]
 
 
 def registered_names(kind: str) -> frozenset[str]:
     """Return the names that installed packages have registered for parts of a kind, such as "backend"."""
-    return frozenset(entry_points(group=_group(kind)).names)
+    return frozenset(_entries(kind).names)
 
 
 def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
@@ -36,7 +38,7 @@ def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
         InvalidSetting: no installed package has registered the name; the message has the nearest ones.
         ExtensionFailed: several have, or the import fails; the message names the distributions.
     """
-    found = [*entry_points(group=_group(kind), name=name)]
+    found = [*_entries(kind).select(name=name)]
     if not found:
         raise unknown_name(kind, name, own)
     if len(found) > 1:
@@ -49,18 +51,24 @@ def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
     return part
 
 
-def make_extension(kind: str, source: Path) -> object:
+def make_extension(kind: str, source: Path, own: Collection[str] = ()) -> object:
     """Return what a registered function without arguments makes; None if its name is not registered.
 
     Args:
         kind: "encoder" or "reranker".
         source: the name, as a path; it means the file or folder of that name if there is one.
+        own: names of the parts of Quarry, which no package can take.
 
     Raises:
+        InvalidSetting: there is no such file or folder, and it is nearly a name.
         ExtensionFailed: the function cannot be loaded, or fails.
     """
     name = str(source)
-    if os.path.exists(source) or name not in registered_names(kind):  # noqa: PTH110  # false if access is refused
+    if name in own or os.path.exists(source):  # noqa: PTH110  # false if access is refused
+        return None
+    if name not in registered_names(kind):
+        if _nearest_names(kind, name, own):
+            raise unknown_name(kind, name, own)
         return None
     make = load_extension(kind, name)
     try:
@@ -74,7 +82,7 @@ def make_extension(kind: str, source: Path) -> object:
 
 def extension_failed(kind: str, name: str, why: str) -> ExtensionFailed:
     """Return an error that names the distribution of a part."""
-    found = entry_points(group=_group(kind), name=name)
+    found = _entries(kind).select(name=name)
     return ExtensionFailed(
         f"the {kind} {name!r} of {', '.join(map(_distribution, found))} cannot be used", actual=why
     )
@@ -83,14 +91,23 @@ def extension_failed(kind: str, name: str, why: str) -> ExtensionFailed:
 def unknown_name(kind: str, name: object, own: Iterable[str] = ()) -> InvalidSetting:
     """Return an error that has all names of parts of a kind, and the nearest of them."""
     names = [*own, *sorted(registered_names(kind))]
-    near = get_close_matches(name, names) if isinstance(name, str) else []
+    near = _nearest_names(kind, name, own)
     hint = f" (the nearest: {', '.join(near)})" if near else ""
     expected = f"one of {', '.join(names)}{hint}" if names else "a name that an installed package registers"
     return InvalidSetting(f"unknown {kind}", expected=expected, actual=shown(name), setting=kind)
 
 
-def _group(kind: str) -> str:
-    return f"quarry.{kind}s"
+def _nearest_names(kind: str, name: object, own: Iterable[str]) -> list[str]:
+    """Return the names of parts of a kind that are spelled like one that is none, best first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, {*own, *registered_names(kind)}) if isinstance(name, str) else []
+
+
+def _entries(kind: str) -> EntryPoints:
+    from importlib.metadata import entry_points  # with archives and mail, which opening an index does without
+
+    return entry_points(group=f"quarry.{kind}s")
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -124,7 +124,7 @@ def check_backend(backend: str | BackendType, device: Accelerator) -> None:
         ExtensionFailed: it is of another package, and cannot be used.
         BackendUnavailable: a library, or the device, is missing.
     """
-    if backend == "auto":
+    if isinstance(backend, str) and backend == "auto":
         return
     name, adapter = find_backend(backend)
     if adapter.needs_device:

@@ -74,7 +74,10 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
         return source
     if source is not None and not isinstance(source, str | os.PathLike):
         return _encoder_of_functions(source)
-    if source is not None and (made := make_extension("encoder", checked_path(source, "encoder"))) is not None:
+    if (
+        source is not None
+        and (made := make_extension("encoder", checked_path(source, "encoder"), BUNDLED)) is not None
+    ):
         return open_encoder(cast("EncoderSource", made), runtime=runtime, lean=lean)
     with loading("quarry"):
         from quarry.engine.encoding.runtimes.selection import open_bundle

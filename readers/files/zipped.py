@@ -88,7 +88,7 @@ class Archive:
                 raise UnreadableError(f"has a member {name[:200]!r} of a compression that these files do not have")
             with self._archive.open(name) as member:
                 content = member.read(limit + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
             raise UnreadableError(f"has a damaged member {name[:200]!r}: {error}") from error
         if len(content) > limit:
             raise UnreadableError(f"has a member {name[:200]!r} of more than {limit} bytes")

@@ -26,7 +26,6 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
 from quarry.formats.snapshot import Snapshot
-from quarry.testing import BackendContract
 
 DIM = 32
 N_DOCS = 600  # in the first segment; the second has 300, the third 400
@@ -226,17 +225,6 @@ def assert_scores(hits, oracle, query):
     np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-5)
     found = [hit.score for hit in hits]
     assert found == sorted(found, reverse=True)
-
-
-@pytest.mark.parametrize("backend", ["exact", "scan", "cpu_faiss", "hnsw"])
-class TestContract(BackendContract):
-    """The tests that backends of other packages have to pass too."""
-
-
-@pytest.mark.skipif(find_spec("torch") is None, reason="backend gpu needs torch")
-@pytest.mark.parametrize("backend", ["gpu"])
-class TestContractOnDevice(BackendContract):
-    device = DEVICES["gpu"]
 
 
 def test_the_cases_are_what_they_claim(indexes):

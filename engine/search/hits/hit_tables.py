@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import BackendUnavailable
@@ -14,19 +14,8 @@ __all__ = ["to_arrow", "to_pandas"]
 Row = Mapping[str, Any]
 """The columns of a hit by name."""
 
-_COLUMNS = {
-    "id": False,
-    "score": True,
-    "relevance": True,
-    "title": False,
-    "text": False,
-    "metadata": False,
-    "dense_score": True,
-    "lexical_score": True,
-}  # in their order; whether they have numbers
 
-
-def to_pandas(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pandas has no types
+def to_pandas(rows: Sequence[Row], kind: Any) -> Any:  # noqa: ANN401  # pandas has no types
     """Return one row for each hit, see `quarry.engine.search.hits.hits.Hits.to_pandas`.
 
     Raises:
@@ -41,12 +30,12 @@ def to_pandas(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pandas has no type
         ) from error
     columns: dict[str, Any] = {
         name: pd.Series([row[name] for row in rows], dtype="float64" if is_number else "object")
-        for name, is_number in _COLUMNS.items()
+        for name, is_number in _columns(kind).items()
     }
     return pd.DataFrame(columns)
 
 
-def to_arrow(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pyarrow has no types
+def to_arrow(rows: Sequence[Row], kind: Any) -> Any:  # noqa: ANN401  # pyarrow has no types
     """Return one row for each hit, see `quarry.engine.search.hits.hits.Hits.to_arrow`.
 
     Raises:
@@ -60,9 +49,23 @@ def to_arrow(rows: Sequence[Row]) -> Any:  # noqa: ANN401  # pyarrow has no type
             "hits cannot become an Arrow table without the library pyarrow",
             expected="pip install 'quarry-search[tables]'",
         ) from error
+    columns = _columns(kind)
     shown = [
-        {name: row[name] for name in _COLUMNS} | {"metadata": json.dumps(row["metadata"], ensure_ascii=False)}
+        {name: row[name] for name in columns} | {"metadata": json.dumps(row["metadata"], ensure_ascii=False)}
         for row in rows
     ]
-    kinds = [(name, pyarrow.float64() if is_number else pyarrow.string()) for name, is_number in _COLUMNS.items()]
+    kinds = [(name, pyarrow.float64() if is_number else pyarrow.string()) for name, is_number in columns.items()]
     return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema(kinds))
+
+
+def _columns(kind: Any) -> dict[str, bool]:  # noqa: ANN401  # the class `Hit`, which imports this module
+    """Return the names of the values that are columns, in their order, and whether they have numbers.
+
+    They are those of a hit that are one text or number, and the metadata.
+    """
+    hints = get_type_hints(kind.__init__)
+    for name, attribute in vars(kind).items():
+        if isinstance(attribute, property):
+            hints[name] = get_type_hints(attribute.fget)["return"]
+    numbers = {name: hints.get(name) in (float, float | None) for name in kind.__new__(kind)}
+    return {name: number for name, number in numbers.items() if number or hints[name] is str or name == "metadata"}

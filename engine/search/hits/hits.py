@@ -256,7 +256,7 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pandas is not installed.
         """
-        return to_pandas(self)
+        return to_pandas(self, Hit)
 
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
@@ -266,7 +266,7 @@ class Hits(list[Hit]):
         Raises:
             BackendUnavailable: pyarrow is not installed.
         """
-        return to_arrow(self)
+        return to_arrow(self, Hit)
 
 
 def snippet(text: str, n_characters: int = 88) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from uuid import uuid4
 
 import pytest
 from support.indexes.word_encoder import WordEncoder
@@ -61,8 +62,9 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
         site = tmp_path / f"site{n_installed}"
         folder = site / f"acme{n_installed}-2.0.dist-info"
         folder.mkdir(parents=True)
-        (site / f"acme_{name}_{n_installed}.py").write_text(MODULE.format(name=name), encoding="utf-8")
-        entry = f"[quarry.{kind}s]\n{name} = acme_{name}_{n_installed}:{place}\n"
+        module = f"acme_{uuid4().hex}"  # of no other test: modules stay imported
+        (site / f"{module}.py").write_text(MODULE.format(name=name), encoding="utf-8")
+        entry = f"[quarry.{kind}s]\n{name} = {module}:{place}\n"
         (folder / "entry_points.txt").write_text(entry, encoding="utf-8")
         (folder / "METADATA").write_text(f"Name: acme{n_installed}\nVersion: 2.0\n", encoding="utf-8")
         monkeypatch.syspath_prepend(site)
@@ -137,8 +139,19 @@ def test_an_unknown_name_has_the_nearest_ones(register, tmp_path) -> None:
         build(["a text"], tmp_path / "index", encoder=ENCODER, representation="halfes")
 
 
+def test_a_misspelled_encoder_or_reranker_is_named(register) -> None:
+    register("reranker", "letters", "Part")
+    with pytest.raises(
+        InvalidSetting, match=r"unknown encoder; .*the nearest: quarry-minilm-l6\); found 'quary-minilm-l6'"
+    ):
+        open_encoder("quary-minilm-l6")
+    with pytest.raises(InvalidSetting, match=r"unknown reranker; .*the nearest: letters\); found 'leters'"):
+        open_reranker("leters")
+
+
 def test_names_of_quarrys_parts_are_not_taken(register, tmp_path) -> None:
-    for kind, name in (("representation", "mean"), ("backend", "scan"), ("reader", "txt")):
+    parts = ("representation", "mean"), ("backend", "scan"), ("reader", "txt"), ("encoder", "quarry-minilm-l6")
+    for kind, name in parts:
         register(kind, name, "fail")
         use(kind, name, tmp_path)
 

