@@ -86,7 +86,7 @@ class Retriever:
         self._order = IdOrder(segments)
 
     def rank_by_vectors(
-        self, queries: Sequence[Query], options: SearchOptions, allowed: Sequence[AllowedDocs]
+        self, queries: Sequence[Query], options: SearchOptions, allowed: Sequence[AllowedDocs | None]
     ) -> list[Ranking | None]:
         """Return the best documents of each query by its vector; those with one condition are searched at once.
 
@@ -115,7 +115,7 @@ class Retriever:
         by_vector: Ranking | None,
         bm25: Bm25 | None,
         options: SearchOptions,
-        allowed: AllowedDocs,
+        allowed: AllowedDocs | None,
     ) -> Candidates:
         """Return the candidates of a query.
 
@@ -139,7 +139,9 @@ class Retriever:
         sides = self._order.cut(by_vector, n), self._order.cut(terms.top(n, allowed, keep_ties=True), n)
         return self._pool(vector, terms, sides, self._count_allowed(allowed))
 
-    def _count_allowed(self, allowed: AllowedDocs) -> int:
+    def _count_allowed(self, allowed: AllowedDocs | None) -> int:
+        if allowed is None:
+            return sum(self._n_docs)
         return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
 
     def _best(self, ranking: Ranking, options: SearchOptions, terms: Bm25Query | None = None) -> Candidates:
@@ -187,7 +189,7 @@ class Retriever:
         is_known[places] = True
         has_terms[np.searchsorted(docs, with_terms)] = True
         if not is_known.all():
-            dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
+            dense[~is_known] = self._dense.rescorer(segment).scores(vector, docs[~is_known])
         segments = np.full(len(docs), segment, np.int64)
         return segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms
 

@@ -69,7 +69,7 @@ def index(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "n_modules", "depth"),
-    [("hybrid", 54, 11), ("dense", 46, 14), ("vector", 36, 13), ("lexical", 36, 12)],
+    [("hybrid", 40, 6), ("dense", 37, 8), ("vector", 28, 8), ("lexical", 24, 8)],
 )
 def test_the_way_of_a_query(index, kind, n_modules, depth):
     queries = ["quick river engine", "table quick engine river", "river table quick engine"]
