@@ -2,6 +2,10 @@
 
 Deleted documents are ignored, also when the types of values are compared. So neither results nor errors depend on
 how documents are distributed over segments, or on what was deleted.
+
+Postings have no positions. The documents that contain all terms of a phrase are found by postings, and the texts
+of all of them are read and compared with the phrase. So a phrase of frequent words takes long in a large
+collection when it is first searched for; results are cached like those of filters.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.filtering.bounds import Bounds
 from quarry.engine.filtering.filter import (
     AllOf,
@@ -28,13 +33,13 @@ from quarry.engine.filtering.filter import (
 )
 from quarry.engine.filtering.one_document import DocumentValues, Kinds, make_test
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
-from quarry.engine.filtering.phrases import find_candidates
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
 from quarry.formats.metadata.values import Kind, Scalar
+from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Allowed", "AllowedDocs", "Evaluation", "Kinds", "evaluate", "find_unknown_paths", "join_kinds"]
@@ -180,7 +185,7 @@ class _SegmentEvaluation:
         if isinstance(condition, HasId):
             return Bounds.of(self._own.has_id(condition.doc_id))
         if isinstance(condition, HasPhrase):
-            candidates = find_candidates(condition, self._reader)
+            candidates = _find_phrase_candidates(condition, self._reader)
             return Bounds.of(self._everything) if candidates is None else Bounds(self._nothing, candidates)
         found = self._bound_metadata(condition)
         return found | self._own.bound(condition) if condition.path in OWN_FIELDS else found
@@ -231,3 +236,28 @@ def _check_types(comparison: Comparison, kinds: frozenset[Kind]) -> None:
 
 def _format_operand(operand: Scalar) -> str:
     return str(operand.kind is Kind.TRUE) if get_type_name(operand.kind) == "bool" else f"{operand.payload!r:.60}"
+
+
+def _find_phrase_candidates(condition: HasPhrase, reader: SegmentReader) -> BoolArray | None:
+    """Return the documents that may have a phrase, (n_docs,) bool; deleted ones may be among them.
+
+    None: all documents have it, as one without terms, of stop words alone for example.
+
+    Raises:
+        FormatError: the segment is damaged.
+    """
+    phrase = open_phrase(condition.text, condition.language, condition.rules)
+    each = [_find_with_all(terms, reader) for terms in phrase.alternatives]
+    return np.logical_or.reduce(each) if each else None
+
+
+def _find_with_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:
+    """Return the documents that have all terms, (n_docs,) bool; stops reading postings when there are none."""
+    found = np.ones(reader.n_docs, bool)
+    for term in sorted(terms, key=reader.postings.document_frequency):
+        has_term = np.zeros(reader.n_docs, bool)
+        has_term[reader.postings.postings(term).docs] = True
+        found &= has_term
+        if not found.any():
+            break
+    return found
