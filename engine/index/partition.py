@@ -23,8 +23,7 @@ from quarry.engine.listing.facets import FacetCounts, count_values, select_docum
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.candidates import Candidates, Retriever
-from quarry.engine.search.fusion import rank_candidates
+from quarry.engine.search.candidates import Candidates, Retriever, rank_candidates
 from quarry.engine.search.hits.hit_builder import Answer, HitBuilder
 from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.query import Query

@@ -29,7 +29,7 @@ from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.search.fusion import MergedRanking, merge_candidates
+from quarry.engine.search.candidates import MergedRanking, merge_candidates
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
 from quarry.engine.search.query import Query, filter_of, give_vectors
