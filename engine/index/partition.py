@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -31,7 +31,7 @@ from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator,
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.formats.documents.spans import unpack_spans
-from quarry.formats.manifest import Manifest
+from quarry.formats.manifest import IndexSettings, Manifest
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["OpenPartition", "Partition", "PartitionSize"]
@@ -126,7 +126,9 @@ class OpenPartition:
         self._retriever = Retriever(self.segments, self.searcher)
         self._hits = HitBuilder(snapshot, self.searcher)
         self._together: tuple[Collection, Bm25] | None = None  # of the collection that was asked about last
-        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._terms)
+        # not a method: a cycle would keep backends, and what they hold on devices, until it is collected
+        terms = partial(_terms, self.manifest.settings)
+        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, terms)
 
     @cached_property
     def _alone(self) -> Bm25:
@@ -141,10 +143,6 @@ class OpenPartition:
         if known is None or known[0] is not collection:
             known = self._together = collection, Bm25.of(self.snapshot, self._plan.posting_bytes, collection)
         return known[1]
-
-    def _terms(self, text: str) -> list[str]:
-        settings = self.manifest.settings
-        return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
 
     def has_same(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot is of the same generation and shares all open files."""
@@ -267,6 +265,10 @@ class OpenPartition:
         }
         resources = resource_statistics(self.snapshot, self._options, self.searcher, self._plan, held)
         return index_statistics(self.snapshot) | resources
+
+
+def _terms(settings: IndexSettings, text: str) -> list[str]:
+    return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
 
 
 def _read(doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, with_vectors: bool) -> Document:
