@@ -7,7 +7,6 @@ from typing import Any
 
 from quarry.distributed.calls import call
 from quarry.distributed.replica import GivenStatistics, Reply, ShardState
-from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.index.partition import PartitionSize
 from quarry.engine.lexical.bm25 import Bm25, Collection
@@ -17,7 +16,6 @@ from quarry.engine.search.candidates import Candidates
 from quarry.engine.search.hits.hit_builder import Answer
 from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.query import Query
-from quarry.engine.search.similar import SimilarQuery
 from quarry.formats.errors import QuarryError
 
 __all__ = ["RemoteShard", "StaleGeneration"]
@@ -106,16 +104,9 @@ class RemoteShard:
         """Return its size."""
         return self.state.size
 
-    def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str:
-        """Return the words of a document that is a query; no copy is asked."""
-        assert collection is not None
-        settings = self.manifest.settings
-        return query.words(cached_analyzer(settings.language, settings.analysis_rules).terms, collection)
-
-    def correct(self, queries: Sequence[Query], collection: Collection | None) -> list[str]:
-        """Return the texts of queries with words corrected that no document has; no copy is asked."""
-        without_postings = Bm25([], [], collection=collection)
-        return [query.correct(without_postings) for query in queries]
+    def bm25(self, collection: Collection | None) -> Bm25:
+        """Return what looks up terms, without postings; no copy is asked."""
+        return Bm25([], [], collection=collection)
 
     def find(
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None

@@ -89,6 +89,9 @@ class _NewestView:
     def __init__(self, index: RoutedIndex) -> None:
         self._index = index
 
+    def get(self, *, is_search: bool = False) -> Any:  # noqa: ANN401  # a `_RoutedView`
+        return self
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of any method
         value = getattr(self._index.newest_view(), name)
         return partial(self._index.ask, name) if callable(value) else value
@@ -120,7 +123,8 @@ class RoutedIndex(IndexReader):
         self._shard_set = load_newest_shard_set(self._directory)
         self._checked = self._refreshed = time.monotonic()
         self._threads = ShardThreads(len(handles), _WAITING * len(handles))
-        self._view = self._open()
+        self._routed = self._open()
+        self._view = _NewestView(self)
 
     def parts(self, filter: Mapping[str, object] | None) -> list[ListedShard]:  # noqa: A002  # as in Engine.count
         """Return the shards whose documents a listing reads one after another, at their generations.
@@ -132,7 +136,7 @@ class RoutedIndex(IndexReader):
             InvalidFilter: the filter is not valid.
         """
         condition = None if filter is None else parse_filter(filter)
-        parts: list[ListedShard] = self._current().parts(condition)
+        parts: list[ListedShard] = self.ask("parts", condition)
         return parts
 
     def page(
@@ -185,21 +189,18 @@ class RoutedIndex(IndexReader):
         self._check_shard_set(0)
         with self._lock:
             self._refreshed = time.monotonic()
-            before, self._view = self._view, self._open(self._view)
-            return before is not self._view
+            before, self._routed = self._routed, self._open(self._routed)
+            return before is not self._routed
 
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
-    def _current(self, *, is_search: bool = False) -> Any:  # noqa: ANN401  # a `_RoutedView`
-        return _NewestView(self)
-
     def newest_view(self) -> _RoutedView:
         """Return the view of the newest generation, as far as is known."""
-        if not self._is_newest(self._view):
+        if not self._is_newest(self._routed):
             self.refresh()
-        return self._view
+        return self._routed
 
     def ask(self, method: str, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401  # of any method
         """Return what a method of the view returns.

@@ -97,12 +97,12 @@ class Engine(IndexReader):
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._representation = representation
-        self._is_refreshing = is_refreshing
         self._writer: IndexWriter | None = None
-        self._view = Current(directory, resources)
+        self._view: Current = Current(directory, resources, is_refreshing=is_refreshing)
         try:
             if is_writable:
                 self._writer = self._open_writer(self._view.get().writing_encoder, wait_s)
+                self._view.is_locked = True
                 collect_staging(directory.path, self._writer.lock)
                 self._view.refresh()  # another writer may have committed before
                 self._follow()
@@ -653,7 +653,7 @@ class Engine(IndexReader):
             IndexNotFound: there is no index any more.
             FormatError: a file of the newest generation is damaged.
         """
-        return self._view.refresh(is_locked=self._writer is not None)
+        return self._view.refresh()
 
     @property
     def encoder(self) -> Encoder:
@@ -845,11 +845,6 @@ class Engine(IndexReader):
         segments = [segment for each in view.partitions for segment in each.segments]
         allowed = [docs for each in view.partitions for docs in each.filter.allowed(condition)]
         return StoredDocuments(segments, allowed, self._directory.path)
-
-    def _current(self, *, is_search: bool = False) -> View[OpenPartition]:
-        if is_search and self._is_refreshing:
-            self._view.refresh_to_search(is_locked=self._writer is not None)
-        return self._view.get()
 
 
 def _with_encoder(documents: Iterable[Document], view: View[OpenPartition]) -> Iterator[Document]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack, overload
+from typing import Any, Protocol, Unpack, overload
 
 import numpy.typing as npt
 
@@ -21,11 +20,28 @@ from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.query import SearchRequest
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 
-__all__ = ["IndexReader"]
+__all__ = ["CurrentView", "IndexReader"]
 
 
-class IndexReader(ABC):
+class CurrentView(Protocol):
+    """What has the view that an index is read by."""
+
+    def get(self, *, is_search: bool = False) -> View[Any]:
+        """Return the current view.
+
+        Args:
+            is_search: whether it is for a search, before which an index may be refreshed.
+
+        Raises:
+            IndexClosed: the index is closed.
+        """
+        ...
+
+
+class IndexReader:
     """The requests that one view of an index answers: searches, documents by id, counts and statistics."""
+
+    _view: CurrentView
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
@@ -96,7 +112,7 @@ class IndexReader(ABC):
         if is_like and (queries is not None or vector is not None):
             raise InvalidQuery("a search needs either queries or like", expected="one of them")
 
-        view = self._current(is_search=True)
+        view = self._view.get(is_search=True)
         if is_like:
             return view.search_like(SearchOptions.of(k, options))
         request = SearchRequest.of(queries, vector, view.metric.dim)
@@ -121,7 +137,7 @@ class IndexReader(ABC):
                 actual=chosen.mode,
             )
 
-        view = self._current(is_search=True)
+        view = self._view.get(is_search=True)
         return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
     @finishes_before_exit
@@ -137,14 +153,14 @@ class IndexReader(ABC):
             InvalidSetting: not a str or an iterable of str.
         """
         wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
-        return self._current().documents(wanted, with_vectors=has_vectors)
+        return self._view.get().documents(wanted, with_vectors=has_vectors)
 
     def __contains__(self, doc_id: object) -> bool:
         wanted = checked_id(doc_id, "the id")
-        return self._current().has(wanted)
+        return self._view.get().has(wanted)
 
     def __len__(self) -> int:
-        return self._current().n_documents
+        return self._view.get().n_documents
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
@@ -159,7 +175,7 @@ class IndexReader(ABC):
         if filter is None:
             return len(self)
         condition = parse_filter(filter)
-        return self._current().count(condition)
+        return self._view.get().count(condition)
 
     @finishes_before_exit
     def facets(
@@ -193,20 +209,9 @@ class IndexReader(ABC):
         """
         request = FacetRequest.of(field, query, limit, operators)
         condition = None if filter is None else parse_filter(filter)
-        return self._current().facets(request, condition)
+        return self._view.get().facets(request, condition)
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
-        return self._current().statistics()
-
-    @abstractmethod
-    def _current(self, *, is_search: bool = False) -> View[Any]:
-        """Return the current view.
-
-        Args:
-            is_search: whether it is for a search, before which an index may be refreshed.
-
-        Raises:
-            IndexClosed: the index is closed.
-        """
+        return self._view.get().statistics()

@@ -32,8 +32,7 @@ from quarry.engine import Encoder, InvalidSetting, open_encoder
 from quarry.engine.choices import Mode
 from quarry.engine.lexical.bm25 import Bm25
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.search.candidates import Retriever
-from quarry.engine.search.fusion import rank_candidates
+from quarry.engine.search.candidates import Retriever, rank_candidates
 from quarry.engine.search.hits.hit_builder import Answer
 from quarry.engine.search.query import Query, give_vectors
 from quarry.engine.search.relevance import QueryRelevance, sample_background

@@ -19,7 +19,7 @@ from quarry.engine.backends.protocol import (
     UnscoredCandidates,
 )
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.scoring.stored_vectors import Float16Query, Int8Query
+from quarry.engine.scoring.stored_vectors import Float16Query, int8_query
 from quarry.formats.arrays import BoolArray, Float32Array, Int8Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
@@ -99,7 +99,7 @@ class ScanBackend:
 
     def _int8_scores(self, query: Float32Array) -> tuple[Float32Array, float]:
         """Return (n_rows,) float32 approximate scores, and their maximum error for a centroid of length 1."""
-        rounded, scores = Int8Query(query), np.empty(self._table.n_rows, np.float32)
+        rounded, scores = int8_query(query), np.empty(self._table.n_rows, np.float32)
         for low, high in self._batches():
             values, scales = self._table.stored_slice(low, high)
             scores[low:high] = rounded.approximate_scores(cast(Int8Array, values), scales)

@@ -222,6 +222,8 @@ def valid_queries(encoder: BatchEncoder[Any, Any], texts: list[str]) -> list[str
 
 def _each(work: Callable[[str], T], texts: list[str], threads: int) -> list[T]:
     """Return the results for the texts in their order; the first error in that order is raised."""
+    if len(texts) == 1:
+        return [_numbered(work, (0, texts[0]))]
     return map_on_threads(partial(_numbered, work), list(enumerate(texts)), threads, "quarry-query")
 
 

@@ -35,15 +35,21 @@ class Current:
     Args:
         directory: of the index, with or without shards; the newest generation is opened.
         resources: resources of all views; memory and threads are divided equally among the shards.
+        is_refreshing: whether each search opens the newest generation before.
+
+    Attributes:
+        is_locked: whether this process holds the lock of the index, which nothing replaces then.
 
     Raises:
         IndexNotFound: there is no index.
         FormatError: a file of the index is damaged, or a shard is missing.
     """
 
-    def __init__(self, directory: Directory, resources: ViewResources) -> None:
+    def __init__(self, directory: Directory, resources: ViewResources, *, is_refreshing: bool = False) -> None:
         self._directory = directory
         self._resources = resources
+        self._is_refreshing = is_refreshing
+        self.is_locked = False
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._threads: ShardThreads | None = None
@@ -56,12 +62,17 @@ class Current:
         """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
         return os.getpid() != self._pid
 
-    def get(self) -> View[OpenPartition]:
+    def get(self, *, is_search: bool = False) -> View[OpenPartition]:
         """Return the current view.
+
+        Args:
+            is_search: whether it is for a search, before which the index may be refreshed.
 
         Raises:
             IndexClosed: the index is closed, or was opened by another process.
         """
+        if is_search and self._is_refreshing:
+            self._refresh_to_search()
         view = self._view
         if view is None:
             raise IndexClosed("the index is closed", path=self._directory.path)
@@ -86,30 +97,27 @@ class Current:
             for partition in view.partitions:
                 partition.snapshot.close()
 
-    def refresh(self, *, is_locked: bool = False) -> bool:
+    def refresh(self) -> bool:
         """Open the newest generation, or an index that replaced this one; return whether it was not open yet.
-
-        Args:
-            is_locked: whether the caller holds the lock of the index, which nothing replaces then.
 
         Raises:
             IndexNotFound: there is no index any more.
             QuarryError: that of a shard that cannot be opened; the others are at their newest generations.
         """
-        is_newer = self.refresh_to_search(is_locked=is_locked)
+        is_newer = self._refresh_to_search()
         failures = self.get().failures
         if failures:
             raise copy.copy(next(iter(failures.values())))
         return is_newer
 
-    def refresh_to_search(self, *, is_locked: bool = False) -> bool:
+    def _refresh_to_search(self) -> bool:
         """As `refresh`, for a search, which itself reports a shard that cannot be opened."""
         self.get()
         with self._lock:
             try:
                 return self._refresh(self.get())
             except IndexNotFound:
-                if is_locked or has_shard_set(self._directory) == (self._shard_set is not None):
+                if self.is_locked or has_shard_set(self._directory) == (self._shard_set is not None):
                     raise
                 self._open()  # searches under way keep the files and threads of the index before
                 return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
-from quarry.engine.filtering.evaluation import Kinds
+from quarry.engine.filtering.evaluation import AllowedDocs, Kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
@@ -23,8 +23,7 @@ from quarry.engine.listing.facets import FacetCounts, count_values, select_docum
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.candidates import Candidates, Retriever
-from quarry.engine.search.fusion import rank_candidates
+from quarry.engine.search.candidates import Candidates, Retriever, rank_candidates
 from quarry.engine.search.hits.hit_builder import Answer, HitBuilder
 from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.query import Query
@@ -32,7 +31,7 @@ from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator,
 from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.formats.documents.spans import unpack_spans
-from quarry.formats.manifest import Manifest
+from quarry.formats.manifest import IndexSettings, Manifest
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["OpenPartition", "Partition", "PartitionSize"]
@@ -70,8 +69,7 @@ class Partition(Protocol):
     def has(self, doc_id: str) -> bool: ...  # noqa: D102
     def documents(self, ids: Sequence[str], with_vectors: bool) -> list[Document]: ...  # noqa: D102
     def find_similar(self, doc_id: str, index: Path) -> SimilarQuery: ...  # noqa: D102
-    def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str: ...  # noqa: D102
-    def correct(self, queries: Sequence[Query], collection: Collection | None) -> list[str]: ...  # noqa: D102
+    def bm25(self, collection: Collection | None) -> Bm25: ...  # noqa: D102
     def find(  # noqa: D102
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
     ) -> list[Candidates]: ...
@@ -128,25 +126,23 @@ class OpenPartition:
         self._retriever = Retriever(self.segments, self.searcher)
         self._hits = HitBuilder(snapshot, self.searcher)
         self._together: tuple[Collection, Bm25] | None = None  # of the collection that was asked about last
-        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, self._terms)
+        # not a method: a cycle would keep backends, and what they hold on devices, until it is collected
+        terms = partial(_terms, self.manifest.settings)
+        self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, terms)
 
     @cached_property
     def _alone(self) -> Bm25:
         """The lexical scores of its documents by their own statistics."""
         return Bm25.of(self.snapshot, self._plan.posting_bytes)
 
-    def _bm25(self, collection: Collection | None) -> Bm25:
-        """Return the lexical scores of its documents as a part of a collection; None: they are all of it."""
+    def bm25(self, collection: Collection | None) -> Bm25:
+        """Return what looks up terms, and scores its documents as a part of a collection; None: as all of it."""
         if collection is None:
             return self._alone
         known = self._together
         if known is None or known[0] is not collection:
             known = self._together = collection, Bm25.of(self.snapshot, self._plan.posting_bytes, collection)
         return known[1]
-
-    def _terms(self, text: str) -> list[str]:
-        settings = self.manifest.settings
-        return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
 
     def has_same(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot is of the same generation and shares all open files."""
@@ -200,15 +196,6 @@ class OpenPartition:
         """Return a document as a query; see `quarry.engine.search.similar.find_document`."""
         return find_document(self.snapshot, doc_id, index)
 
-    def similar_words(self, query: SimilarQuery, collection: Collection | None) -> str:
-        """Return the words of a document that is a query; see `SimilarQuery.words`."""
-        return query.words(self._terms, self._alone if collection is None else collection)
-
-    def correct(self, queries: Sequence[Query], collection: Collection | None) -> list[str]:
-        """Return the texts of queries with words corrected that no document has."""
-        bm25 = self._bm25(collection)
-        return [query.correct(bm25) for query in queries]
-
     def search(
         self, queries: Sequence[Query], options: SearchOptions, estimator: RelevanceEstimator
     ) -> list[Hits]:
@@ -221,7 +208,7 @@ class OpenPartition:
         """
         found = []
         bm25 = None if options.mode == "dense" else self._alone
-        allowed = [self.filter.allowed(query.condition) for query in queries]
+        allowed = self._allowed(queries)
         by_vectors = self._retriever.rank_by_vectors(queries, options, allowed)
         for query, by_vector, docs in zip(queries, by_vectors, allowed, strict=True):  # terms hold postings
             candidates = self._retriever.find(query, by_vector, bm25, options, docs)
@@ -234,19 +221,23 @@ class OpenPartition:
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
     ) -> list[Candidates]:
         """Return the candidates of each query, as values alone."""
-        bm25 = None if options.mode == "dense" else self._bm25(collection)
-        allowed = [self.filter.allowed(query.condition) for query in queries]
+        bm25 = None if options.mode == "dense" else self.bm25(collection)
+        allowed = self._allowed(queries)
         by_vectors = self._retriever.rank_by_vectors(queries, options, allowed)
         return [
             self._retriever.find(query, by_vector, bm25, options, docs).detached()
             for query, by_vector, docs in zip(queries, by_vectors, allowed, strict=True)
         ]
 
+    def _allowed(self, queries: Sequence[Query]) -> list[AllowedDocs | None]:
+        conditions = [query.condition for query in queries]
+        return [None if each is None else self.filter.allowed(each) for each in conditions]
+
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query, given its documents in this partition."""
         found = []
         for answer in answers:
-            terms = None if options.mode == "dense" else answer.query.look_up(self._bm25(collection))
+            terms = None if options.mode == "dense" else answer.query.look_up(self.bm25(collection))
             found.append(self._hits.build(answer._replace(terms=terms), options))
         return found
 
@@ -261,7 +252,7 @@ class OpenPartition:
             condition: that they must satisfy; None: all do.
             collection: of which this partition is a part; None: it is all of it.
         """
-        terms = None if query is None else query.look_up(self._bm25(collection))
+        terms = None if query is None else query.look_up(self.bm25(collection))
         docs = select_documents(self.segments, self.filter.allowed(condition), terms)
         return [count_values(each, field, flags) for each, flags in zip(self.segments, docs, strict=True)]
 
@@ -274,6 +265,10 @@ class OpenPartition:
         }
         resources = resource_statistics(self.snapshot, self._options, self.searcher, self._plan, held)
         return index_statistics(self.snapshot) | resources
+
+
+def _terms(settings: IndexSettings, text: str) -> list[str]:
+    return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
 
 
 def _read(doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, with_vectors: bool) -> Document:

@@ -12,7 +12,7 @@ from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.filtering.unknown_fields import UnknownFields
-from quarry.engine.options import OpenOptions, SearchOptions
+from quarry.engine.options import OpenOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Queries, check_host_vectors
 from quarry.engine.search.reranker import Reranker
@@ -104,14 +104,12 @@ class ViewResources:
         is_ready = metric.name == "cosine" and encoder.normalize
         return vectors if is_ready else metric_queries(metric, vectors)
 
-    def find_reranker(self, options: SearchOptions, path: Path) -> Reranker | None:
-        """Return the reranker of a search; None if the search does not rerank.
+    def find_reranker(self, path: Path) -> Reranker:
+        """Return the reranker of an index in this folder.
 
         Raises:
-            InvalidSetting: it reranks, and the index was opened without a reranker.
+            InvalidSetting: the index was opened without a reranker.
         """
-        if not options.rerank:
-            return None
         if self.reranker is None:
             raise InvalidSetting(
                 "there is no reranker; open the index with reranker=...", path=path, setting="rerank"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
@@ -29,7 +29,7 @@ from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.search.fusion import MergedRanking, merge_candidates
+from quarry.engine.search.candidates import MergedRanking, merge_candidates
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
 from quarry.engine.search.query import Query, filter_of, give_vectors
@@ -198,7 +198,7 @@ class View(Generic[P_co]):
         """
         options = options.for_index(self._dense_weight)
         queries = self._make_queries(texts, vectors, options)
-        reranker = self._resources.find_reranker(options, self._path)
+        reranker = self._resources.find_reranker(self._path) if options.rerank else None
         needs_encoder = vectors is None and options.mode != "lexical"
         if needs_encoder:
             self.check_encoder()
@@ -208,7 +208,8 @@ class View(Generic[P_co]):
         elif needs_encoder:
             assert texts is not None
             if options.mode == "hybrid" and options.typos:
-                texts = self._answering(gathering).correct(queries, collection)
+                bm25 = self._answering(gathering).bm25(collection)
+                texts = [query.correct(bm25) for query in queries]
             give_vectors(queries, self._resources.encode(texts, self._encoder_record, self.metric))
         found = self._answer(queries, options, gathering, collection)
         if reranker is None:
@@ -231,11 +232,12 @@ class View(Generic[P_co]):
         similar = self._find_similar(str(options.like), options.timeout)
         gathering, collection, words = self._gathering(options.partial, options.timeout), None, None
         if options.mode != "dense":
+            analyzer = cached_analyzer(self.settings.language, self.settings.analysis_rules)
             if self._threads is not None:
                 # not parsed as the text of a query, in which a character of an unspaced script would be a prefix
-                terms = self._analyzer.terms(similar.text)
+                terms = analyzer.terms(similar.text)
                 collection = self._collections.find(terms, (), gathering, corrects=False)
-            words = self._answering(gathering).similar_words(similar, collection)
+            words = similar.words(analyzer.terms, collection or self._answering(gathering).bm25(None))
         queries = [Query(words, self.settings, condition, typos=False)]
         if options.mode != "lexical":
             give_vectors(queries, similar.vector(self.metric))
@@ -382,10 +384,6 @@ class View(Generic[P_co]):
     def _find_nearest(self, field: str) -> list[str]:
         names = {name for each in self.partitions for name in each.find_nearest(field)}
         return find_nearest_names(field, names, lambda _: True)
-
-    @cached_property
-    def _analyzer(self) -> Analyzer:
-        return Analyzer.from_settings(self.settings.language, self.settings.analysis_rules)
 
     def _find_collection(self, queries: Iterable[Query], gathering: Gathering, *, corrects: bool) -> Collection:
         """Return the statistics of all shards that the terms of queries need."""

@@ -1,20 +1,25 @@
-"""Terms of a dictionary that are close to a mistyped one, by optimal string alignment distance.
+"""What stands for mistyped terms: terms of a dictionary that are close by optimal string alignment distance.
 
 A mistyped term is replaced by the terms within one edit (`quarry.engine.analysis.edits`), or, if it is long and
 there are none, within two. Most terms of the dictionary are excluded by their lengths and by the sets of their
 characters, which differ in at most two members per edit; the others are compared together
 (`quarry.engine.lexical.term_table`).
+
+A query text is corrected too, so that its vector is that of the words that were meant. The dictionary has stems;
+the word that stands for a mistyped one is the first of the texts within one edit of it that has the stem.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.edits import one_edit
 from quarry.engine.analysis.words import is_unspaced
 from quarry.engine.lexical.term_table import TermTable
 from quarry.formats.arrays import BoolArray, UInt8Array, UInt32Array
@@ -25,6 +30,7 @@ __all__ = [
     "CloseTerms",
     "Expansion",
     "allowed_edits",
+    "correct_text",
     "find_close_terms",
     "is_expandable",
     "select_expansions",
@@ -189,3 +195,28 @@ def _decode(rows: UInt8Array) -> UInt32Array:
     strings = np.ascontiguousarray(rows[:, :-1]).view(f"S{rows.shape[1] - 1}").reshape(-1)
     decoded = np.char.decode(strings, "utf-8", "replace")
     return decoded.view(np.uint32).reshape(len(rows), decoded.dtype.itemsize // 4)
+
+
+def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analyzer: Analyzer) -> str:
+    """Return a text with corrected words; a word for which none is found stays as it is.
+
+    Args:
+        text: of the query.
+        expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
+        analyzer: of the index.
+    """
+    parts: list[str] = []
+    at = 0
+    for start, end, terms in analyzer.located_terms(text):
+        expansion = expansions.get(terms[0]) if len(terms) == 1 else None
+        word = _find_word(text[start:end].lower(), expansion[0].name, analyzer) if expansion else None
+        if word is not None:
+            parts += [text[at:start], word]
+            at = end
+    return "".join([*parts, text[at:]])
+
+
+def _find_word(mistyped: str, term: str, analyzer: Analyzer) -> str | None:
+    """Return a word within one edit of a mistyped one that has a term; None if there is none, or beyond ASCII."""
+    words = list(dict.fromkeys(one_edit(mistyped)))
+    return next((word for word, stem in zip(words, analyzer.stems(words), strict=True) if stem == term), None)

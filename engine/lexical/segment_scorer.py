@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -115,22 +115,6 @@ def _sum_of_max(parts: Sequence[PartScores]) -> float:
     return sum(part.max_score for part in parts) * (1 + _SLACK)
 
 
-class Totals(Protocol):
-    """Scores of documents, summed term by term in float32."""
-
-    def add(self, parts: Sequence[PartScores]) -> None:
-        """Add the scores of terms, in their order."""
-        ...
-
-    def find_lower_bound(self, n: int) -> float:
-        """Return a score that at least n documents reach; 0 if none is known."""
-        ...
-
-    def select(self, least: float) -> tuple[Int64Array, Float32Array]:
-        """Return the documents with a score above 0 that is at least `least`, ascending, and their scores."""
-        ...
-
-
 class SparseTotals:
     """Scores of the documents that have a term, for rare terms.
 
@@ -143,7 +127,7 @@ class SparseTotals:
         self._docs, self._scores = np.empty(0, np.int64), np.empty(0, np.float32)
 
     def add(self, parts: Sequence[PartScores]) -> None:
-        """See `Totals`."""
+        """Add the scores of terms, in their order."""
         lists = [self._select_allowed(part.postings) for part in parts]
         docs = _merge([self._docs, *(docs for docs, _ in lists)])
         scores = np.zeros(len(docs), np.float32)
@@ -161,11 +145,11 @@ class SparseTotals:
         return docs.take(kept), scores.take(kept)
 
     def find_lower_bound(self, n: int) -> float:
-        """See `Totals`."""
+        """Return a score that at least n documents reach; 0 if none is known."""
         return find_nth_largest(self._scores, n) if n <= len(self._scores) else 0.0
 
     def select(self, least: float) -> tuple[Int64Array, Float32Array]:
-        """See `Totals`."""
+        """Return the documents with a score above 0 that is at least `least`, ascending, and their scores."""
         if least <= 0:
             return self._docs, self._scores
         kept = np.flatnonzero(self._scores >= least)
@@ -193,13 +177,13 @@ class DenseTotals:
         self.scores = np.zeros(n_docs, np.float32) if allowed is None else allowed.floor.copy()
 
     def add(self, parts: Sequence[PartScores]) -> None:
-        """See `Totals`."""
+        """Add the scores of terms, in their order."""
         for part in parts:
             stop_if_cancelled()
             part.add_to(self.scores)
 
     def find_lower_bound(self, n: int) -> float:
-        """See `Totals`; documents are divided into groups, and the n-th best of the groups' maxima is returned."""
+        """Return a score that at least n documents reach: the n-th best maximum of groups of documents, or 0."""
         n_groups = len(self.scores) // _GROUP_DOCS
         if n * 2 > n_groups:
             return 0.0
@@ -207,7 +191,7 @@ class DenseTotals:
         return max(0.0, find_nth_largest(best, n))
 
     def select(self, least: float) -> tuple[Int64Array, Float32Array]:
-        """See `Totals`."""
+        """Return the documents with a score above 0 that is at least `least`, ascending, and their scores."""
         docs = np.flatnonzero(self.scores >= least if least > 0 else self.scores > 0)
         return docs, self.scores[docs]
 

@@ -1,8 +1,14 @@
-"""The scores of a term in the documents of one segment."""
+"""The scores of a term in the documents of one segment, decoded or looked up.
+
+The postings of a frequent term are decoded only if that takes less time: decoding and scoring five million takes
+50 ms and more memory than the cache of terms has. A query with a rarer word needs the scores of a few thousand
+documents, which `RecordLookup` finds in the encoded postings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -10,10 +16,14 @@ import numpy as np
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.postings.elias_fano import Postings
+from quarry.formats.postings.record_lookup import RecordLookup
 
-__all__ = ["PartScores", "TermScores", "look_up"]
+__all__ = ["EncodedScores", "EncodedTerm", "PartScores", "TermScores", "look_up"]
 
 _DENSE_FACTOR = 6  # up to so many documents per posting of a term, its scores are stored for all documents
+_POSTINGS_PER_LOOKUP = 32  # decoded and scored in the time of looking up one document
+_MAX_FREQUENCY = 16  # larger frequencies are not told apart for the upper bound of scores
+_ROUNDED_UP = 1 + 1e-6  # for the rounding of scores to float32
 
 
 class PartScores(Protocol):
@@ -140,3 +150,109 @@ def look_up(parts: Sequence[PartScores], docs: Int64Array) -> Float32Array:
         stop_if_cancelled()
         scores += part.look_up(docs)
     return scores
+
+
+class EncodedTerm(NamedTuple):
+    """A frequent term in a segment without deleted documents.
+
+    Attributes:
+        n_docs: number of documents with the term.
+        lookup: its record.
+        norms: (n_docs of the segment,) float32, of BM25.
+        idf: its inverse document frequency.
+        max_score: upper bound of its scores.
+    """
+
+    n_docs: int
+    lookup: RecordLookup
+    norms: Float32Array
+    idf: float
+    max_score: float
+
+    @classmethod
+    def of(
+        cls, n_docs: int, lookup: RecordLookup, norms: Float32Array, least_norm: float, idf: float
+    ) -> EncodedTerm:
+        """Make a term; its bound is idf tf / (tf + norm) for its largest tf and the least norm of the segment."""
+        tf = lookup.largest_frequency(_MAX_FREQUENCY)
+        bound = idf if tf > _MAX_FREQUENCY else idf * tf / (tf + least_norm)
+        return cls(n_docs, lookup, norms, idf, bound * _ROUNDED_UP)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the tables for look-ups, in bytes."""
+        return self.lookup.n_bytes
+
+
+class EncodedScores:
+    """The scores of a term in a query; like `TermScores`.
+
+    Args:
+        term: the term.
+        decode: returns the decoded scores of the term, from a cache if they are there.
+        find_decoded: returns them if they are in the cache, otherwise None.
+        times: factor of the scores.
+    """
+
+    def __init__(
+        self,
+        term: EncodedTerm,
+        decode: Callable[[], TermScores],
+        find_decoded: Callable[[], TermScores | None],
+        times: float = 1,
+    ) -> None:
+        self.n_docs = term.n_docs
+        self.max_score = term.max_score * times
+        self._term = term
+        self._decode = decode
+        self._find_decoded = find_decoded
+        self._times = times
+
+    def multiply(self, times: float) -> Self:
+        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        return self if times == 1 else type(self)(self._term, self._decode, self._find_decoded, times)
+
+    @property
+    def postings(self) -> tuple[Int64Array, Float32Array]:
+        """The documents with the term, ascending, and its score in each."""
+        return self._decoded.postings
+
+    def add_to(self, totals: Float32Array) -> None:
+        """Add to the scores of all documents."""
+        self._decoded.add_to(totals)
+
+    def contains(self, docs: Int64Array) -> BoolArray:
+        """Return which of (n,) documents have the term."""
+        known = self._decoded_for(docs)
+        return self._term.lookup.contains(docs) if known is None else known.contains(docs)
+
+    def look_up(self, docs: Int64Array) -> Float32Array:
+        """Return the scores of the term in (n,) documents, 0 without it."""
+        known = self._decoded_for(docs)
+        if known is not None:
+            return known.look_up(docs)
+        frequencies = self._term.lookup.frequencies(docs)
+        with_term = np.flatnonzero(frequencies)
+        # The operations of decoded scores, in their order and in float32, so that both ways give the same bits.
+        tf = frequencies[with_term].astype(np.float32)
+        scores = self._term.norms.take(docs[with_term])
+        scores += tf
+        np.divide(tf, scores, out=scores)
+        scores *= np.float32(self._term.idf)
+        if self._times != 1:
+            scores *= np.float32(self._times)
+        found = np.zeros(len(docs), np.float32)
+        found[with_term] = scores
+        return found
+
+    def _decoded_for(self, docs: Int64Array) -> TermScores | None:
+        """Return the decoded scores if they are known, or if looking so many documents up takes longer."""
+        # A `cached_property` is in the dictionary once it was computed; asking for it would compute it.
+        if "_decoded" in self.__dict__ or len(docs) * _POSTINGS_PER_LOOKUP > self.n_docs:
+            return self._decoded
+        known = self._find_decoded()
+        return None if known is None else known.multiply(self._times)
+
+    @cached_property
+    def _decoded(self) -> TermScores:
+        return self._decode().multiply(self._times)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -32,6 +32,7 @@ __all__ = [
     "decode_codes",
     "decode_vectors",
     "has_float32_sums",
+    "int8_query",
     "lengths_bytes",
     "lengths_of",
     "mean_share",
@@ -101,6 +102,7 @@ Scorer: TypeAlias = Callable[[Int64Array], Float32Array]
 LARGEST_HALF_SQUARE = float(np.finfo(np.float32).max) / 4
 """Larger halves of squared distances are taken as this one, so that all scores are finite."""
 
+_RECENT_QUERIES = 64  # that threads may be searching for at the same time; 6 KB each with 768 dimensions
 _BATCH_ROWS = 4096  # that are in memory as float64 at once
 _SHARE_OF_ERROR = 0.4  # five collections in codes of 8 and 24 bytes: bench/README.md, trained encoders
 
@@ -152,7 +154,7 @@ class StoredVectors:
             return self._code_scorer(query)
         if self._table.kind == "float16":
             return partial(self._float16_scores, query)
-        return partial(self._int8_scores, Int8Query(query))
+        return partial(self._int8_scores, int8_query(query))
 
     def _distance_scores(self, query: Float32Array, rows: Int64Array) -> Float32Array:
         wide, scores = query.astype(np.float64), np.empty(len(rows), np.float32)
@@ -323,6 +325,16 @@ class Int8Query:
         products = _products(self.digits[:1], rows)[0] * (scales * np.float64(self.scale))
         scaled: Float32Array = products.astype(np.float32)
         return scaled
+
+
+def int8_query(query: Float32Array) -> Int8Query:
+    """Return the digits of a (dim,) float32 query, the same object for both stages and all segments."""
+    return _recent_int8_query(query.tobytes())
+
+
+@lru_cache(maxsize=_RECENT_QUERIES)
+def _recent_int8_query(query: bytes) -> Int8Query:
+    return Int8Query(np.frombuffer(query, np.float32))
 
 
 def _products(digits: Int8Array, rows: Int8Array) -> Float64Array:

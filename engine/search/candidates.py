@@ -1,9 +1,12 @@
-"""Finds the candidates of one partition for a query: documents that may be among the best, with their scores."""
+"""Finds the candidates of each partition for a query, and ranks those of all as a single index of them does.
+
+A candidate is a document that may be among the best, with its scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,16 +14,18 @@ from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.options import SearchOptions, uncalibrated_candidates
-from quarry.engine.scoring.ranking import Exactness, IdOrder, Ranking
+from quarry.engine.scoring.ranking import Exactness, IdOrder, Ranking, best_places, cut_places
+from quarry.engine.search.fusion import fuse
 from quarry.engine.search.query import Query, join_vectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Candidates", "Retriever", "pool_size"]
+__all__ = ["Candidates", "MergedRanking", "Retriever", "merge_candidates", "pool_size", "rank_candidates"]
 
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
 
+_COLUMNS = ("segments", "docs", "dense", "lexical", "by_vector", "by_terms")
 _Columns = tuple[Int64Array, Int64Array, Float32Array, Float32Array, BoolArray, BoolArray]
 
 
@@ -86,7 +91,7 @@ class Retriever:
         self._order = IdOrder(segments)
 
     def rank_by_vectors(
-        self, queries: Sequence[Query], options: SearchOptions, allowed: Sequence[AllowedDocs]
+        self, queries: Sequence[Query], options: SearchOptions, allowed: Sequence[AllowedDocs | None]
     ) -> list[Ranking | None]:
         """Return the best documents of each query by its vector; those with one condition are searched at once.
 
@@ -115,7 +120,7 @@ class Retriever:
         by_vector: Ranking | None,
         bm25: Bm25 | None,
         options: SearchOptions,
-        allowed: AllowedDocs,
+        allowed: AllowedDocs | None,
     ) -> Candidates:
         """Return the candidates of a query.
 
@@ -139,7 +144,9 @@ class Retriever:
         sides = self._order.cut(by_vector, n), self._order.cut(terms.top(n, allowed, keep_ties=True), n)
         return self._pool(vector, terms, sides, self._count_allowed(allowed))
 
-    def _count_allowed(self, allowed: AllowedDocs) -> int:
+    def _count_allowed(self, allowed: AllowedDocs | None) -> int:
+        if allowed is None:
+            return sum(self._n_docs)
         return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
 
     def _best(self, ranking: Ranking, options: SearchOptions, terms: Bm25Query | None = None) -> Candidates:
@@ -187,7 +194,7 @@ class Retriever:
         is_known[places] = True
         has_terms[np.searchsorted(docs, with_terms)] = True
         if not is_known.all():
-            dense[~is_known] = self._dense.scores(vector, segment, docs[~is_known])
+            dense[~is_known] = self._dense.rescorer(segment).scores(vector, docs[~is_known])
         segments = np.full(len(docs), segment, np.int64)
         return segments, docs, dense, terms.score_documents(segment, docs), is_known, has_terms
 
@@ -200,3 +207,86 @@ _NO_CANDIDATES: _Columns = (
     np.empty(0, bool),
     np.empty(0, bool),
 )
+
+
+class MergedRanking(NamedTuple):
+    """The best documents of all partitions for one query, best first; equal scores are in the order of their ids.
+
+    Attributes:
+        partitions: (n,) int64, number of each document's partition.
+        documents: the documents, by segment and ordinal in their partitions.
+    """
+
+    partitions: Int64Array
+    documents: Ranking
+
+    def of_partition(self, number: int) -> Ranking:
+        """Return the documents of a partition, in their order."""
+        inside = self.partitions == number
+        return self.documents if inside.all() else self.documents.take(np.flatnonzero(inside))
+
+
+def rank_candidates(candidates: Candidates, options: SearchOptions) -> Ranking:
+    """Rank the candidates of an index of one partition for one query; see `merge_candidates`."""
+    ranking = _score(candidates, options)
+    if options.mode == "hybrid":
+        return ranking.take(
+            best_places(ranking.scores, options.n_retrieved, candidates.read_ids)[options.n_skipped :]
+        )
+    return ranking.skip(options.n_skipped) if options.n_skipped else ranking  # they are best first
+
+
+def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) -> MergedRanking:
+    """Rank the candidates of partitions for one query.
+
+    Fused scores depend on all candidates of a query, so they cannot be compared between partitions. In hybrid mode
+    both sides are therefore first cut to the candidates that one index would take, and these are fused.
+
+    Args:
+        found: candidates by number of the partition.
+        options: of the search.
+    """
+    joined = _join(list(found.values()))
+    partitions = np.repeat(list(found), [len(each.docs) for each in found.values()])
+    if options.mode == "hybrid":
+        n = pool_size(options)
+        by_vector = _best_of(joined, joined.dense, joined.by_vector, n)
+        pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, n))
+        columns = {name: getattr(joined, name)[pool] for name in ("segments", "docs", "dense", "lexical")}
+        joined, partitions = joined._replace(**columns, ids=joined.read_ids(pool)), partitions[pool]
+    ranking = _score(joined, options)
+    order = best_places(ranking.scores, options.n_retrieved, joined.read_ids)[options.n_skipped :]
+    return MergedRanking(partitions[order], ranking.take(order))
+
+
+def _score(candidates: Candidates, options: SearchOptions) -> Ranking:
+    """Return candidates with what they are ranked by, in their order."""
+    segments, docs, dense, lexical = candidates[:4]
+    if dense is None or lexical is None:
+        scores = lexical if dense is None else dense
+        assert scores is not None
+        return Ranking(segments, docs, scores, dense, lexical, candidates.exactness)
+    fused = fuse(dense, lexical, options.fusion, options.fusion_weight)
+    exactness = Exactness.EXACT if len(docs) == candidates.n_allowed else Exactness.APPROXIMATE
+    return Ranking(segments, docs, fused, dense, lexical, exactness)
+
+
+def _best_of(joined: Candidates, scores: Float32Array | None, side: BoolArray | None, n: int) -> Int64Array:
+    """Return the places of the n best candidates of a side, ascending."""
+    assert scores is not None
+    assert side is not None
+    places = np.flatnonzero(side)
+    return places[cut_places(scores[places], n, lambda cut: joined.read_ids(places[cut]))]
+
+
+def _join(parts: Sequence[Candidates]) -> Candidates:
+    def column(name: str) -> Any:  # noqa: ANN401  # an array, or None
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        return np.concatenate(values) if values else None
+
+    return Candidates(
+        **{name: column(name) for name in _COLUMNS},
+        n_allowed=sum(each.n_allowed for each in parts),
+        exactness=Exactness.weakest(each.exactness for each in parts),
+        ids=[doc_id for each in parts for doc_id in each.read_ids(np.arange(len(each.docs)))],
+    )

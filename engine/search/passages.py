@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,8 +44,7 @@ class MatchedWord(JsonRecord):
     terms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryWords:
+class QueryWords(NamedTuple):
     """The terms of a query with their weights, and the rules by which texts are analyzed; can be pickled.
 
     Attributes:
@@ -55,7 +55,7 @@ class QueryWords:
         phrases: texts of the phrases.
     """
 
-    weights: Mapping[str, float] = field(hash=False)
+    weights: Mapping[str, float]
     language: str
     rules: int
     quoted: frozenset[str] = frozenset()
@@ -144,8 +144,7 @@ class Passage(JsonMapping):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PassageFinder:
+class PassageFinder(NamedTuple):
     """Finds the best passages of one document; can be pickled, and needs no open index.
 
     A passage is scored, in dense mode, by the inner product of the query and its vector; in lexical mode by the

@@ -32,8 +32,7 @@ from quarry.engine.arguments import is_masked, iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.filtering.filter import Condition, HasId, HasPhrase, Negation, join_conditions, parse_filter
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
-from quarry.engine.lexical.close_terms import Expansion
-from quarry.engine.lexical.correction import correct_text
+from quarry.engine.lexical.close_terms import Expansion, correct_text
 from quarry.engine.lexical.prefixes import PREFIX_SIGN
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
@@ -220,7 +219,7 @@ class Query:
         return self._expansions
 
     def correct(self, bm25: Bm25) -> str:
-        """Return the text with words corrected that no document has; see `quarry.engine.lexical.correction`."""
+        """Return the text with words corrected that no document has; see `quarry.engine.lexical.close_terms`."""
         expansions = self.expansions(bm25)
         return correct_text(self._known_text, expansions, self._analyzer) if expansions else self._known_text
 

@@ -85,7 +85,7 @@ def sample_background(segments: Sequence[OpenSegment], searcher: Searcher) -> Ba
     samples = []
     for number, segment in enumerate(segments):
         hashes, docs = _first_live(segment)
-        samples.append(BackgroundSample(hashes, searcher.row_vectors(number, docs, hashes)))
+        samples.append(BackgroundSample(hashes, searcher.rescorer(number).row_vectors(docs, hashes)))
     return merge_samples(samples)
 
 

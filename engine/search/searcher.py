@@ -29,7 +29,7 @@ from quarry.engine.quantization.candidates import default_candidates
 from quarry.engine.scoring.aggregation import Rescorer, kth_largest
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
-from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
 from quarry.formats.segment import SegmentReader
@@ -146,17 +146,9 @@ class Searcher:
         """Memory of accelerators that the open backends hold."""
         return sum(backend.device_bytes for backend in self.backends if backend)
 
-    def scores(self, query: Float32Array, segment: int, docs: Int64Array) -> Float32Array:
-        """Return exact aggregated scores of documents of one segment: (len(docs),) float32."""
-        return self._segments[segment].rescorer.scores(query, docs)
-
-    def row_vectors(self, segment: int, docs: Int64Array, numbers: UInt64Array) -> Float32Array:
-        """Return one centroid of each of some documents of one segment; see `Rescorer.row_vectors`."""
-        return self._segments[segment].rescorer.row_vectors(docs, numbers)
-
-    def centroid_scores(self, query: Float32Array, segment: int, docs: Int64Array) -> list[Float32Array]:
-        """Return the scores of the centroids of each of some documents of one segment: (n_centroids,) float32."""
-        return self._segments[segment].rescorer.centroid_scores(query, docs)
+    def rescorer(self, segment: int) -> Rescorer:
+        """Return what computes exact scores of documents of a segment, given its number."""
+        return self._segments[segment].rescorer
 
 
 class _QueryBatch:

@@ -13,7 +13,7 @@ from support.indexes.format_samples import reread
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.filtering.evaluation import Allowed
-from quarry.engine.lexical import bm25, encoded_scores, segment_scorer, term_scores
+from quarry.engine.lexical import bm25, segment_scorer, term_scores
 from quarry.engine.lexical.bm25 import Bm25
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import ChecksumMismatch, InvalidSetting
@@ -155,7 +155,7 @@ def test_frequent_terms_are_looked_up_or_decoded(collection, monkeypatch, per_lo
     queries = SPECIAL + zipf_queries(60)
     answers = [(expected.query(each), all_scores(expected, each)) for each in queries]
     monkeypatch.setattr(bm25, "_FREQUENT", 64)
-    monkeypatch.setattr(encoded_scores, "_POSTINGS_PER_LOOKUP", per_lookup)
+    monkeypatch.setattr(term_scores, "_POSTINGS_PER_LOOKUP", per_lookup)
     searcher = Bm25(readers[3], flags, cache_bytes=cache_bytes)
     docs = np.random.default_rng(8).permutation(N_DOCS // 3)[:200]
     for query, (right, every) in zip(queries, answers, strict=True):
@@ -181,7 +181,7 @@ def test_the_bound_of_a_frequent_term_is_above_its_scores(collection):
         lookup = reader.lookup(entry)
         idf = bm25.inverse_document_frequency(N_DOCS, entry.n_docs)
         (norms,) = searcher._norms
-        term = encoded_scores.EncodedTerm.of(entry.n_docs, lookup, norms, float(norms.min()), idf)
+        term = term_scores.EncodedTerm.of(entry.n_docs, lookup, norms, float(norms.min()), idf)
         assert decoded.max_score <= term.max_score <= idf * 1.001
 
 

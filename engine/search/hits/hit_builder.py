@@ -120,7 +120,7 @@ class HitBuilder:
             return found
         for number in np.unique(ranking.segments).tolist():
             places = np.flatnonzero(ranking.segments == number)
-            scores = self._searcher.centroid_scores(vector, number, ranking.docs[places])
+            scores = self._searcher.rescorer(number).centroid_scores(vector, ranking.docs[places])
             for place, own in zip(places.tolist(), scores, strict=True):
                 found[place] = own
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -27,10 +28,10 @@ _DOCUMENTS = [
 
 
 class _Trace:
-    """The modules entered in a block, and the depth of the first work."""
+    """The modules entered in a block, the calls of functions, and the depth of the first work."""
 
     def __init__(self):
-        self.modules, self.depth = set(), None
+        self.modules, self.calls, self.depth = set(), Counter(), None
 
     def __enter__(self):
         threading.setprofile(self._profile)
@@ -46,6 +47,7 @@ class _Trace:
         if event != "call" or not name.startswith("quarry."):
             return
         self.modules.add(name)
+        self.calls[f"{name}.{frame.f_code.co_qualname}".removeprefix("quarry.engine.")] += 1
         if self.depth is None and name in _WORK:
             self.depth = -1  # without the function itself
             while frame is not None:
@@ -69,7 +71,7 @@ def index(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "n_modules", "depth"),
-    [("hybrid", 54, 11), ("dense", 46, 14), ("vector", 36, 13), ("lexical", 36, 12)],
+    [("hybrid", 40, 6), ("dense", 36, 8), ("vector", 27, 8), ("lexical", 23, 8)],
 )
 def test_the_way_of_a_query(index, kind, n_modules, depth):
     queries = ["quick river engine", "table quick engine river", "river table quick engine"]
@@ -84,8 +86,21 @@ def test_the_way_of_a_query(index, kind, n_modules, depth):
     assert trace.depth <= depth
 
 
+def test_what_a_query_is_about_is_computed_once(index):
+    with _Trace() as trace:
+        assert index.search("a mountian and the river", filter={"id": {"$gte": "5"}})
+    once = [
+        "filtering.filter.parse_filter",
+        "search.query.parse_words",
+        "lexical.bm25.Bm25.find_expansions",
+        "lexical.bm25.Bm25.query",
+        "scoring.stored_vectors.Int8Query.__init__",
+    ]
+    assert {name: trace.calls[name] for name in once} == dict.fromkeys(once, 1)
+
+
 def test_the_way_of_a_document(tmp_path):
     quarry.build(_DOCUMENTS[:1], tmp_path / "first")
     with _Trace() as trace:
         quarry.build(_DOCUMENTS[:1], tmp_path / "second")
-    assert len(trace.modules) <= 98, sorted(trace.modules)
+    assert len(trace.modules) <= 95, sorted(trace.modules)

@@ -23,11 +23,11 @@ from quarry.engine.lexical.close_terms import (
     CloseTerm,
     CloseTerms,
     Expansion,
+    correct_text,
     find_close_terms,
     is_expandable,
     select_expansions,
 )
-from quarry.engine.lexical.correction import correct_text
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
