@@ -236,7 +236,7 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
     is_kept = encoder.trained_representation is None and has_encoder(manifest.encoder)
     # Otherwise it is what the encoder was trained for, or the default.
     representation = stored if is_kept and is_readable(stored, encoder) else None
-    return BuildPlan.of(encoder, representation, given).settings()
+    return BuildPlan.of(encoder, representation, given).settings
 
 
 def _is_same(record: EncoderRecord, encoder: Encoder) -> bool:

@@ -3,71 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
+from quarry.engine.building.plan import BuildPlan
 from quarry.engine.building.workers.job import BuildJob, WrittenBatch, packed_parts
 from quarry.engine.building.workers.staging import delete_staging, make_staging
-from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.representation.base import Representation
 from quarry.engine.thresholds import Thresholds
-from quarry.formats.manifest import IndexSettings
 
 __all__ = ["BuildAttempt"]
 
 
-@dataclass(eq=False)
 class BuildAttempt:
-    """Collects what other processes have written for one index.
+    """Collects what other processes have written for one index; a context manager.
 
-    The process that commits holds the lock of the index from before `start` until after `commit` or `abort`. If it
-    ends before the commit is visible, the index is as it was, and the next writer deletes the files of the
-    attempt; if it ends after that, the commit is complete.
+    The process that commits holds the lock of the index from before the block until after it. If it ends before
+    the commit is visible, the index is as it was, and the next writer deletes the files of the attempt; if it ends
+    after that, the commit is complete.
 
-    Attributes:
+    Args:
         index: folder of the index.
         writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
-        settings: of the new index.
-        encoder: makes the vectors, in every process; as for `packed_parts`.
-        encoder_identity: identity of the vectors of the new index.
+        plan: of the new index.
         thresholds: memory of writers.
         skip_invalid: whether documents that cannot be encoded are left out.
-        representation: as for `IndexWriter`, in every process.
+
+    Attributes:
+        job: the work for other processes, in the block.
+
+    Raises:
+        InvalidSetting: from `__enter__`: the encoder or the representation cannot be sent to other processes.
+        AccessFailed: from `__enter__`: the operating system refuses a folder for the files of the attempt.
     """
 
-    index: Path
-    writer: IndexWriter
-    settings: IndexSettings
-    encoder: EncoderSource
-    encoder_identity: str
-    thresholds: Thresholds
-    skip_invalid: bool
-    representation: Representation | None
-    _staging: Path | None = field(default=None, init=False)
+    job: BuildJob
 
-    def start(self) -> BuildJob:
-        """Make a folder for the files of this attempt, and describe the work.
+    def __init__(
+        self, index: Path, writer: IndexWriter, plan: BuildPlan, thresholds: Thresholds, skip_invalid: bool
+    ) -> None:
+        self._index = index
+        self._writer = writer
+        self._plan = plan
+        self._thresholds = thresholds
+        self._skip_invalid = skip_invalid
 
-        Raises:
-            InvalidSetting: the encoder or the representation cannot be sent to other processes.
-            AccessFailed: the operating system refuses the folder.
-        """
-        packed = packed_parts(self.encoder, self.representation)
-        self._staging = make_staging(self.index)
-        return BuildJob(
-            index=self.index,
-            staging=self._staging,
-            settings=self.settings,
-            parts=packed,
-            encoder_identity=self.encoder_identity,
-            thresholds=self.thresholds,
-            n_shards=self.writer.n_shards,
-            skip_invalid=self.skip_invalid,
+    def __enter__(self) -> Self:
+        parts = packed_parts(self._plan.source, self._plan.representation)
+        self.job = BuildJob(
+            index=self._index,
+            staging=make_staging(self._index),
+            settings=self._writer.settings,
+            parts=parts,
+            encoder_identity=self._plan.encoder.identity,
+            thresholds=self._thresholds,
+            n_shards=self._writer.n_shards,
+            skip_invalid=self._skip_invalid,
         )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Delete the files of the attempt."""
+        delete_staging(self.job.staging)
 
     def commit(self, written: Iterable[WrittenBatch]) -> tuple[int, int]:
-        """Make an index of everything that was written, and delete the files of the attempt.
+        """Make an index of everything that was written.
 
         Args:
             written: every batch once, in any order; what another attempt wrote for one of them is not named.
@@ -79,13 +79,5 @@ class BuildAttempt:
             QuarryError: nothing was committed, unless it is DurabilityUnknown.
         """
         batches = sorted(written, key=lambda batch: batch.order)
-        self.writer.adopt([batch.segments for batch in batches], sum(batch.n_tokens for batch in batches))
-        done = self.writer.commit()
-        self.abort()
-        return done
-
-    def abort(self) -> None:
-        """Delete the files of the attempt; harmless after `commit`."""
-        staging, self._staging = self._staging, None
-        if staging is not None:
-            delete_staging(staging)
+        self._writer.adopt([batch.segments for batch in batches], sum(batch.n_tokens for batch in batches))
+        return self._writer.commit()
