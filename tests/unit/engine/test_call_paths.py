@@ -88,4 +88,4 @@ def test_the_way_of_a_document(tmp_path):
     quarry.build(_DOCUMENTS[:1], tmp_path / "first")
     with _Trace() as trace:
         quarry.build(_DOCUMENTS[:1], tmp_path / "second")
-    assert len(trace.modules) <= 98, sorted(trace.modules)
+    assert len(trace.modules) <= 97, sorted(trace.modules)
