@@ -15,7 +15,7 @@ from quarry.engine.backends.protocol import BackendType
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.building.creation import NewIndex
 from quarry.engine.building.reencoding import Reencoding
-from quarry.engine.building.workers.staging import collect_staging
+from quarry.engine.building.workers.attempt import collect_staging
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
 from quarry.engine.documents.reader import DocumentSource, Readers, read_documents

@@ -14,10 +14,8 @@ from typing import Unpack
 
 from quarry.engine.arguments import checked_flag, checked_integer
 from quarry.engine.building.plan import BuildPlan
-from quarry.engine.building.workers.attempt import BuildAttempt
-from quarry.engine.building.workers.batches import divide
-from quarry.engine.building.workers.job import WrittenBatch
-from quarry.engine.building.workers.staging import collect_staging
+from quarry.engine.building.workers.attempt import BuildAttempt, collect_staging
+from quarry.engine.building.workers.job import WrittenBatch, divide
 from quarry.engine.building.workers.worker_processes import WorkerProcesses
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, Readers, read_documents
