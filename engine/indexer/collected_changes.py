@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
@@ -22,7 +21,6 @@ from quarry.formats.container.background import StartWork
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
 __all__ = ["CollectedChanges"]
@@ -66,10 +64,6 @@ class CollectedChanges:
     def training_rows(self) -> TrainingRows | None:
         """The centroids of the documents, to train a quantizer on; None if there are none."""
         return self._documents.training_rows if self._documents else None
-
-    def fix_settings(self, settings: IndexSettings) -> None:
-        """Replace the settings of the index, as long as it has no documents."""
-        self._plan = replace(self._plan, settings=settings)
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
