@@ -9,14 +9,12 @@ from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues, make_test
 from quarry.engine.indexer.batches.batch import Batch
-from quarry.engine.indexer.commits.committer import Committer, CopyChanged
-from quarry.engine.indexer.commits.deletions import Deletions
-from quarry.engine.indexer.commits.generation import CurrentGeneration
-from quarry.engine.indexer.metadata_updates import MetadataUpdates
+from quarry.engine.indexer.commits.committer import Committer
+from quarry.engine.indexer.commits.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.segments.adopted_segments import AdoptedSegments, StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder
-from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.formats.container.background import StartWork
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import StoredDocument
@@ -38,6 +36,9 @@ class CollectedChanges:
         plan: which segments have inverted lists.
         terms: returns the terms of a text, as the index stores them.
         start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.
+
+    Attributes:
+        updates: new values of metadata.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class CollectedChanges:
         self._terms = terms
         self._start = start
         self._documents: SegmentBuilder | AdoptedSegments | None = None
-        self._updates = MetadataUpdates(terms)
+        self.updates = MetadataUpdates(terms, SegmentMerger(directory, plan))
         self._quantizer: Quantizer | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._documents) or bool(self._updates) or self._committer.has_changes()
+        return bool(self._documents) or bool(self.updates) or self._committer.has_changes()
 
     @property
     def training_rows(self) -> TrainingRows | None:
@@ -157,12 +158,12 @@ class CollectedChanges:
                     )
             elif found := self._committer.find_live(doc_id):
                 stored = found[0].reader.documents[found[1]].metadata
-                together[doc_id] = self._updates.checked(doc_id, stored, changes)
+                together[doc_id] = self.updates.checked(doc_id, stored, changes)
         return together
 
     def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
         """Change metadata; `changes` are those that `check_updates` returned."""
-        self._updates.add(changes)
+        self.updates.add(changes)
 
     def finish(self) -> BuiltSegment | None:
         """Write the segment of the documents; None if there are none. After an error it can be tried again."""
@@ -173,14 +174,9 @@ class CollectedChanges:
             existing = StoredQuantizer(given, write_quantizer(self._directory, given))
         return self._documents.finish(existing)
 
-    @property
-    def copy_changed(self) -> CopyChanged | None:
-        """Function that writes the documents with changed metadata; None if there are none."""
-        return self._copy_changed if self._updates else None
-
     def discard(self) -> None:
         """Drop documents and changes of metadata."""
-        self._updates.clear()
+        self.updates.clear()
         documents, self._documents = self._documents, None
         if documents is not None:
             documents.close()
@@ -195,6 +191,3 @@ class CollectedChanges:
 
     def _live_documents(self) -> Iterable[tuple[str, StoredDocument]]:
         return self._documents.live_documents() if self._documents else ()
-
-    def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:
-        return self._updates.write(current, deletions, SegmentMerger(self._directory, self._plan))

@@ -279,7 +279,7 @@ class PartitionWriter:
                 return self._committer.current.manifest.generation, 0
             try:
                 built = self._changes.finish()
-                generation = self._committer.commit(built, self._changes.copy_changed)
+                generation = self._committer.commit(built, self._changes.updates)
                 self._changes.discard()
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
