@@ -16,8 +16,7 @@ from quarry.engine.arguments import checked_integer, shown
 from quarry.engine.building.builder import BuildReport
 from quarry.engine.building.staged_build import StagedBuild, StagedBuildKeywords
 from quarry.engine.building.workers.batch_writer import BatchWriter
-from quarry.engine.building.workers.batches import divide
-from quarry.engine.building.workers.job import BuildJob, WrittenBatch
+from quarry.engine.building.workers.job import BuildJob, WrittenBatch, divide
 from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidSetting, QuarryError, WorkerFailed

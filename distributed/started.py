@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from quarry.engine.building.workers.batches import DocumentBatch
+from quarry.engine.building.workers.job import DocumentBatch
 from quarry.engine.building.workers.worker_processes import MAX_ATTEMPTS
 from quarry.formats.errors import WorkerFailed
 from quarry.formats.system_errors import system_errors

@@ -15,7 +15,7 @@ from quarry.engine.backends.protocol import BackendType
 from quarry.engine.backends.registry import check_backend
 from quarry.engine.building.creation import NewIndex
 from quarry.engine.building.reencoding import Reencoding
-from quarry.engine.building.workers.staging import collect_staging
+from quarry.engine.building.workers.attempt import collect_staging
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import id_list
 from quarry.engine.documents.reader import DocumentSource, Readers, read_documents
@@ -33,8 +33,8 @@ from quarry.engine.index.verification import VerifyReport, verify_index
 from quarry.engine.index.view import View
 from quarry.engine.index_reader import IndexReader
 from quarry.engine.indexer.commits.generation import CommittedGeneration
+from quarry.engine.indexer.commits.metadata_updates import checked_changes
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.metadata_updates import checked_changes
 from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
 from quarry.engine.listing.documents import StoredDocuments
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchOptions

@@ -9,36 +9,32 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Unpack
 
 from quarry.engine.arguments import checked_flag, checked_integer
 from quarry.engine.building.plan import BuildPlan
-from quarry.engine.building.workers.attempt import BuildAttempt
-from quarry.engine.building.workers.batches import divide
-from quarry.engine.building.workers.job import WrittenBatch
-from quarry.engine.building.workers.staging import collect_staging
+from quarry.engine.building.workers.attempt import BuildAttempt, collect_staging
+from quarry.engine.building.workers.job import WrittenBatch, divide
 from quarry.engine.building.workers.worker_processes import WorkerProcesses
-from quarry.engine.bundled import path_by_identity
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.reader import DocumentSource, DocumentStream, Readers, read_documents
 from quarry.engine.documents.tables.columns import Columns
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.opening import EncoderSource, open_encoder
+from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.new_shards import NewShards
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.progress import Progress, ProgressSetting, count_items
 from quarry.engine.representation.base import Representation
-from quarry.engine.reuse.reused_settings import reuse_settings
 from quarry.engine.thresholds import Thresholds, checked_thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexExists, IndexNotFound, InvalidDocument, InvalidSetting
-from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
+from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.shard_set import MAX_SHARDS, ShardSet, has_shard_set
 from quarry.formats.system_errors import checked_path
 
-__all__ = ["BuildReport", "build", "checked_shards", "measure_index", "open_new_writer"]
+__all__ = ["BuildReport", "build", "checked_shards", "open_new_writer", "report_build"]
 
 _MAX_WORKERS = 1024
 
@@ -155,128 +151,110 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         WorkerFailed: processes of `workers` ended again and again, for example for lack of memory.
     """
     started = time.perf_counter()
-    quantizer = chosen = None
     if like is None:
         plan = BuildPlan.of(encoder, representation, settings, dim)
-        index_settings, opened, chosen = plan.settings(), plan.encoder, plan.representation
     else:
         given = {"dim": dim, "representation": representation, **settings}
-        reused = reuse_settings(
-            checked_path(like, "like"), None if encoder is None else open_encoder(encoder), given
-        )
-        index_settings, opened, quantizer = reused.settings, reused.encoder, reused.quantizer
+        plan = BuildPlan.like(checked_path(like, "like"), encoder, given)
     resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
     n_shards, n_workers = checked_shards(shards), _checked_workers(workers)
     columns = Columns.of(id, text, title, vectors)
     is_skipping = checked_flag(skip_invalid, "skip_invalid")
     stream = read_documents(docs, is_skipping, columns, readers)
     folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
-    with folder, open_new_writer(folder, index_settings, opened, resources, n_shards, chosen) as writer:
-        if quantizer is not None:
-            writer.use_quantizer(quantizer)
+    with folder, open_new_writer(folder, plan, resources, n_shards) as writer:
         with Progress(progress, "building") as bar, contextlib.closing(stream):
             if n_workers is None:
                 writer.add(count_items(stream, bar, stream.n_expected), stream.skip)
-                generation, n_replaced = writer.commit()
+                committed = writer.commit()
             else:
-                source = path_by_identity(opened.identity) or opened if encoder is None else encoder
                 documents = writer.choose_storage(stream)
-                attempt = BuildAttempt(
-                    folder.path,
-                    writer,
-                    writer.settings,
-                    source,
-                    opened.identity,
-                    resources.thresholds,
-                    is_skipping,
-                    chosen,
-                )
-                generation, n_replaced = _commit_in_processes(attempt, documents, stream, bar, n_workers)
-        n_documents, size_bytes = measure_index(Directory(folder.path), generation, n_shards)
-        _log.info(
-            "%s: built generation %d, %d documents in %d bytes", folder.path, generation, n_documents, size_bytes
-        )
-        return BuildReport(
-            n_documents=n_documents,
-            n_replaced=n_replaced,
-            n_skipped=stream.n_skipped,
-            skipped=tuple(stream.first_errors),
-            n_centroids=writer.n_rows,
-            n_tokens=writer.n_tokens,
-            size_bytes=size_bytes,
-            duration_s=time.perf_counter() - started,
-        )
+                with BuildAttempt(folder.path, writer, plan, resources.thresholds, is_skipping) as attempt:
+                    committed = attempt.commit(_write_in_processes(attempt, documents, stream, bar, n_workers))
+        return report_build(folder, writer, committed, stream.n_skipped, stream.first_errors, started)
+
+
+def report_build(
+    folder: BuildFolder,
+    writer: IndexWriter,
+    committed: tuple[int, int],
+    n_skipped: int,
+    skipped: Sequence[str],
+    started: float,
+) -> BuildReport:
+    """Return numbers about a build.
+
+    Args:
+        folder: of the index.
+        writer: of the index.
+        committed: what its commit returned.
+        n_skipped: documents that were left out.
+        skipped: reasons for the first of them.
+        started: when the build began, by `time.perf_counter`.
+    """
+    n_documents, size_bytes = _measure_index(Directory(folder.path), committed[0], writer.n_shards)
+    _log.info(
+        "%s: built generation %d, %d documents in %d bytes", folder.path, committed[0], n_documents, size_bytes
+    )
+    return BuildReport(
+        n_documents=n_documents,
+        n_replaced=committed[1],
+        n_skipped=n_skipped,
+        skipped=tuple(skipped),
+        n_centroids=writer.n_rows,
+        n_tokens=writer.n_tokens,
+        size_bytes=size_bytes,
+        duration_s=time.perf_counter() - started,
+    )
 
 
 def open_new_writer(
-    folder: BuildFolder,
-    settings: IndexSettings,
-    encoder: Encoder,
-    resources: OpenOptions,
-    n_shards: int | None,
-    representation: Representation | None,
+    folder: BuildFolder, plan: BuildPlan, resources: OpenOptions, n_shards: int | None
 ) -> contextlib.closing[IndexWriter]:
     """Open the writer of a new index, whose first commit creates it; delete what attempts before have left.
 
     Args:
         folder: of the index, locked.
-        settings: of the index.
-        encoder: of its documents.
+        plan: what the index is made with.
         resources: threads and thresholds.
         n_shards: number of shards; None: no shards.
-        representation: as for `IndexWriter`.
 
     Raises:
         IndexExists: there is an index with shards, and the new one has none, or the other way round.
     """
     collect_staging(folder.path, folder.lock)
-    thresholds = resources.thresholds
-    directory = Directory(folder.path, limits=thresholds.writing)
+    directory = Directory(folder.path, limits=resources.thresholds.writing)
     _check_kind(directory, n_shards)
-    if n_shards is not None:
-        return contextlib.closing(
-            NewShards(
-                directory,
-                encoder,
-                resources.n_threads,
-                settings,
-                thresholds,
-                n_shards,
-                folder.lock,
-                representation,
-            )
-        )
-    return contextlib.closing(
-        IndexWriter(
-            directory,
-            encoder,
-            resources.n_threads,
-            representation=representation,
-            fresh=settings,
-            thresholds=thresholds,
-            lock=folder.lock,
-        )
+    make = IndexWriter if n_shards is None else partial(NewShards, n_shards=n_shards)
+    writer = make(
+        directory,
+        plan.encoder,
+        resources.n_threads,
+        representation=plan.representation,
+        fresh=plan.settings,
+        thresholds=resources.thresholds,
+        lock=folder.lock,
     )
+    if plan.quantizer is not None:
+        writer.use_quantizer(plan.quantizer)
+    return contextlib.closing(writer)
 
 
-def _commit_in_processes(
+def _write_in_processes(
     attempt: BuildAttempt, documents: Iterable[Document], stream: DocumentStream, bar: Progress, n_workers: int
-) -> tuple[int, int]:
-    """Encode documents with several processes, and commit; return generation and replaced documents."""
-    try:
-        written: list[WrittenBatch] = []
-        n_done = 0
-        with WorkerProcesses(attempt.start(), n_workers) as processes:
-            for batch in processes.write(divide(documents, n_workers)):
-                written.append(batch)
-                for message in batch.skipped:
-                    stream.skip(InvalidDocument(message))
-                stream.n_skipped += batch.n_skipped - len(batch.skipped)
-                n_done += batch.n_documents
-                bar.update(n_done, stream.n_expected())
-        return attempt.commit(written)
-    finally:
-        attempt.abort()
+) -> list[WrittenBatch]:
+    """Encode documents with several processes; return what they have written."""
+    written: list[WrittenBatch] = []
+    n_done = 0
+    with WorkerProcesses(attempt.job, n_workers) as processes:
+        for batch in processes.write(divide(documents, n_workers)):
+            written.append(batch)
+            for message in batch.skipped:
+                stream.skip(InvalidDocument(message))
+            stream.n_skipped += batch.n_skipped - len(batch.skipped)
+            n_done += batch.n_documents
+            bar.update(n_done, stream.n_expected())
+    return written
 
 
 def _checked_workers(workers: object) -> int | None:
@@ -316,12 +294,12 @@ def _check_kind(directory: Directory, n_shards: int | None) -> None:
         )
 
 
-def measure_index(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
+def _measure_index(directory: Directory, generation: int, n_shards: int | None) -> tuple[int, int]:
     """Return the number of documents and the size of all files of an index that was built."""
     if n_shards is not None:
         shard_set = ShardSet.load(directory, generation)
         shards = [Directory(directory.path / folder) for folder in shard_set.folders]
-        sizes = [measure_index(shard, find_latest_generation(shard), None) for shard in shards]
+        sizes = [_measure_index(shard, find_latest_generation(shard), None) for shard in shards]
         own_bytes = directory.size_bytes(shard_set.name)
         return sum(n_docs for n_docs, _ in sizes), own_bytes + sum(n_bytes for _, n_bytes in sizes)
     manifest = Manifest.load(directory, generation)

@@ -94,9 +94,7 @@ class NewIndex:
         with (
             contextlib.suppress(IndexExists),
             folder,
-            open_new_writer(
-                folder, plan.settings(), plan.encoder, self.resources, self.shards, plan.representation
-            ) as writer,
+            open_new_writer(folder, plan, self.resources, self.shards) as writer,
         ):
             writer.commit()
 

@@ -1,39 +1,49 @@
-"""The settings and the encoder of a new index, from the arguments of a build."""
+"""The settings and the encoder of a new index, from the arguments of a build or from another index."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_integer
-from quarry.engine.encoding.encoder import Encoder, trained_quantizer
-from quarry.engine.encoding.no_encoder import NoEncoder
+from quarry.engine.bundled import path_by_identity
+from quarry.engine.encoding.encoder import Encoder, describe_encoder, trained_quantizer
+from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import Given, check_readable, representation_for, representation_from
+from quarry.engine.reuse.generation_files import open_generations
 from quarry.engine.scoring.metric import stored_dim
-from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import IndexSettings, MetricRecord
-from quarry.formats.vectors.quantizer import MAX_DIM
+from quarry.formats.container.directory import Directory
+from quarry.formats.errors import EncoderMismatch, InvalidSetting
+from quarry.formats.manifest import IndexSettings, MetricRecord, with_documents
+from quarry.formats.vectors.quantizer import MAX_DIM, Quantizer
 
 __all__ = ["BuildPlan"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BuildPlan:
-    """The encoder, the representation and the options of a new index.
+    """What a new index is made with.
 
     Attributes:
-        encoder: of the index; `NoEncoder` if all documents come with vectors.
-        representation: of documents that are encoded.
-        options: all other settings.
+        settings: the settings of the index.
+        encoder: the encoder of its documents; `NoEncoder` if all documents come with vectors.
+        representation: an object for the representation that the settings name; None: it is found by its name.
+        source: what another process opens the encoder from.
+        quantizer: used instead of one that is trained on the documents; None: one is trained if needed.
     """
 
+    settings: IndexSettings
     encoder: Encoder
-    representation: Representation
-    options: BuildOptions
+    representation: Representation | None
+    source: EncoderSource
+    quantizer: Quantizer | None = None
 
     @classmethod
     def of(
@@ -46,56 +56,98 @@ class BuildPlan:
         """Check the arguments of `quarry.engine.build`.
 
         Raises:
-            InvalidSetting: a setting is not valid.
+            InvalidSetting: a setting is not valid, or does not fit the encoder.
         """
         options = BuildOptions.of(settings)
-        if dim is None:
-            opened = open_encoder(encoder)
-            plan = cls(opened, _choose_representation(representation, opened), options)
-        else:
+        if dim is not None:
             checked = _checked_dim(dim, encoder, representation)
-            plan = cls(NoEncoder(checked, normalize=options.metric == "cosine"), Given(), options)
-        plan._check()
-        return plan
+            opened: Encoder = NoEncoder(checked, normalize=options.metric == "cosine")
+            return cls(_settings_of(options, opened, Given()), opened, None, opened)
+        opened = open_encoder(encoder)
+        chosen = _choose_representation(representation, opened)
+        return cls(_settings_of(options, opened, chosen), opened, chosen, encoder)
 
-    def settings(self) -> IndexSettings:
-        """Return the settings of the index."""
-        options, dim = self.options, self.encoder.dim
-        record: MetricRecord | None = None
-        if options.metric == "l2":
-            record = MetricRecord(name="l2", dim=dim)
-            dim = stored_dim(dim, options.code_bytes)
-        elif options.metric not in (None, "cosine" if self.encoder.normalize else "ip"):
-            record = MetricRecord(name=str(options.metric), dim=dim)
-        analyzer = Analyzer(options.language)
-        return IndexSettings(
-            dim=dim,
-            representation=self.representation.name,
-            representation_settings=self.representation.settings(),
-            beta=self.encoder.beta,
-            centroids=options.centroids,
-            code_bytes=self._code_bytes(dim),
-            language=analyzer.language,
-            analysis_rules=RULES,
-            k1=float(options.k1),
-            b=float(options.b),
-            seed=options.seed,
-            metric=record,
-        )
+    @classmethod
+    def like(cls, path: Path, encoder: EncoderSource, given: Mapping[str, object]) -> Self:
+        """Take settings and the newest quantizer of an index, sharded or not.
 
-    def _check(self) -> None:
-        """Raise InvalidSetting unless the settings fit the encoder and one another."""
-        self.settings()
-        if self.options.metric == "l2":
-            if self.encoder.beta is not None:
-                raise InvalidSetting("the metric l2 has no softmax aggregation, which the encoder was trained for")
-            if trained_quantizer(self.encoder) is not None:
-                raise InvalidSetting("the metric l2 cannot be used with the quantizer of the encoder")
+        Args:
+            path: folder of the index.
+            encoder: of the new index; None: the bundled encoder that the other index has, or none if it has none.
+            given: settings of the new index that the caller gave by name; None counts as not given.
 
-    def _code_bytes(self, dim: int) -> int:
-        """Return the bytes of a code: those requested, else those of the encoder's quantizer, else the default."""
-        trained = trained_quantizer(self.encoder, self.options.code_bytes)
-        return self.options.code_bytes_for(dim) if trained is None else trained.code_bytes
+        Raises:
+            IndexNotFound: there is no index.
+            EncoderMismatch: the index has another encoder.
+            InvalidSetting: settings are given too.
+            FormatError: a file of the index is damaged or missing.
+        """
+        opened = None if encoder is None else open_encoder(encoder)
+        also = ", ".join(name for name, value in given.items() if value is not None)
+        if also:
+            raise InvalidSetting(
+                "settings are given together with an index that they are taken from", path=path, actual=also
+            )
+        with ExitStack() as stack:
+            shards = open_generations(Directory(path.absolute()), stack)
+            first = with_documents(shard.manifest for shard in shards)
+            if opened is None:
+                opened = (
+                    open_encoder(path_by_identity(first.encoder.identity))
+                    if has_encoder(first.encoder)
+                    else NoEncoder(first.settings.dim, first.encoder.normalize)
+                )
+            if (first.encoder.identity, first.encoder.normalize) != (opened.identity, opened.normalize):
+                raise EncoderMismatch(
+                    "the new index has another encoder than the index that its settings are taken from",
+                    path=path,
+                    expected=f"{first.encoder.name} ({first.encoder.identity})",
+                    actual=describe_encoder(opened),
+                )
+            quantizers = {
+                segment.record.quantizer: segment.quantizer
+                for shard in shards
+                for segment in shard.snapshot.segments
+            }
+            newest = [shard.manifest.quantizers[-1].name for shard in shards if shard.manifest.quantizers]
+            source = encoder or path_by_identity(opened.identity) or opened
+            return cls(first.settings, opened, None, source, quantizers[newest[0]] if newest else None)
+
+
+def _settings_of(options: BuildOptions, encoder: Encoder, representation: Representation) -> IndexSettings:
+    """Return the settings of an index.
+
+    Raises:
+        InvalidSetting: they do not fit one another.
+    """
+    dim = encoder.dim
+    record: MetricRecord | None = None
+    if options.metric == "l2":
+        record = MetricRecord(name="l2", dim=dim)
+        dim = stored_dim(dim, options.code_bytes)
+    elif options.metric not in (None, "cosine" if encoder.normalize else "ip"):
+        record = MetricRecord(name=str(options.metric), dim=dim)
+    trained = trained_quantizer(encoder, options.code_bytes)
+    settings = IndexSettings(
+        dim=dim,
+        representation=representation.name,
+        representation_settings=representation.settings(),
+        beta=encoder.beta,
+        centroids=options.centroids,
+        code_bytes=options.code_bytes_for(dim) if trained is None else trained.code_bytes,
+        language=Analyzer(options.language).language,
+        analysis_rules=RULES,
+        k1=float(options.k1),
+        b=float(options.b),
+        seed=options.seed,
+        metric=record,
+    )
+    if options.metric == "l2":
+        if encoder.beta is not None:
+            raise InvalidSetting("the metric l2 has no softmax aggregation, which the encoder was trained for")
+        if trained_quantizer(encoder) is not None:
+            raise InvalidSetting("the metric l2 cannot be used with the quantizer of the encoder")
+    return settings
 
 
 def _checked_dim(dim: object, encoder: object, representation: object) -> int:

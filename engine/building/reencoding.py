@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -105,24 +106,12 @@ class Reencoding:
         directory = self._work_directory(settings)
         collecting = replace(self.thresholds, list_rows=_NO_LISTS, training_rows=_NO_LISTS)
         fresh = settings if _manifest_of(directory) is None else None
-        work = IndexWriter(
-            directory,
-            self.encoder,
-            self.threads,
-            representation=self._representation,
-            fresh=fresh,
-            thresholds=collecting,
-            merges=True,
+        open_writer = partial(
+            IndexWriter, directory, self.encoder, self.threads, representation=self._representation
         )
-        with closing(work):
+        with closing(open_writer(fresh=fresh, thresholds=collecting, merges=True)) as work:
             self._update(work, snapshot)
-        finishing = IndexWriter(
-            directory,
-            self.encoder,
-            self.threads,
-            representation=self._representation,
-            thresholds=self.thresholds,
-        )
+        finishing = open_writer(thresholds=self.thresholds)
         with closing(finishing), closing(finishing.snapshots()[0]) as collected:
             kinds = {segment.reader.centroids.kind for segment in collected.segments}
             if kinds:  # a quantizer is trained on all documents, not on those of the first commit
@@ -236,7 +225,7 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
     is_kept = encoder.trained_representation is None and has_encoder(manifest.encoder)
     # Otherwise it is what the encoder was trained for, or the default.
     representation = stored if is_kept and is_readable(stored, encoder) else None
-    return BuildPlan.of(encoder, representation, given).settings()
+    return BuildPlan.of(encoder, representation, given).settings
 
 
 def _is_same(record: EncoderRecord, encoder: Encoder) -> bool:

@@ -10,17 +10,15 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from quarry.engine.arguments import checked_flag
-from quarry.engine.building.builder import BuildReport, checked_shards, measure_index, open_new_writer
+from quarry.engine.building.builder import BuildReport, checked_shards, open_new_writer, report_build
 from quarry.engine.building.plan import BuildPlan
 from quarry.engine.building.workers.attempt import BuildAttempt
-from quarry.engine.building.workers.job import N_MESSAGES, BuildJob, WrittenBatch
+from quarry.engine.building.workers.job import N_MESSAGES, WrittenBatch
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
-from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, OpenOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.thresholds import Thresholds, checked_thresholds
-from quarry.formats.container.directory import Directory
 from quarry.formats.system_errors import checked_path
 
 __all__ = ["StagedBuild", "StagedBuildKeywords"]
@@ -71,10 +69,8 @@ class StagedBuild:
         thresholds: Thresholds | None = None,
         **settings: Unpack[BuildKeywords],
     ) -> None:
-        plan = BuildPlan.of(encoder, representation, settings)
-        self._settings, self._plan = plan.settings(), plan
+        self._plan = BuildPlan.of(encoder, representation, settings)
         self._resources = OpenOptions(threads=threads, thresholds=checked_thresholds(thresholds))
-        self._encoder = encoder
         self._n_shards = checked_shards(shards)
         self._is_skipping = checked_flag(skip_invalid, "skip_invalid")
         self._folder = BuildFolder(checked_path(path, "path").absolute(), checked_flag(overwrite, "overwrite"))
@@ -89,46 +85,21 @@ class StagedBuild:
         self._started = time.perf_counter()
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(self._folder)
-            opened = open_new_writer(
-                folder,
-                self._settings,
-                self._plan.encoder,
-                self._resources,
-                self._n_shards,
-                self._plan.representation,
+            opened = open_new_writer(folder, self._plan, self._resources, self._n_shards)
+            self._writer = stack.enter_context(opened)
+            self._attempt = stack.enter_context(
+                BuildAttempt(folder.path, self._writer, self._plan, self._resources.thresholds, self._is_skipping)
             )
-            self._writer: IndexWriter = opened.__enter__()
-            stack.push(opened.__exit__)
-            self._attempt = BuildAttempt(
-                folder.path,
-                self._writer,
-                self._settings,
-                self._encoder,
-                self._plan.encoder.identity,
-                self._resources.thresholds,
-                self._is_skipping,
-                self._plan.representation,
-            )
-            stack.callback(self._attempt.abort)
-            self.job: BuildJob = self._attempt.start()
+            self.job = self._attempt.job
             self._stack = stack.pop_all()
         return self
 
     def commit(self, written: Sequence[WrittenBatch]) -> BuildReport:
         """Make an index of everything that was written; see `BuildAttempt.commit`."""
-        generation, n_replaced = self._attempt.commit(written)
-        n_documents, size_bytes = measure_index(Directory(self._folder.path), generation, self._n_shards)
+        committed = self._attempt.commit(written)
         skipped = [message for batch in sorted(written, key=lambda each: each.order) for message in batch.skipped]
-        return BuildReport(
-            n_documents=n_documents,
-            n_replaced=n_replaced,
-            n_skipped=sum(batch.n_skipped for batch in written),
-            skipped=tuple(skipped[:N_MESSAGES]),
-            n_centroids=self._writer.n_rows,
-            n_tokens=self._writer.n_tokens,
-            size_bytes=size_bytes,
-            duration_s=time.perf_counter() - self._started,
-        )
+        n_skipped = sum(batch.n_skipped for batch in written)
+        return report_build(self._folder, self._writer, committed, n_skipped, skipped[:N_MESSAGES], self._started)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.filtering.one_document import DocumentValues, make_test
 from quarry.engine.indexer.batches.batch import Batch
-from quarry.engine.indexer.commits.committer import Committer, CopyChanged
-from quarry.engine.indexer.commits.deletions import Deletions
-from quarry.engine.indexer.commits.generation import CurrentGeneration
-from quarry.engine.indexer.metadata_updates import MetadataUpdates
+from quarry.engine.indexer.commits.committer import Committer
+from quarry.engine.indexer.commits.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.segments.adopted_segments import AdoptedSegments, StagedSegment
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, TrainingRows
 from quarry.engine.indexer.segments.segment_builder import BuiltSegment, SegmentBuilder
-from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.formats.container.background import StartWork
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
 __all__ = ["CollectedChanges"]
@@ -40,6 +36,9 @@ class CollectedChanges:
         plan: which segments have inverted lists.
         terms: returns the terms of a text, as the index stores them.
         start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.
+
+    Attributes:
+        updates: new values of metadata.
     """
 
     def __init__(
@@ -56,20 +55,16 @@ class CollectedChanges:
         self._terms = terms
         self._start = start
         self._documents: SegmentBuilder | AdoptedSegments | None = None
-        self._updates = MetadataUpdates(terms)
+        self.updates = MetadataUpdates(terms, SegmentMerger(directory, plan))
         self._quantizer: Quantizer | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._documents) or bool(self._updates) or self._committer.has_changes()
+        return bool(self._documents) or bool(self.updates) or self._committer.has_changes()
 
     @property
     def training_rows(self) -> TrainingRows | None:
         """The centroids of the documents, to train a quantizer on; None if there are none."""
         return self._documents.training_rows if self._documents else None
-
-    def fix_settings(self, settings: IndexSettings) -> None:
-        """Replace the settings of the index, as long as it has no documents."""
-        self._plan = replace(self._plan, settings=settings)
 
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
@@ -163,12 +158,12 @@ class CollectedChanges:
                     )
             elif found := self._committer.find_live(doc_id):
                 stored = found[0].reader.documents[found[1]].metadata
-                together[doc_id] = self._updates.checked(doc_id, stored, changes)
+                together[doc_id] = self.updates.checked(doc_id, stored, changes)
         return together
 
     def update(self, changes: Mapping[str, Mapping[str, object]]) -> None:
         """Change metadata; `changes` are those that `check_updates` returned."""
-        self._updates.add(changes)
+        self.updates.add(changes)
 
     def finish(self) -> BuiltSegment | None:
         """Write the segment of the documents; None if there are none. After an error it can be tried again."""
@@ -179,14 +174,9 @@ class CollectedChanges:
             existing = StoredQuantizer(given, write_quantizer(self._directory, given))
         return self._documents.finish(existing)
 
-    @property
-    def copy_changed(self) -> CopyChanged | None:
-        """Function that writes the documents with changed metadata; None if there are none."""
-        return self._copy_changed if self._updates else None
-
     def discard(self) -> None:
         """Drop documents and changes of metadata."""
-        self._updates.clear()
+        self.updates.clear()
         documents, self._documents = self._documents, None
         if documents is not None:
             documents.close()
@@ -201,6 +191,3 @@ class CollectedChanges:
 
     def _live_documents(self) -> Iterable[tuple[str, StoredDocument]]:
         return self._documents.live_documents() if self._documents else ()
-
-    def _copy_changed(self, current: CurrentGeneration, deletions: Deletions) -> list[Merged]:
-        return self._updates.write(current, deletions, SegmentMerger(self._directory, self._plan))

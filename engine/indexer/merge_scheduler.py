@@ -20,7 +20,7 @@ from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.progress import Report, no_report
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CommitFailed, FormatError, InvalidSetting, MergeFailed
-from quarry.formats.manifest import IndexSettings, SegmentRecord
+from quarry.formats.manifest import SegmentRecord
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import StoredQuantizer
 
@@ -71,10 +71,6 @@ class MergeScheduler:
         base = committer.directory
         directory = Directory(base.path, before_write=partial(_check, self._stop), limits=base.limits)
         self._merger = SegmentMerger(directory, plan)
-
-    def fix_settings(self, settings: IndexSettings) -> None:
-        """Replace the settings of the index, as long as it has no segment."""
-        self._merger.fix_settings(settings)
 
     def start(self) -> None:
         """Merge in the background what the policy selects now; call it after each commit.

@@ -30,14 +30,14 @@ class NewShards(IndexWriter):
     """Writes new shards; the index that is replaced, if there is one, stays unchanged until `commit`.
 
     Args:
-        directory: of the index.
-        encoder: makes the vectors.
-        threads: for encoding, training and coding.
-        settings: of the new index.
-        thresholds: sizes from which on segments have inverted lists.
+        directory: this and the following but `n_shards` are as for `IndexWriter`.
+        encoder: see there.
+        threads: see there.
         n_shards: number of shards.
+        representation: see there.
+        fresh: see there.
+        thresholds: see there.
         lock: of the folder, held by the caller.
-        representation: as for `IndexWriter`.
     """
 
     def __init__(
@@ -45,13 +45,14 @@ class NewShards(IndexWriter):
         directory: Directory,
         encoder: Encoder,
         threads: int,
-        settings: IndexSettings,
-        thresholds: Thresholds,
+        *,
         n_shards: int,
+        representation: Representation | None,
+        fresh: IndexSettings,
+        thresholds: Thresholds,
         lock: WriteLock,
-        representation: Representation | None = None,
     ) -> None:
-        self._plan = ListPlan(settings, threads, thresholds, encoder)
+        self._plan = ListPlan(fresh, threads, thresholds, encoder)
         self._set_id = secrets.token_bytes(16)
         self._new_folders = shard_folder_names(self._set_id, n_shards)
         self._is_committed = self._has_quantizer = False
@@ -60,7 +61,7 @@ class NewShards(IndexWriter):
             encoder,
             threads,
             representation=representation,
-            fresh=settings,
+            fresh=fresh,
             thresholds=thresholds,
             lock=lock,
         )

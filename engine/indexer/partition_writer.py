@@ -73,6 +73,8 @@ class PartitionWriter:
 
     Attributes:
         lock: of the folder, held until `close`.
+        settings: of the index.
+        metric: of the index.
         n_tokens: tokens encoded so far.
         n_rows: centroids made so far.
 
@@ -125,64 +127,51 @@ class PartitionWriter:
     def _follow_settings(self) -> None:
         """Prepare for changes with the settings of the current generation."""
         manifest = self._committer.current.manifest
-        self._settings = manifest.settings
-        self._metric = Metric.of(manifest)
+        self.settings = manifest.settings
+        self.metric = Metric.of(manifest)
         if not has_encoder(manifest.encoder):
-            self._encoder = NoEncoder(self._settings.dim, manifest.encoder.normalize)
+            self._encoder = NoEncoder(self.settings.dim, manifest.encoder.normalize)
         self._representation: Representation = stored_representation(
-            self._settings.representation, self._settings.representation_settings, self._given
+            self.settings.representation, self.settings.representation_settings, self._given
         )
-        self._analyzer = Analyzer.from_settings(self._settings.language, self._settings.analysis_rules)
-        plan = self._plan()
-        self._merges = MergeScheduler(self._committer, plan, self._after_merge)
+        self._analyzer = Analyzer.from_settings(self.settings.language, self.settings.analysis_rules)
+        is_same = self._encoder.identity == manifest.encoder.identity and not isinstance(self._encoder, NoEncoder)
+        encoder = self._encoder if is_same else None  # it counts if vectors of the index are its own
+        self._plan = ListPlan(self.settings, self._threads, self._thresholds, encoder)
+        self._merges = MergeScheduler(self._committer, self._plan, self._after_merge)
         self._changes = CollectedChanges(
-            self._directory, self._committer, plan, self._analyzer.terms, self._pool.submit
+            self._directory, self._committer, self._plan, self._analyzer.terms, self._pool.submit
         )
-
-    @property
-    def metric(self) -> Metric:
-        """The metric of the index."""
-        return self._metric
 
     @property
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of this index."""
-        return DocumentEncoder(self._encoder, self._representation, self._analyzer, self._metric)
+        return DocumentEncoder(self._encoder, self._representation, self._analyzer, self.metric)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the files this writer has open."""
         return self._committer.snapshot()
 
-    def _fix_settings(self, settings: IndexSettings) -> None:
-        self._settings = settings
-        self._committer.fix_settings(settings)
-        self._merges.fix_settings(settings)
-        self._changes.fix_settings(settings)
-        self._metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
-
     @property
     def chooses_storage(self) -> bool:
         """Whether the first documents decide how vectors are stored; false once there are some."""
         is_empty = not self._committer.current.manifest.segments and self._changes.training_rows is None
-        return is_empty and self._metric.mean is None
+        return is_empty and self.metric.mean is None
 
     def fix_storage(self, metric: Metric) -> None:
         """Fix the type of stored vectors, and what is subtracted from them, as long as there are no documents."""
         with self._mutex:
-            if self.chooses_storage and metric is not self._metric:
-                record = self._settings.metric
+            if self.chooses_storage and metric is not self.metric:
+                record = self.settings.metric
                 if metric.mean is not None:
                     record = record or MetricRecord(name=metric.name, dim=metric.dim)
                     record = replace(record, mean=metric.mean.astype("<f4").tobytes())
-                settings = replace(self._settings, centroids=metric.stored_as, metric=record)
+                settings = replace(self.settings, centroids=metric.stored_as, metric=record)
                 if record is not None and record.by_distance:
                     settings = replace(settings, dim=stored_dim(record.dim, settings.code_bytes))
-                self._fix_settings(settings)
-
-    @property
-    def settings(self) -> IndexSettings:
-        """The settings of the index."""
-        return self._settings
+                self.settings = self._plan.settings = settings
+                self._committer.fix_settings(settings)
+                self.metric = Metric.of_settings(settings, is_normalized=self._encoder.normalize)
 
     @finishes_before_exit
     def add_batch(self, batch: Batch, encoder: Encoder | None = None) -> None:
@@ -290,7 +279,7 @@ class PartitionWriter:
                 return self._committer.current.manifest.generation, 0
             try:
                 built = self._changes.finish()
-                generation = self._committer.commit(built, self._changes.copy_changed)
+                generation = self._committer.commit(built, self._changes.updates)
                 self._changes.discard()
             except BaseException as error:
                 self._fail(error, "nothing was committed; what was collected is kept")
@@ -465,9 +454,3 @@ class PartitionWriter:
             clear_frames(error)
         if isinstance(error, OSError):
             raise CommitFailed(message, path=self._directory.path, actual=str(error)) from error
-
-    def _plan(self) -> ListPlan:
-        """Return which segments have inverted lists; the encoder counts if vectors of the index are its own."""
-        is_same = self._encoder.identity == self._committer.current.manifest.encoder.identity
-        encoder = self._encoder if is_same and not isinstance(self._encoder, NoEncoder) else None
-        return ListPlan(self._settings, self._threads, self._thresholds, encoder)

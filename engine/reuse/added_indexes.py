@@ -33,6 +33,8 @@ __all__ = ["AddIndexesReport", "LiveDocuments", "add_indexes"]
 _FREE_SETTINGS = frozenset({"k1", "b", "seed"})
 """Settings that nothing in a segment depends on: those of the index that takes the segments apply."""
 
+_BATCH_IDS = 1 << 16  # compared at once
+
 
 @dataclass(frozen=True, kw_only=True)
 class AddIndexesReport:
@@ -203,9 +205,6 @@ def _check_same(manifest: Manifest, source: GenerationFiles) -> None:
                 expected=brief(value),
                 actual=brief(theirs[name]),
             )
-
-
-_BATCH_IDS = 1 << 16  # compared at a time
 
 
 class LiveDocuments:

@@ -1,8 +1,7 @@
 """Building with several processes: each encodes batches of documents, one commits them.
 
-Start with `attempt.BuildAttempt`: its `start` makes a folder for the files of one attempt and describes the work
-(`job`), a `batch_writer.BatchWriter` in any process writes batches of documents there as segments, and `commit`
-makes one index of them, or `abort` deletes them. It does not matter what distributes the batches: for processes of
-this machine `worker_processes`, for Ray `quarry.distributed`. `staging` names the folders of attempts, and
-deletes those that ended without a commit; `batches` divides a stream of documents.
+Start with `attempt.BuildAttempt`: it makes a folder for the files of one attempt and describes the work (`job`), a
+`batch_writer.BatchWriter` in any process writes batches of documents there as segments, and `commit` makes one
+index of them. It does not matter what distributes the batches: for processes of this machine `worker_processes`,
+for Ray `quarry.distributed`.
 """

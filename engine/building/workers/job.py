@@ -1,11 +1,13 @@
-"""Jobs for other processes that write documents of an index, and their results."""
+"""The work of other processes that write documents of an index: the job, batches of documents, and results."""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder, portable_source
@@ -16,10 +18,14 @@ from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
 from quarry.formats.manifest import IndexSettings
 
-__all__ = ["N_MESSAGES", "BuildJob", "WrittenBatch", "packed_parts"]
+__all__ = ["N_MESSAGES", "BuildJob", "DocumentBatch", "WrittenBatch", "divide", "packed_parts"]
 
 N_MESSAGES = 10
 """Largest number of messages that are kept of documents that were left out."""
+
+_LEAST, _MOST = 64, 2048  # documents
+_MOST_CHARACTERS = 8 << 20
+_SHARE = 16  # of the documents read before, per process: the last batches leave few processes idle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +80,25 @@ class BuildJob:
         return encoder, stored_representation(*stored, given)
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Documents that are encoded and written together.
+
+    Attributes:
+        number: counted from 0.
+        first: number of the first document in the stream, from 0.
+        documents: at least one.
+    """
+
+    number: int
+    first: int
+    documents: list[Document]
+
+    def __str__(self) -> str:
+        last = self.first + len(self.documents)
+        return f"documents {self.first + 1} to {last} ({_describe(self.documents)})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WrittenBatch:
     """A batch of documents that was written.
@@ -113,3 +138,32 @@ def packed_parts(source: EncoderSource, representation: Representation | None) -
             expected="a bundle's folder, or an object that can be pickled",
             actual=str(error),
         ) from error
+
+
+def divide(documents: Iterable[Document], n_processes: int) -> Iterator[DocumentBatch]:
+    """Yield batches whose sizes grow with the number of documents before them.
+
+    The largest have 2,048 documents or 8 Mi characters.
+
+    Args:
+        documents: in their order, which batches keep.
+        n_processes: how many work on batches at the same time.
+    """
+    batch: list[Document] = []
+    number = first = n_characters = 0
+    for document in documents:
+        batch.append(document)
+        n_characters += len(document.title) + len(document.text)
+        size = min(_MOST, max(_LEAST, first // (_SHARE * n_processes)))
+        if len(batch) >= size or n_characters >= _MOST_CHARACTERS:
+            yield DocumentBatch(number, first, batch)
+            number, first = number + 1, first + len(batch)
+            batch, n_characters = [], 0
+    if batch:
+        yield DocumentBatch(number, first, batch)
+
+
+def _describe(documents: list[Document]) -> str:
+    """Return the ids of the first and last of some documents, for messages."""
+    first, last = (ascii(documents[place].id[:80]) for place in (0, -1))
+    return f"id {first}" if len(documents) == 1 else f"ids {first} to {last}"

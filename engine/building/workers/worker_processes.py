@@ -13,8 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Self
 
 from quarry.engine.building.workers.batch_writer import BatchWriter
-from quarry.engine.building.workers.batches import DocumentBatch
-from quarry.engine.building.workers.job import BuildJob, WrittenBatch
+from quarry.engine.building.workers.job import BuildJob, DocumentBatch, WrittenBatch
 from quarry.engine.process.spawned import ignore_interrupts, start_uninterrupted
 from quarry.formats.errors import WorkerFailed
 

@@ -238,13 +238,13 @@ class EncodedBatches:
         self._on_invalid = on_invalid
         self._pool = pool
         self._stages = ExitStack()
-        self._waiting: deque[list[Document]] = deque()  # read, and not returned yet
+        self._waiting: deque[Document] = deque()  # read, and not encoded yet
         self._given: deque[Batch] = deque()  # of documents with vectors, to be returned
         self._failure: BaseException | None = None
         self._found: Iterator[Future[Results]]
         batched = as_batch_encoder(how.cutter)
         n_ahead = pool.threads * _AHEAD if batched is None else 4 * batched.batch_limits.documents
-        chunks = _kept(_divide(documents, n_ahead), self._waiting)
+        chunks = _divide(_kept(documents, self._waiting), n_ahead)
         if batched is None:
             self._found = self._ahead(chunks, how.encode, n_ahead)
         else:
@@ -289,10 +289,10 @@ class EncodedBatches:
                     return
                 found = result_of(future)
             except EncodingFailed as error:
-                waiting = [document for chunk in self._waiting for document in chunk]
-                raise _with_documents(error, waiting) from error.__cause__
-            self._waiting.popleft()
+                raise _with_documents(error, [*self._waiting]) from error.__cause__
             for each in found:
+                for _ in range(len(each) if isinstance(each, Batch) else 1):
+                    self._waiting.popleft()
                 if isinstance(each, Encoded):
                     encoded.append(each)
                 elif isinstance(each, Batch):
@@ -385,11 +385,11 @@ def _divide(documents: Iterable[Document], n_ahead: int) -> Iterator[list[Docume
         yield chunk
 
 
-def _kept(chunks: Iterable[list[Document]], waiting: deque[list[Document]]) -> Iterator[list[Document]]:
-    """Yield chunks, each after it was appended to `waiting`."""
-    for chunk in chunks:
-        waiting.append(chunk)
-        yield chunk
+def _kept(documents: Iterable[Document], waiting: deque[Document]) -> Iterator[Document]:
+    """Yield documents, each after it was appended to `waiting`."""
+    for document in documents:
+        waiting.append(document)
+        yield document
 
 
 def _are_bounded(rows: Float32Array) -> bool:

@@ -10,6 +10,7 @@ from quarry.engine.indexer.commits.deletions import Deletions, carry_over, with_
 from quarry.engine.indexer.commits.failures import WriterState
 from quarry.engine.indexer.commits.garbage import Garbage, collect_garbage, files_of
 from quarry.engine.indexer.commits.generation import CurrentGeneration
+from quarry.engine.indexer.commits.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.commits.publication import Publication
 from quarry.engine.indexer.segments.segment_builder import BuiltSegment
 from quarry.engine.indexer.segments.segment_merger import Merged
@@ -21,7 +22,7 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.vectors.quantizer import StoredQuantizer
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["Committer", "Compose", "CopyChanged"]
+__all__ = ["Committer", "Compose"]
 
 
 Compose = Callable[[CurrentGeneration, list[str]], Manifest | None]
@@ -30,9 +31,6 @@ Compose = Callable[[CurrentGeneration, list[str]], Manifest | None]
 It is called with the current generation, and with a list to which it adds the name of each file that it writes,
 before it writes it. All files must be durable when it returns.
 """
-
-CopyChanged = Callable[[CurrentGeneration, Deletions], Iterable[Merged]]
-"""Yields new segments with changed copies of documents of the current generation, whose old copies it deletes."""
 
 
 class Committer:
@@ -141,12 +139,12 @@ class Committer:
             found = self.current.find(doc_id)
             return found if found is not None and self._deletions.is_live(*found) else None
 
-    def commit(self, built: BuiltSegment | None, copy: CopyChanged | None = None) -> int:
+    def commit(self, built: BuiltSegment | None, updates: MetadataUpdates | None = None) -> int:
         """Make a generation of the current one, the deletions and a new segment; return its number.
 
         Args:
             built: the new segment.
-            copy: writes changed documents; see `CopyChanged`. None: none is changed.
+            updates: changes of the metadata of documents, which are copied to segments of their own; None: none.
 
         Raises:
             CommitFailed: an I/O error occurred; nothing was committed, and the new segment's files are deleted.
@@ -157,12 +155,10 @@ class Committer:
         with self.mutex, self._publication(built.record if built else None) as publication:
             deletions = self._deletions
             copies: list[SegmentRecord] = []
-            if copy is not None:
+            if updates:
                 deletions = deletions.copy()
-                for merged in copy(self.current, deletions):
-                    if merged.record is not None:
-                        publication.names.append(merged.record.file.name)
-                        copies.append(merged.record)
+                copies = updates.write(self.current, deletions)
+                publication.names += [record.file.name for record in copies]
             kept = [
                 with_deletions(
                     self.directory, each.record, each.deleted, deletions.new_flags(each), publication.names

@@ -66,12 +66,12 @@ def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ListPlan:
     """The segments of an index that have inverted lists, and their quantizers.
 
     Attributes:
-        settings: of the index.
+        settings: of the index; its writer replaces them as long as there are no documents.
         threads: for training and coding.
         thresholds: from which size on a segment has inverted lists, and how many.
         encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is

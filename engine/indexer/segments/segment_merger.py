@@ -15,7 +15,7 @@ from quarry.engine.quantization.query_sample import QuerySample
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.store import KnownDictionary
-from quarry.formats.manifest import IndexSettings, SegmentRecord
+from quarry.formats.manifest import SegmentRecord
 from quarry.formats.segment import SegmentReader
 from quarry.formats.segment_merge import MergeInput, Rewrite, merge_segments, rewrite_documents
 from quarry.formats.snapshot import OpenSegment
@@ -52,10 +52,6 @@ class SegmentMerger:
     def __init__(self, directory: Directory, plan: ListPlan) -> None:
         self._directory = directory
         self._plan = plan
-
-    def fix_settings(self, settings: IndexSettings) -> None:
-        """Replace the settings of the index, as long as it has no segment."""
-        self._plan = replace(self._plan, settings=settings)
 
     def merge(
         self,

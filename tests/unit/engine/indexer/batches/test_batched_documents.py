@@ -244,6 +244,28 @@ class TestFailingCalls:
             assert len(index) == 44
             assert [each[0] for each in contents(index)] == [doc["id"] for doc in docs]
 
+    @pytest.mark.parametrize("n_given", [1, 5, 300])
+    @pytest.mark.parametrize("in_flight", [1, 3])
+    def test_documents_with_vectors_keep_their_places_among_others(self, tmp_path, n_given, in_flight):
+        """Documents with vectors are in no call, and those that wait for a call that fails are named, too."""
+        docs = []
+        for doc in documents(30):
+            given = [{"id": f"{doc['id']}-{n}", "vectors": np.eye(DIM)[n % DIM]} for n in range(n_given)]
+            docs += [doc, *given] if doc["id"] != "d7" else [doc]
+        function = EmbeddingFunction(DIM, lambda _, texts: 1 / 0 if "a7 b0 end." in texts else None)
+        with opened(tmp_path / "index", encoder_of(function, max_in_flight=in_flight)) as index:
+            source = iter(docs)
+            with pytest.raises(EncodingFailed) as error:
+                index.add(source)
+            again = [*error.value.documents, *source]
+            n_kept = len(docs) - len(again)
+            assert [each["id"] for each in docs[n_kept:]] == [each["id"] for each in again]
+            assert n_kept <= [each["id"] for each in docs].index("d7")
+            function.fail = None
+            assert index.add(again) == len(again)
+            index.commit()
+            assert list(index.ids()) == [each["id"] for each in docs]
+
     def test_what_was_kept_can_be_committed_at_once(self, tmp_path):
         function = EmbeddingFunction(DIM, failing_at(3))
         with opened(tmp_path / "index", encoder_of(function)) as index:

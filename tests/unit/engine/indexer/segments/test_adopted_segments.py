@@ -29,7 +29,7 @@ def test_delete_by_filter_and_by_id(tmp_path):
     segments = staged(tmp_path / "a", documents[:4]) + staged(tmp_path / "b", documents[3:])
     folder = tmp_path / "index"
     folder.mkdir()
-    settings = BuildPlan.of(ENCODER, None, {}).settings()
+    settings = BuildPlan.of(ENCODER, None, {}).settings
     writer = IndexWriter(Directory(folder), ENCODER, 1, fresh=settings)
     assert writer.adopt([{0: segment} for segment in segments]) == 10
     assert writer.delete_matching(parse_filter({"n": {"$lt": 5}})) == 5

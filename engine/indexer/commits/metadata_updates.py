@@ -13,9 +13,10 @@ from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, shown
 from quarry.engine.indexer.commits.deletions import Deletions
 from quarry.engine.indexer.commits.generation import CurrentGeneration
-from quarry.engine.indexer.segments.segment_merger import Merged, SegmentMerger
+from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.manifest import SegmentRecord
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["MetadataUpdates", "checked_changes"]
@@ -28,10 +29,12 @@ class MetadataUpdates:
 
     Args:
         terms: returns the terms of a text, as the index stores them.
+        merger: of the index.
     """
 
-    def __init__(self, terms: Callable[[str], Sequence[str]]) -> None:
+    def __init__(self, terms: Callable[[str], Sequence[str]], merger: SegmentMerger) -> None:
         self._terms = terms
+        self._merger = merger
         self._changes: dict[str, Changes] = {}
 
     def __bool__(self) -> bool:
@@ -76,13 +79,12 @@ class MetadataUpdates:
         """Discard all changes."""
         self._changes = {}
 
-    def write(self, current: CurrentGeneration, deletions: Deletions, merger: SegmentMerger) -> list[Merged]:
+    def write(self, current: CurrentGeneration, deletions: Deletions) -> list[SegmentRecord]:
         """Copy the documents that have changes, and are live, to new segments, and delete them in the old ones.
 
         Args:
             current: the generation that is changed.
             deletions: documents deleted since the last commit, to which the old versions are added.
-            merger: of the index.
 
         Raises:
             FormatError: a segment is damaged.
@@ -90,8 +92,8 @@ class MetadataUpdates:
         written = []
         for quantizer, segments in _groups(self._find(current, deletions), current).items():
             stored = current.find_quantizer(quantizer) if quantizer else None
-            written.append(merger.merge(segments, stored, self._rewrite))
-        return written
+            written.append(self._merger.merge(segments, stored, self._rewrite).record)
+        return [record for record in written if record is not None]
 
     def _find(self, current: CurrentGeneration, deletions: Deletions) -> list[OpenSegment]:
         """Mark the live documents with changes as deleted; return their segments with all others deleted."""

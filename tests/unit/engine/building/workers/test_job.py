@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quarry.engine.building.workers.batches import divide
+from quarry.engine.building.workers.job import divide
 from quarry.engine.documents.document import Document
 
 

@@ -7,7 +7,7 @@ from support.indexes.sharded import ENCODER
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.building.workers.staging import collect_staging, make_staging
+from quarry.engine.building.workers.attempt import collect_staging, make_staging
 from quarry.formats.write_lock import WriteLock
 
 
