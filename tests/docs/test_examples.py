@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,11 @@ def test_every_example_is_known_and_on_its_page() -> None:
 def test_an_example(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ()):
         pytest.importorskip(module, reason="the example needs this library")
-    command = [sys.executable, "-W", "error", str(FOLDER / name)]
+    for guide in ("durability.md", "server.md", "settings.md"):  # an example indexes docs/, the folder beside its own
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        shutil.copy(FOLDER.parent / "docs" / guide, tmp_path / "docs")
+    (tmp_path / "examples").mkdir()
+    command = [sys.executable, "-W", "error", shutil.copy(FOLDER / name, tmp_path / "examples")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert PRINTED[name] in done.stdout
