@@ -13,8 +13,8 @@ import pytest
 def cluster() -> Iterator[None]:
     """Start a cluster for all tests of this folder; Ray's own warnings are not errors.
 
-    Of several processes one begins with these tests, which take longest (tests/tiers.py), and no other takes them over,
-    which would need a second cluster and wait until the first one has ended.
+    Of several processes one begins with these tests, which take longest (tests/tiers.py), and no other takes them
+    over, which would need a second cluster and wait until the first one has ended.
     """
     from support.ray_cluster import ray_cluster
 
