@@ -2,7 +2,7 @@
 
 `--fast` runs as many cases of each test function as fit in `SHARE_S`, evenly spaced among its parameters, and none
 if one takes longer, or if the fixtures of its file take longer than `FIXTURES_S`. tests/durations.json holds the
-durations, which `--record-durations` writes anew.
+durations, which `--record-durations` writes anew. Several processes begin with the files that take longest.
 `--check-skips` fails if tests are skipped that tests/skipped.txt does not name, or not skipped although it does.
 """
 
@@ -62,10 +62,12 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
         functions[_function(item.nodeid)].append(item)
     chosen: set[pytest.Item] = set()
     planned_s = 0.0
+    file_s: dict[str, float] = defaultdict(float, recorded["fixtures"])
     for function, cases in functions.items():
+        case_s = recorded["functions"].get(function, UNKNOWN_S)
+        file_s[function.partition("::")[0]] += len(cases) * case_s
         if recorded["fixtures"].get(function.partition("::")[0], 0) > FIXTURES_S:
             continue
-        case_s = recorded["functions"].get(function, UNKNOWN_S)
         n = min(len(cases), int(SHARE_S / case_s)) if case_s else len(cases)
         chosen.update(cases[number * len(cases) // n] for number in range(n))
         planned_s += n * case_s
@@ -74,6 +76,8 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("fast"):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
+    if hasattr(config, "workerinput"):  # the last tests that several processes share are then short
+        items.sort(key=lambda item: -file_s[item.nodeid.partition("::")[0]])
 
 
 class Durations:

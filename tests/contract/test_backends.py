@@ -257,7 +257,7 @@ def test_scores_and_ids_are_the_oracles(case):
 def test_recall(indexes, backend, stored, beta):
     skip_without_library(backend)
     path, _, _, oracle = indexes(stored, beta, True)
-    queries = some_queries(50, seed=5)
+    queries = some_queries(30, seed=5)
     with open_index(path, backend=backend, device=DEVICES.get(backend)) as index:
         found = index.search_vectors(queries, k=10)
     shares = [

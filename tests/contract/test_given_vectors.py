@@ -91,9 +91,7 @@ def stored_vectors(index):
     return {document.id: document.vectors for document in index.get([str(n) for n in range(N_DOCS)], vectors=True)}
 
 
-@pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("make", COLLECTIONS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("make", "metric", "stored"), pairs_of(COLLECTIONS, METRICS, STORED))
 def test_hits_are_those_of_numpy(tmp_path, make, metric, stored):
     vectors, counts, queries = collection(make)
     engine.build(documents(vectors, counts), tmp_path, dim=DIM, metric=metric, centroids=stored)
@@ -147,9 +145,7 @@ def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, back
         assert index.verify().n_documents == 290
 
 
-@pytest.mark.parametrize("backend", ["auto", "exact", "hnsw"])
-@pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "stored", "backend"), pairs_of(range(3), STORED, ["auto", "exact", "hnsw"]))
 def test_distances_of_vectors_of_all_norms(tmp_path, monkeypatch, seed, stored, backend):
     """Norms from 1e-6 to 1e4, added in any order, rank as distances of the stored vectors in float64."""
     monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
@@ -231,9 +227,7 @@ def test_default_searches_of_lists_find_nearly_all(tmp_path, metric):
     assert np.mean(shares) >= 0.9
 
 
-@pytest.mark.parametrize("stored", ["int8", "none"])
-@pytest.mark.parametrize("metric", ["ip", "l2"])
-@pytest.mark.parametrize("nlist", [2, 3, 16])
+@pytest.mark.parametrize(("nlist", "metric", "stored"), pairs_of([2, 3, 16], ["ip", "l2"], ["int8", "none"]))
 def test_lists_of_vectors_and_their_opposites_find_nearly_all(tmp_path, nlist, metric, stored):
     """The mean of vectors and their opposites is zero, and no list may have such a centroid.
 

@@ -83,7 +83,7 @@ def killed(change, path, moment):
 @pytest.mark.parametrize("change", CHANGES)
 def test_killed_at_every_call(change, fresh, torture):
     left = {"old": 0, "new": 0}
-    for moment in sample(killed(change, fresh(change), NEVER).kinds, 12, change):
+    for moment in sample(killed(change, fresh(change), NEVER).kinds, 8, change):
         path = fresh(change)
         killed(change, path, moment)
         with SystemCalls().installed():
@@ -144,7 +144,7 @@ def failing_calls(change, error, fresh):
     number, kinds, lasting = ERRORS[error]
     calls = FailsAt(NEVER, number, kinds, lasting)
     yield fresh(change), calls
-    for moment in sample(calls.kinds, 8, change + error):
+    for moment in sample(calls.kinds, 5, change + error):
         path = fresh(change)
         yield path, FailsAt(moment, number, kinds, lasting)
         shutil.rmtree(path.parent)

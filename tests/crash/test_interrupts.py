@@ -69,7 +69,7 @@ def interrupted(change, path, interrupt):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # errors in __del__ are ignored
-@pytest.mark.parametrize(("files", "usual", "full"), [(CORE, 12, 1500), (WHOLE, 8, 4000)], ids=["core", "whole"])
+@pytest.mark.parametrize(("files", "usual", "full"), [(CORE, 8, 1500), (WHOLE, 6, 4000)], ids=["core", "whole"])
 @pytest.mark.parametrize("change", ["commit", "merge"])
 def test_interrupted_at_any_step(change, files, usual, full, tmp_path, torture):
     before, path = tmp_path / "before", tmp_path / "index"

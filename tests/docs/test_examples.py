@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ NEEDS = {
     "fastapi_application.py": ("starlette", "fastapi"),
     "notes_page.py": ("starlette", "uvicorn"),
 }
+GUIDES = ("durability.md", "server.md", "settings.md")
 PRINTED = {
     "fastapi_application.py": '[{"id":"soup"',
     "notes_page.py": "durability.md, line",
@@ -36,7 +38,11 @@ def test_every_example_is_known_and_on_its_page() -> None:
 def test_an_example(name: str, tmp_path: Path) -> None:
     for module in NEEDS.get(name, ()):
         pytest.importorskip(module, reason="the example needs this library")
-    command = [sys.executable, "-W", "error", str(FOLDER / name)]
+    for folder in ("docs", "examples"):  # an example indexes the guides beside its own folder
+        (tmp_path / folder).mkdir()
+    for guide in GUIDES:
+        shutil.copy(FOLDER.parent / "docs" / guide, tmp_path / "docs")
+    command = [sys.executable, "-W", "error", shutil.copy(FOLDER / name, tmp_path / "examples")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert PRINTED[name] in done.stdout

@@ -1,20 +1,21 @@
-"""A Ray cluster for these tests, which run first."""
+"""A Ray cluster for these tests."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-FOLDER = Path(__file__).resolve().parent
 
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
-    """Start a cluster for all tests of this folder; Ray's own warnings are not errors."""
+    """Start a cluster for all tests of this folder; Ray's own warnings are not errors.
+
+    Of several processes one begins with these tests, which take longest (tests/tiers.py), and no other takes them
+    over, which would need a second cluster and wait until the first one has ended.
+    """
     from support.ray_cluster import ray_cluster
 
     with warnings.catch_warnings():
@@ -22,11 +23,3 @@ def cluster() -> Iterator[None]:
         with ray_cluster():
             logging.getLogger("ray.data").setLevel(logging.CRITICAL)
             yield
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests of this folder to the front: what one worker begins with is not taken over by another.
-
-    Two workers that divide these tests need two clusters, and the second waits until the first one has ended.
-    """
-    items.sort(key=lambda item: FOLDER not in item.path.parents)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from support.combinations import pairs_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -290,9 +291,11 @@ def test_vectors_with_a_common_offset_are_stored_precisely(tmp_path, metric, off
         assert index.stats()["stored"] == stored
 
 
-@pytest.mark.parametrize("how", [{}, {"shards": 3}, {"workers": 2}, {"centroids": "float16"}], ids=str)
-@pytest.mark.parametrize("offset", [100, 1000])
-@pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])
+@pytest.mark.parametrize(
+    ("metric", "offset", "how"),
+    pairs_of(["ip", "cosine", "l2"], [100, 1000], [{}, {"shards": 3}, {"workers": 2}, {"centroids": "float16"}]),
+    ids=str,
+)
 def test_vectors_far_from_the_origin_are_told_apart(tmp_path, metric, offset, how):
     generator = np.random.default_rng(0)
     vectors, queries = (

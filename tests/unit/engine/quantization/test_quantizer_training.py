@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.combinations import pairs_of
 
 from quarry.engine.quantization.codebook import extract_codebook, train_codes
 from quarry.engine.quantization.training import (
@@ -68,9 +69,9 @@ def test_the_same_seed_gives_the_same_quantizer(sample, quantizer):
     assert train_quantizer(sample, 32, 8, seed=2, threads=1).identity() != quantizer.identity()
 
 
-@pytest.mark.parametrize("code_bytes", [2, 8])
-@pytest.mark.parametrize("codes_only", [False, True])
-@pytest.mark.parametrize("kind", ["int8", "float16"])
+@pytest.mark.parametrize(
+    ("kind", "codes_only", "code_bytes"), pairs_of(["int8", "float16"], [False, True], [2, 8])
+)
 def test_rows_as_stored_train_the_quantizer_of_float32_rows(kind, codes_only, code_bytes):
     rounded = RoundedRows.of(unit_rows(vectors(6000)), kind)
     stored = StoredBatch(rounded.values, rounded.scales)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.combinations import pairs_of
 from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, random_quantizer, segment_of
 
 from quarry.engine.backends.protocol import SearchParameters
@@ -65,16 +66,19 @@ def test_rows_in_any_order(directory, kind):
     assert stored.vectors(rows[:0]).shape == (0, DIM)
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["one codebook", "two codebooks"])
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotated"])
-@pytest.mark.parametrize(("by_residual", "unit_length"), QUANTIZERS.values(), ids=QUANTIZERS)
-@pytest.mark.parametrize(("n_sub", "nbits"), [(8, 4), (4, 4), (8, 8), (1, 8)])
+@pytest.mark.parametrize(
+    ("codes", "kind", "turned", "apart"),
+    pairs_of(["8x4", "4x4", "8x8", "1x8"], QUANTIZERS, ["plain", "rotated"], ["one codebook", "two codebooks"]),
+)
 class TestCodes:
     @pytest.fixture
-    def case(self, directory, n_sub, nbits, by_residual, unit_length, turned, apart):
+    def case(self, directory, codes, kind, turned, apart):
+        n_sub, nbits = map(int, codes.split("x"))
+        by_residual, unit_length = QUANTIZERS[kind]
         generator = np.random.default_rng(n_sub * nbits)
         documents = random_documents(generator)
-        quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_length)
+        options = (by_residual, turned == "rotated", apart == "two codebooks", unit_length)
+        quantizer = random_quantizer(generator, n_sub, nbits, *options)
         segment = segment_of(directory, documents, quantizer=quantizer, keep_centroids=False)
         # codes are computed from the int8 vectors in temporary files
         plain = StoredVectors(segment_of(directory, documents))
