@@ -35,9 +35,9 @@ class MergedRanking(NamedTuple):
         return self.documents if inside.all() else self.documents.take(np.flatnonzero(inside))
 
 
-def rank_candidates(candidates: Candidates, options: SearchOptions) -> Ranking:
+def rank_candidates(candidates: Candidates, options: SearchOptions, least_range: float = 0.0) -> Ranking:
     """Rank the candidates of an index of one partition for one query; see `merge_candidates`."""
-    ranking = _score(candidates, options)
+    ranking = _score(candidates, options, least_range)
     if options.mode == "hybrid":
         return ranking.take(
             best_places(ranking.scores, options.n_retrieved, candidates.read_ids)[options.n_skipped :]
@@ -45,7 +45,9 @@ def rank_candidates(candidates: Candidates, options: SearchOptions) -> Ranking:
     return ranking.skip(options.n_skipped) if options.n_skipped else ranking  # they are best first
 
 
-def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) -> MergedRanking:
+def merge_candidates(
+    found: Mapping[int, Candidates], options: SearchOptions, least_range: float = 0.0
+) -> MergedRanking:
     """Rank the candidates of partitions for one query.
 
     Fused scores depend on all candidates of a query, so they cannot be compared between partitions. In hybrid mode
@@ -54,6 +56,7 @@ def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) ->
     Args:
         found: candidates by number of the partition.
         options: of the search.
+        least_range: of the dense scores, see `fuse`.
     """
     joined = _join(list(found.values()))
     partitions = np.repeat(list(found), [len(each.docs) for each in found.values()])
@@ -63,19 +66,19 @@ def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) ->
         pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, n))
         columns = {name: getattr(joined, name)[pool] for name in ("segments", "docs", "dense", "lexical")}
         joined, partitions = joined._replace(**columns, ids=joined.read_ids(pool)), partitions[pool]
-    ranking = _score(joined, options)
+    ranking = _score(joined, options, least_range)
     order = best_places(ranking.scores, options.n_retrieved, joined.read_ids)[options.n_skipped :]
     return MergedRanking(partitions[order], ranking.take(order))
 
 
-def _score(candidates: Candidates, options: SearchOptions) -> Ranking:
+def _score(candidates: Candidates, options: SearchOptions, least_range: float) -> Ranking:
     """Return candidates with what they are ranked by, in their order."""
     segments, docs, dense, lexical = candidates[:4]
     if dense is None or lexical is None:
         scores = lexical if dense is None else dense
         assert scores is not None
         return Ranking(segments, docs, scores, dense, lexical, candidates.exactness)
-    fused = fuse(dense, lexical, options.fusion, options.fusion_weight)
+    fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range)
     exactness = Exactness.EXACT if len(docs) == candidates.n_allowed else Exactness.APPROXIMATE
     return Ranking(segments, docs, fused, dense, lexical, exactness)
 
@@ -106,11 +109,13 @@ def fuse(
     lexical: Float32Array,
     fusion: str,
     dense_weight: float,
+    least_range: float = 0.0,
 ) -> Float32Array:
     """Combine the scores of one query's candidates.
 
     "linear" is the interpolation of Luan et al. 2021 (section 6, "hybrid"), of scores that are min-max normalized
-    over the candidates: weight x dense + (1 - weight) x lexical.
+    over the candidates: weight x dense + (1 - weight) x lexical. Where dense scores hardly differ, a full scale
+    would turn small differences into large ones; so their range is `least_range` at least.
 
     "rrf" is reciprocal rank fusion (Cormack et al. 2009): the sum over both rankings of 1 / (60 + rank); a
     document without a term of the query has no rank in the lexical ranking.
@@ -120,6 +125,7 @@ def fuse(
         lexical: (n,) float32, exact BM25 scores, 0 for documents without a term of the query.
         fusion: "linear" or "rrf".
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
+        least_range: the least difference of dense scores that is scaled to 1, in their unit.
 
     Returns:
         (n,) float32, larger is better; comparable within the query only.
@@ -127,18 +133,18 @@ def fuse(
     if fusion == "rrf":
         return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
     weight = np.float32(dense_weight)
-    mixed: Float32Array = weight * _normalize_min_max(dense) + (1 - weight) * _normalize_min_max(lexical)
+    mixed: Float32Array = weight * _normalize_min_max(dense, least_range) + (1 - weight) * _normalize_min_max(lexical)
     return mixed
 
 
-def _normalize_min_max(scores: Float32Array) -> Float32Array:
-    """Scale scores to 0..1; equal scores become 1 if they are positive, else 0."""
+def _normalize_min_max(scores: Float32Array, least_range: float = 0.0) -> Float32Array:
+    """Scale scores to 0..1, or less if their range is small; equal ones become 1 if they are positive, else 0."""
     if not len(scores):
         return scores
     low, high = scores.min(), scores.max()
     if low == high:
         return (scores > 0).astype(np.float32)
-    normalized: Float32Array = (scores - low) / (high - low)
+    normalized: Float32Array = (scores - low) / max(high - low, np.float32(least_range))
     return normalized
 
 
