@@ -16,8 +16,8 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
-    "DEFAULT_B",
     "CALIBRATED_DENSE_WEIGHT",
+    "DEFAULT_B",
     "DEFAULT_DENSE_WEIGHT",
     "DEFAULT_K1",
     "FUSIONS",

