@@ -189,7 +189,7 @@ class View(Generic[P_co]):
         """The weight of dense scores in searches that give none."""
         if self._chosen_weight is not None:
             return self._chosen_weight
-        return DEFAULT_DENSE_WEIGHT if self._estimator.least_range is None else CALIBRATED_DENSE_WEIGHT
+        return CALIBRATED_DENSE_WEIGHT if self._estimator.least_range else DEFAULT_DENSE_WEIGHT
 
     def search(
         self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None

@@ -10,7 +10,6 @@ pytest.importorskip("torch", reason="the training loop needs torch")
 pytest.importorskip("transformers", reason="training needs transformers")
 pytest.importorskip("matplotlib", reason="plots need matplotlib")
 
-import torch
 from safetensors.numpy import load_file
 
 from quarry.exporters.export import export

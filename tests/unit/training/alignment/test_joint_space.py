@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the training loop needs torch")
+pytest.importorskip("torch", reason="the training loop needs torch")
+
+import torch
 
 from quarry.training.alignment.joint_space import best_shares, fit_joint_space, load_joint_space
 from quarry.training.alignment.objective import alignment_loss
@@ -33,7 +35,9 @@ def test_targets_have_the_teachers_cosines_by_their_shares(samples, tmp_path) ->
 def test_the_first_dimensions_of_targets_keep_the_most(samples) -> None:
     whole, cut = fit_joint_space(samples, SHARES, 16), fit_joint_space(samples, SHARES, 4)
     torch.testing.assert_close(whole.rotation[:, :4], cut.rotation)
-    joined = torch.cat([s**0.5 * whole.unit(i, v) for i, (s, v) in enumerate(zip(SHARES, samples, strict=True))], 1)
+    joined = torch.cat(
+        [s**0.5 * whole.unit(i, v) for i, (s, v) in enumerate(zip(SHARES, samples, strict=True))], 1
+    )
     variance = (joined @ whole.rotation).square().sum(0)
     assert (variance.diff() <= 1e-4).all()
 
@@ -45,7 +49,9 @@ def test_shares_are_those_that_rank_best() -> None:
     chosen, ranks = best_shares([queries, queries], [good, bad], [[0], [1], [0, 2]])
     assert ranks[1.0, 0.0] == 1
     assert ranks[0.0, 1.0] < 1
-    assert chosen == max((each for each, rank in ranks.items() if rank == 1), key=lambda each: -np.square(each).sum())
+    assert chosen == max(
+        (each for each, rank in ranks.items() if rank == 1), key=lambda each: -np.square(each).sum()
+    )
 
 
 def test_alignment_loss_is_a_squared_distance() -> None:
