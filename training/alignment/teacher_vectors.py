@@ -14,7 +14,7 @@ from quarry.formats.errors import CorruptFile
 from quarry.training.model.checkpoint_files import read_use
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.tokens import TextBatcher
-from quarry.training.objectives.pooling import pool
+from quarry.training.objectives.ranking import pool
 from quarry.training.objectives.scoring import DocumentRows
 
 __all__ = ["Span", "TeacherEncoder", "VectorStore", "keep_vectors", "open_teacher"]
