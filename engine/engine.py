@@ -600,7 +600,7 @@ class Engine(IndexReader):
         It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
 
         Args:
-            weight: from 0 to 1; None: the default of all indexes, 0.5.
+            weight: from 0 to 1; None: the default of searches, see `SearchOptions`.
 
         Raises:
             InvalidSetting: it is out of range, or there are additions or deletions that are not committed.

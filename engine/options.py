@@ -16,6 +16,7 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
+    "CALIBRATED_DENSE_WEIGHT",
     "DEFAULT_B",
     "DEFAULT_DENSE_WEIGHT",
     "DEFAULT_K1",
@@ -34,6 +35,7 @@ _MAX_TIMEOUT_S = 86_400  # a day
 DEFAULT_K1 = 1.2  # of BM25, as in Lucene
 DEFAULT_B = 0.75  # of BM25, as in Lucene
 DEFAULT_DENSE_WEIGHT = 0.5  # bench/README.md, the panel
+CALIBRATED_DENSE_WEIGHT = 0.65  # likewise, with a least range of dense scores
 _CANDIDATES_PER_HIT = 3  # without a measurement of the segment
 _MIN_CANDIDATES = 100
 
@@ -170,7 +172,8 @@ class SearchOptions:
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1; None: the weight that was chosen for the
-            index (see `quarry.engine.evaluation.tuning`), otherwise 0.5.
+            index (see `quarry.engine.evaluation.tuning`), otherwise 0.65, or 0.5 if the calibration of the encoder
+            has no typical spread, without which small differences of dense scores would weigh too much.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
@@ -249,11 +252,9 @@ class SearchOptions:
         """The weight of the dense scores, the default if none is given."""
         return DEFAULT_DENSE_WEIGHT if self.dense_weight is None else self.dense_weight
 
-    def for_index(self, dense_weight: float | None) -> SearchOptions:
-        """Return the options of a search in an index for which a weight was chosen; None: none was."""
-        if self.dense_weight is not None or dense_weight is None:
-            return self
-        return replace(self, dense_weight=dense_weight)
+    def for_index(self, dense_weight: float) -> SearchOptions:
+        """Return the options of a search in an index with this weight of its own."""
+        return self if self.dense_weight is not None else replace(self, dense_weight=dense_weight)
 
     @property
     def n_retrieved(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quarry.formats.bundle.folder import MAX_WINDOW
 from quarry.formats.errors import InvalidSetting
+from quarry.training.alignment.objective import AlignmentSettings
 from quarry.training.compression.preparation import CompressionSettings
 from quarry.training.data.negatives import NegativeSettings
 from quarry.training.data.sources import HELD_OUT, SourceSettings
@@ -131,6 +132,7 @@ class Recipe:
         negatives: ``[negatives]``, None without it.
         compression: ``[compression]``, None without it.
         fixed_documents: ``[fixed_documents]``, None without it.
+        alignment: ``[alignment]``, None without it.
     """
 
     text: str
@@ -145,6 +147,7 @@ class Recipe:
     negatives: NegativeSettings | None
     compression: CompressionSettings | None
     fixed_documents: FixedDocumentsSettings | None = None
+    alignment: AlignmentSettings | None = None
 
     def __post_init__(self) -> None:
         if self.is_reranker:
@@ -174,6 +177,25 @@ class Recipe:
             raise InvalidSetting("no hard negatives are taken", expected="training.n_negatives from 1", actual=0)
         if self.has_fixed_documents:
             self._check_fixed_documents()
+        if self.alignment is not None:
+            self._check_alignment()
+
+    def _check_alignment(self) -> None:
+        """Refuse what the vectors of teachers cannot be compared with."""
+        objective = self.objective
+        one_length = objective.name == "single_vector" or (
+            objective.name == "passages" and len(objective.tokens_per_piece) == 1
+        )
+        if not one_length or not objective.normalize:
+            raise InvalidSetting(
+                "[alignment] compares vectors of length 1 with those of the same passages",
+                expected="passages with one number in tokens_per_piece, or single_vector, and normalize = true",
+            )
+        if self.compression is not None or self.fixed_documents is not None or self.output.original_share:
+            raise InvalidSetting(
+                "[alignment] puts a layer behind the encoder, with other vectors than before",
+                expected="no [compression], no [fixed_documents], and original_share = 0",
+            )
 
     def _check_output(self) -> None:
         """Refuse changes of the final weights that contradict how they were trained."""
@@ -245,6 +267,7 @@ class Recipe:
             "[[teachers]]": self.teachers,
             "[compression]": self.compression,
             "[fixed_documents]": self.fixed_documents,
+            "[alignment]": self.alignment,
             "output.original_share": self.output.original_share,
             "output.whitening": self.output.whitening,
             "model.query_prefix": self.model.query_prefix,
@@ -283,6 +306,7 @@ _OPTIONAL = {
     "negatives": NegativeSettings,
     "compression": CompressionSettings,
     "fixed_documents": FixedDocumentsSettings,
+    "alignment": AlignmentSettings,
 }
 _LISTS = {"data": SourceSettings, "teachers": TeacherSettings}
 

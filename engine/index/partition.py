@@ -213,7 +213,8 @@ class OpenPartition:
         for query, by_vector, docs in zip(queries, by_vectors, allowed, strict=True):  # terms hold postings
             candidates = self._retriever.find(query, by_vector, bm25, options, docs)
             relevance = estimator.prepare(options.mode, query.vector)
-            answer = Answer(rank_candidates(candidates, options), query, relevance, candidates.terms)
+            ranking = rank_candidates(candidates, options, estimator.least_range)
+            answer = Answer(ranking, query, relevance, candidates.terms)
             found.append(self._hits.build(answer, options))
         return found
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from quarry.engine.index.drift import drift_statistics
 from quarry.engine.index.memory import MemoryPlan
-from quarry.engine.options import DEFAULT_DENSE_WEIGHT, OpenOptions
+from quarry.engine.options import OpenOptions
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.segment import SEGMENT_PARTS
@@ -26,7 +26,7 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
     Returns:
         generation, n_documents, n_deleted, n_centroids, n_segments, dim, metric ("ip", "cosine" or "l2"),
         representation (name and settings), encoder (its name, "none" without one), stored (int8, float16 or none),
-        code_bytes, dense_weight (of searches that give none), size_bytes (all files except the manifest), drift
+        code_bytes, dense_weight (chosen for the index, or None), size_bytes (all files except the manifest), drift
         (see `quarry.engine.index.drift`), and bytes: size by part (centroids, codes, documents, ids,
         metadata, postings, quantizers, other). Sections that this version does not know count as "other".
     """
@@ -51,7 +51,7 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "encoder": manifest.encoder.name,
         "stored": settings.centroids,
         "code_bytes": settings.code_bytes,
-        "dense_weight": DEFAULT_DENSE_WEIGHT if manifest.dense_weight is None else manifest.dense_weight,
+        "dense_weight": manifest.dense_weight,
         "size_bytes": size,
         "drift": drift_statistics(snapshot),
         "bytes": dict(parts),

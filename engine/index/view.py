@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +25,7 @@ from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.statistics import joined_statistics
 from quarry.engine.lexical.bm25 import Collection
 from quarry.engine.listing.facets import FacetRequest, Facets
-from quarry.engine.options import SearchOptions
+from quarry.engine.options import CALIBRATED_DENSE_WEIGHT, DEFAULT_DENSE_WEIGHT, SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.scoring.ranking import Exactness
@@ -87,7 +87,7 @@ class View(Generic[P_co]):
         self.metric = Metric.of(first)
         self.has_encoder = has_encoder(first.encoder)
         self._encoder_record = first.encoder
-        self._dense_weight = first.dense_weight
+        self._chosen_weight = first.dense_weight
         self._path = path
         self._resources = resources
         self._threads = threads
@@ -179,9 +179,17 @@ class View(Generic[P_co]):
     def statistics(self) -> dict[str, object]:
         """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
         found = self._gathering().run(lambda number: self.partitions[number].describe())
+        weight = {"dense_weight": self._dense_weight}
         if self._threads is None:
-            return found[0]
-        return joined_statistics({self._names[number]: each for number, each in found.items()})
+            return found[0] | weight
+        return joined_statistics({self._names[number]: each for number, each in found.items()}) | weight
+
+    @cached_property
+    def _dense_weight(self) -> float:
+        """The weight of dense scores in searches that give none."""
+        if self._chosen_weight is not None:
+            return self._chosen_weight
+        return CALIBRATED_DENSE_WEIGHT if self._estimator.least_range else DEFAULT_DENSE_WEIGHT
 
     def search(
         self, texts: list[str] | None, options: SearchOptions, vectors: Vectors | None = None
@@ -308,12 +316,13 @@ class View(Generic[P_co]):
     ) -> list[Hits]:
         """Merge the candidates of shards and read the hits; again if a shard fails that has some of them."""
         answers = gathering.run(lambda number: self.partitions[number].find(queries, options, collection))
+        least_range = self._estimator.least_range
         while True:
             estimator = self._find_estimator(options.mode, gathering)
             missing = set(gathering.missing)
             left = {number: each for number, each in answers.items() if number not in missing}
             rankings = [
-                merge_candidates({number: each[place] for number, each in left.items()}, options)
+                merge_candidates({number: each[place] for number, each in left.items()}, options, least_range)
                 for place in range(len(queries))
             ]
             whole = [

@@ -226,9 +226,9 @@ class MergedRanking(NamedTuple):
         return self.documents if inside.all() else self.documents.take(np.flatnonzero(inside))
 
 
-def rank_candidates(candidates: Candidates, options: SearchOptions) -> Ranking:
+def rank_candidates(candidates: Candidates, options: SearchOptions, least_range: float = 0.0) -> Ranking:
     """Rank the candidates of an index of one partition for one query; see `merge_candidates`."""
-    ranking = _score(candidates, options)
+    ranking = _score(candidates, options, least_range)
     if options.mode == "hybrid":
         return ranking.take(
             best_places(ranking.scores, options.n_retrieved, candidates.read_ids)[options.n_skipped :]
@@ -236,7 +236,9 @@ def rank_candidates(candidates: Candidates, options: SearchOptions) -> Ranking:
     return ranking.skip(options.n_skipped) if options.n_skipped else ranking  # they are best first
 
 
-def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) -> MergedRanking:
+def merge_candidates(
+    found: Mapping[int, Candidates], options: SearchOptions, least_range: float = 0.0
+) -> MergedRanking:
     """Rank the candidates of partitions for one query.
 
     Fused scores depend on all candidates of a query, so they cannot be compared between partitions. In hybrid mode
@@ -245,6 +247,7 @@ def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) ->
     Args:
         found: candidates by number of the partition.
         options: of the search.
+        least_range: of the dense scores, see `quarry.engine.search.fusion.fuse`.
     """
     joined = _join(list(found.values()))
     partitions = np.repeat(list(found), [len(each.docs) for each in found.values()])
@@ -254,19 +257,19 @@ def merge_candidates(found: Mapping[int, Candidates], options: SearchOptions) ->
         pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, n))
         columns = {name: getattr(joined, name)[pool] for name in ("segments", "docs", "dense", "lexical")}
         joined, partitions = joined._replace(**columns, ids=joined.read_ids(pool)), partitions[pool]
-    ranking = _score(joined, options)
+    ranking = _score(joined, options, least_range)
     order = best_places(ranking.scores, options.n_retrieved, joined.read_ids)[options.n_skipped :]
     return MergedRanking(partitions[order], ranking.take(order))
 
 
-def _score(candidates: Candidates, options: SearchOptions) -> Ranking:
+def _score(candidates: Candidates, options: SearchOptions, least_range: float) -> Ranking:
     """Return candidates with what they are ranked by, in their order."""
     segments, docs, dense, lexical = candidates[:4]
     if dense is None or lexical is None:
         scores = lexical if dense is None else dense
         assert scores is not None
         return Ranking(segments, docs, scores, dense, lexical, candidates.exactness)
-    fused = fuse(dense, lexical, options.fusion, options.fusion_weight)
+    fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range)
     exactness = Exactness.EXACT if len(docs) == candidates.n_allowed else Exactness.APPROXIMATE
     return Ranking(segments, docs, fused, dense, lexical, exactness)
 

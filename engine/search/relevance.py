@@ -33,6 +33,7 @@ __all__ = [
 
 _N_DOCUMENTS = 256
 _PRIOR = 32  # documents that a typical spread counts for
+_LEAST_RANGE = 9  # typical spreads; chosen with the weight of calibrated encoders (bench/README.md, "The panel")
 
 
 class BackgroundSample(NamedTuple):
@@ -185,6 +186,12 @@ class RelevanceEstimator:
         if mode != "lexical" and not self._is_of_index:
             return None
         return self._calibration.models.get(mode)
+
+    @property
+    def least_range(self) -> float:
+        """The least range of dense scores in fusion, in their unit; 0 if the encoder has no typical spread."""
+        typical = self._calibration.typical_spread if self._is_of_index else None
+        return _LEAST_RANGE * (typical or 0.0)
 
     def require(self, mode: str) -> None:
         """Raise unless relevance can be estimated in a mode.

@@ -76,6 +76,15 @@ def network(kind, n_words):
         "distilbert": lambda: {
             "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "initializer_range": 0.3, **long,
         },
+        "modernbert": lambda: {
+            **SIZES, **long, "pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 8,
+        },
+        "deberta-v2": lambda: {
+            **SIZES, **long, "relative_attention": True, "pos_att_type": ["p2c", "c2p"],
+            "max_relative_positions": 16,
+        },
+        "nomic_bert": lambda: {**SIZES, **long},
+        "gte": lambda: {**SIZES, **long},
         "t5": lambda: {
             "vocab_size": n_words, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4,
         },
@@ -164,10 +173,20 @@ def test_networks(tmp_path, kind, tokenizer, pooling):
     export_and_compare(tmp_path, model, None, None)
 
 
-def test_a_traced_network(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "tokenizer", "pooling"),
+    [
+        ("t5", piece_tokenizer, "mean"),
+        ("modernbert", byte_tokenizer, "cls"),
+        ("deberta-v2", piece_tokenizer, "mean"),
+        ("nomic_bert", word_tokenizer, "mean"),
+        ("gte", word_tokenizer, "cls"),
+    ],
+)
+def test_a_traced_network(tmp_path, kind, tokenizer, pooling):
     pytest.importorskip("onnxscript", reason="torch traces with onnxscript")
     prompts = {"query": "search query: ", "document": "passage: "}
-    model = save(tmp_path, "mean", "t5", piece_tokenizer, edits=[(PROMPTS, {"prompts": prompts})])
+    model = save(tmp_path, pooling, kind, tokenizer, edits=[(PROMPTS, {"prompts": prompts})])
     export_and_compare(tmp_path, model, None, None)
 
 
@@ -193,6 +212,7 @@ def test_settings_of_the_tokenizer(tmp_path, edits):
         ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "modality_config"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling_mode"),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "lasttoken"),
+        ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "weightedmean"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_name(tmp_path, name, changes, setting):

@@ -11,11 +11,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from quarry.formats.errors import InvalidSetting
+from quarry.formats.errors import CorruptFile, InvalidSetting
 from quarry.training.model.network import EncoderNetwork, Network, read_weights
 
-__all__ = ["EncoderFiles", "interpolate_weights", "write_checkpoint", "write_network"]
+__all__ = ["EncoderFiles", "interpolate_weights", "read_use", "write_checkpoint", "write_network"]
 
+_USE_NAME = "quarry.json"
 _COPIED_NAMES = ("config.json", "tokenizer.json", "tokenizer_config.json", "LICENSE", "NOTICE")
 
 
@@ -78,7 +79,23 @@ def write_checkpoint(
     """
     write_network(network, folder, files.card)
     settings = files.settings() | dict(save_parts(folder))
-    (folder / "quarry.json").write_text(json.dumps(settings, indent=1), "utf-8")
+    (folder / _USE_NAME).write_text(json.dumps(settings, indent=1), "utf-8")
+
+
+def read_use(folder: Path) -> dict[str, object]:
+    """Read the members of a checkpoint's quarry.json, see `EncoderFiles.settings`; none without the file.
+
+    Raises:
+        CorruptFile: it is not a JSON object.
+    """
+    path = folder / _USE_NAME
+    try:
+        found = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as error:
+        raise CorruptFile(f"not JSON: {error}", path=path) from error
+    if not isinstance(found, dict):
+        raise CorruptFile("not a JSON object", path=path, actual=type(found).__name__)
+    return found
 
 
 def write_network(network: Network, folder: Path, card: str) -> None:

@@ -73,6 +73,9 @@ class TextBatcher:
         prefix: text before every text.
         max_tokens: most tokens of a text, special tokens and prefix included.
 
+    Attributes:
+        max_tokens: as given.
+
     Raises:
         CorruptFile: the tokenizer cannot be read, or there is no room for text beside the special tokens.
     """
@@ -80,6 +83,7 @@ class TextBatcher:
     def __init__(self, tokenizer_path: Path, prefix: str, max_tokens: int) -> None:
         self._tokenizer = TextTokenizer(tokenizer_path)
         self.frame: TokenFrame = token_frame(self._tokenizer, prefix, max_tokens, tokenizer_path.parent)
+        self.max_tokens = max_tokens
         self._room = max_tokens - self.frame.n_tokens
 
     def tokenize(self, text: str) -> TextTokens:

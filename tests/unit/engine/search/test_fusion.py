@@ -16,6 +16,13 @@ def test_linear_fusion_by_hand():
     np.testing.assert_allclose(fuse(dense, lexical, "linear", 0.75), [0.25, 0.75, 0.4375], rtol=1e-6)
 
 
+def test_a_range_below_the_least_is_not_scaled_to_1():
+    dense, lexical = floats(0.2, 0.6, 0.4), floats(4.0, 0.0, 1.0)
+    np.testing.assert_allclose(fuse(dense, lexical, "linear", 0.75, 0.8), [0.25, 0.375, 0.25], rtol=1e-6)
+    wide = fuse(dense, lexical, "linear", 0.75, 0.4)
+    np.testing.assert_array_equal(wide, fuse(dense, lexical, "linear", 0.75))
+
+
 def test_scores_do_not_depend_on_the_order_of_candidates():
     rng = np.random.default_rng(1)
     dense, lexical = rng.random((2, 400), np.float32)
