@@ -7,9 +7,11 @@ from typing import Literal, TypeAlias, get_args
 __all__ = [
     "FUSIONS",
     "MODES",
+    "UNITS",
     "CentroidType",
     "Fusion",
     "Mode",
+    "Unit",
 ]
 
 Mode: TypeAlias = Literal["hybrid", "dense", "lexical"]
@@ -21,5 +23,9 @@ Fusion: TypeAlias = Literal["linear", "rrf"]
 CentroidType: TypeAlias = Literal["int8", "float16", "none"]
 """Storage type of vectors, see `quarry.engine.options.BuildOptions`."""
 
+Unit: TypeAlias = Literal["document", "passage"]
+"""What the hits of a search are."""
+
 MODES: tuple[Mode, ...] = get_args(Mode)
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
+UNITS: tuple[Unit, ...] = get_args(Unit)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypedDict
 
 from quarry.engine.arguments import checked_flag, checked_integer, checked_number, is_one_of, shown
-from quarry.engine.choices import FUSIONS, MODES, CentroidType, Fusion, Mode
+from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, Mode, Unit
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import METRICS
+from quarry.formats.manifest import MAX_PASSAGE_WORDS, METRICS, PassageRecord
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
@@ -32,6 +32,7 @@ __all__ = [
 
 MAX_K = 1 << 20  # hits and candidates; bounds the memory of a search
 _MAX_TIMEOUT_S = 86_400  # a day
+_MAX_CONTEXT = 100  # passages, which bounds what is read for a hit
 DEFAULT_K1 = 1.2  # of BM25, as in Lucene
 DEFAULT_B = 0.75  # of BM25, as in Lucene
 DEFAULT_DENSE_WEIGHT = 0.5  # bench/README.md, the panel
@@ -50,6 +51,8 @@ class BuildKeywords(TypedDict, total=False):
     b: float
     seed: int
     metric: str | None
+    passage_words: int | None
+    passage_overlap: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,11 @@ class BuildOptions:
         seed: seed of every random choice.
         metric: how vectors are compared: "ip" (inner product), "cosine" (vectors and queries are scaled to norm
             1), or "l2" (Euclidean distance). None: "cosine" if the encoder's vectors have norm 1, otherwise "ip".
+        passage_words: most words of a passage: longer documents are cut at headings, paragraphs and sentence ends
+            into passages, which are ranked by themselves. 190 English words are about 256 tokens; in scripts
+            without spaces three characters count as a word. None: a document is never cut.
+        passage_overlap: words at the end of a passage that the next one begins with, less than half of
+            `passage_words`; searches by words count them twice.
     """
 
     centroids: CentroidType = "int8"
@@ -79,6 +87,8 @@ class BuildOptions:
     b: float = DEFAULT_B
     seed: int = 0
     metric: str | None = None
+    passage_words: int | None = 190
+    passage_overlap: int = 0
 
     @classmethod
     def of(cls, keywords: BuildKeywords) -> Self:
@@ -100,12 +110,22 @@ class BuildOptions:
         _check_number(self, "k1", 0, 1000)
         _check_number(self, "b", 0, 1)
         _check_integer(self, "seed", 0, (1 << 63) - 1)
+        if self.passage_words is not None:
+            _check_integer(self, "passage_words", 1, MAX_PASSAGE_WORDS)
+        longest = 0 if self.passage_words is None else (self.passage_words - 1) // 2
+        _check_integer(self, "passage_overlap", 0, longest)
         if self.code_bytes is not None:
             _check_integer(self, "code_bytes", 0, MAX_DIM)
         if self.code_bytes == 0 and self.centroids == "none":
             raise InvalidSetting(
                 "an index must store centroids or codes", expected="code_bytes above 0", actual=self.code_bytes
             )
+
+    @property
+    def passages(self) -> PassageRecord | None:
+        """How documents are cut; None: they are not."""
+        words = self.passage_words
+        return None if words is None else PassageRecord(max_words=words, overlap=self.passage_overlap)
 
     def code_bytes_for(self, dim: int) -> int:
         """Return the bytes of a code for vectors of length `dim`; a byte holds two 4-bit sub-quantizers, or one.
@@ -149,6 +169,8 @@ class SearchKeywords(TypedDict, total=False):
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
+    unit: Unit
+    context: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +210,8 @@ class SearchOptions:
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
             up to seven: for the document `like`, the filter, statistics, terms, candidates, background and texts;
             and four more for mistyped words. None: no limit.
+        unit: "document" or "passage": what hits are. Documents are ranked by the best of their passages.
+        context: with unit "passage", how many passages before and after a hit are read with it, see `Hit.before`.
     """
 
     k: int = 10
@@ -206,6 +230,8 @@ class SearchOptions:
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
+    unit: Unit = "document"
+    context: int = 0
 
     @classmethod
     def of(cls, k: int, others: SearchKeywords) -> Self:
@@ -222,7 +248,9 @@ class SearchOptions:
         _check_choice("fusion", self.fusion, FUSIONS)
         if self.dense_weight is not None:
             _check_number(self, "dense_weight", 0, 1)
+        _check_choice("unit", self.unit, UNITS)
         _check_integer(self, "k", 1, MAX_K)
+        _check_integer(self, "context", 0, _MAX_CONTEXT if self.unit == "passage" else 0)
         _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.like is not None and (not isinstance(self.like, str) or self.rerank):
             raise InvalidSetting(
@@ -255,6 +283,13 @@ class SearchOptions:
     def for_index(self, dense_weight: float) -> SearchOptions:
         """Return the options of a search in an index with this weight of its own."""
         return self if self.dense_weight is not None else replace(self, dense_weight=dense_weight)
+
+    def for_hits(self, n: int) -> SearchOptions:
+        """Return the options of a search for n hits."""
+        if n == self.n_retrieved:
+            return self
+        candidates = None if self.candidates is None else max(n, self.candidates)
+        return replace(self, k=n, offset=0, rerank=None, candidates=candidates)
 
     @property
     def n_retrieved(self) -> int:

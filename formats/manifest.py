@@ -21,6 +21,7 @@ from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
     MEAN_FEATURE,
     METRIC_FEATURE,
+    PASSAGE_SETTINGS_FEATURE,
     SEARCH_DEFAULTS_FEATURE,
     FileKind,
     FileRecord,
@@ -32,11 +33,13 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
+    "MAX_PASSAGE_WORDS",
     "METRICS",
     "EncoderRecord",
     "IndexSettings",
     "Manifest",
     "MetricRecord",
+    "PassageRecord",
     "SegmentRecord",
     "find_latest_generation",
     "use_newest",
@@ -44,6 +47,7 @@ __all__ = [
 ]
 
 METRICS = ("ip", "cosine", "l2")
+MAX_PASSAGE_WORDS = 1 << 16
 T = TypeVar("T")
 
 _MAX_SEGMENTS = 1 << 16
@@ -94,6 +98,19 @@ class MetricRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PassageRecord:
+    """How documents are cut into passages.
+
+    Attributes:
+        max_words: most words of a passage, from 1.
+        overlap: words at the end of a passage that the next one begins with, less than half of `max_words`.
+    """
+
+    max_words: int
+    overlap: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class IndexSettings:
     """The settings that are fixed when an index is created.
 
@@ -110,6 +127,7 @@ class IndexSettings:
         b: the parameter b of BM25.
         seed: the seed of all random choices.
         metric: the metric; None: "cosine" if the vectors of the encoder have norm 1, otherwise "ip".
+        passages: how documents are cut into passages; None: a document is one passage.
     """
 
     dim: int
@@ -124,6 +142,7 @@ class IndexSettings:
     b: float
     seed: int
     metric: MetricRecord | None = None
+    passages: PassageRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +250,8 @@ class Manifest(RootFile):
     def required_features(self) -> int:
         """The features of the file that readers must support."""
         metric = self.settings.metric
-        return (METRIC_FEATURE if metric else 0) | (MEAN_FEATURE if metric and metric.mean else 0)
+        features = (METRIC_FEATURE if metric else 0) | (MEAN_FEATURE if metric and metric.mean else 0)
+        return features | (PASSAGE_SETTINGS_FEATURE if self.settings.passages else 0)
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the file."""
@@ -305,7 +325,7 @@ def _parse_dense_weight(fields: Fields) -> float:
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
     fields = asdict(settings)
-    for name, among in (("metric", fields), ("mean", fields["metric"] or {})):
+    for name, among in (("metric", fields), ("passages", fields), ("mean", fields["metric"] or {})):
         if among.get(name, b"") is None:
             del among[name]
     return fields
@@ -361,6 +381,8 @@ def _parse_settings(fields: Fields, path: Path, features: int) -> IndexSettings:
     if features & METRIC_FEATURE:
         metric = _parse_metric(fields.child("metric"), settings.dim, path, has_mean=bool(features & MEAN_FEATURE))
         settings = replace(settings, metric=metric)
+    if features & PASSAGE_SETTINGS_FEATURE:
+        settings = replace(settings, passages=_parse_passages(fields.child("passages")))
     fields.refuse_unknown()
     return settings
 
@@ -377,6 +399,13 @@ def _parse_metric(fields: Fields, dim: int, path: Path, *, has_mean: bool) -> Me
         record = replace(record, mean=fields.binary("mean", 4 * record.dim))
         if not np.isfinite(np.frombuffer(record.mean or b"", "<f4")).all():
             raise CorruptFile("the mean of the metric has numbers that are not finite", path=path)
+    fields.refuse_unknown()
+    return record
+
+
+def _parse_passages(fields: Fields) -> PassageRecord:
+    max_words = fields.integer("max_words", 1, MAX_PASSAGE_WORDS)
+    record = PassageRecord(max_words=max_words, overlap=fields.integer("overlap", 0, (max_words - 1) // 2))
     fields.refuse_unknown()
     return record
 

@@ -6,22 +6,24 @@ access to the parts of a finished file.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
 import numpy as np
 
-from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.arrays import Float32Array, Int64Array, UInt32Array
 from quarry.formats.container.background import StartWork, work_at_once
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.layout import PASSAGES_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.ids import DocIds, DocIdsWriter
+from quarry.formats.documents.passages import PassagesWriter, PassageTable
 from quarry.formats.documents.store import DocStore, DocStoreWriter, KnownDictionary, StoredDocument
 from quarry.formats.errors import CommitFailed, CorruptFile, InvalidDocument
 from quarry.formats.metadata.columns import MetadataReader, MetadataWriter
@@ -30,7 +32,7 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES, CentroidsWriter, Ce
 from quarry.formats.vectors.inverted_lists import InvertedLists, InvertedListsWriter
 from quarry.formats.vectors.quantizer import MAX_DIM, MAX_NLIST, QuantizationError
 
-__all__ = ["MAX_ROWS", "SEGMENT_PARTS", "SegmentReader", "SegmentWriter", "segment_fields"]
+__all__ = ["MAX_ROWS", "SEGMENT_PARTS", "SegmentReader", "SegmentWriter", "new_segment", "segment_fields"]
 
 _NORM_MARGIN = 1 + 1e-5  # for rounding errors of the norm
 _MAX_NORM = 1e30  # of a vector; larger numbers are damage
@@ -69,6 +71,7 @@ class SegmentWriter:
         self.centroids = CentroidsWriter(directory, dim, centroid_type)
         self.postings = PostingsWriter(directory)
         self.metadata = MetadataWriter(directory)
+        self.passages = PassagesWriter(directory)
         self._is_consistent = True
 
     def __len__(self) -> int:
@@ -86,6 +89,7 @@ class SegmentWriter:
         rows: RoundedRows,
         counts: Int64Array,
         terms: Sequence[Sequence[str]],
+        passages: tuple[Int64Array, UInt32Array] | None = None,
     ) -> None:
         """Append documents.
 
@@ -93,8 +97,9 @@ class SegmentWriter:
             ids: the ids of the documents.
             documents: what is stored of them.
             rows: the centroids of all of them, in order, rounded to the type of this segment.
-            counts: (n_docs,) int64, how many centroids each has, 1 at least.
-            terms: for each document its terms, in any order.
+            counts: (n_passages,) int64, how many centroids each passage has, 1 at least.
+            terms: for each passage its terms, in any order.
+            passages: see `quarry.formats.documents.passages.PassagesWriter.add_many`; None: every document is one.
 
         Raises:
             InvalidDocument: the norm of a vector is too large to be stored; no document was added.
@@ -106,6 +111,9 @@ class SegmentWriter:
             self.documents.add_many(documents)
             self.postings.add_many(terms)
             self.metadata.add_many([document.metadata for document in documents])
+            if passages is None:
+                passages = np.ones(len(ids), np.int64), np.zeros((len(ids), 2), np.uint32)
+            self.passages.add_many(*passages)
             self.ids.add_many(ids)
         except InvalidDocument as error:  # raised before anything was added
             name = f"document {ids[0]!r}" if len(ids) == 1 else f"one of {len(ids)} documents from {ids[0]!r} on"
@@ -120,7 +128,7 @@ class SegmentWriter:
         Raises:
             OSError: an I/O error occurred; no document is lost.
         """
-        for part in (self.ids, self.documents, self.centroids, self.postings, self.metadata):
+        for part in (self.ids, self.documents, self.centroids, self.postings, self.metadata, self.passages):
             part.spill()
 
     def finish(
@@ -145,9 +153,8 @@ class SegmentWriter:
         """
         if not self._is_consistent:
             raise CommitFailed("adding a document was interrupted", path=self._directory.path)
-        segment_id = secrets.token_bytes(16)
-        container = ContainerWriter(self._directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id)
-        try:
+        n_passages = self.passages.n_passages
+        with new_segment(self._directory, is_divided=n_passages != len(self)) as container:
             self.centroids.write(container, keep_centroids)
             if lists:
                 lists.write(container)
@@ -155,9 +162,11 @@ class SegmentWriter:
             self.postings.write(container)
             self.metadata.write(container)
             self.documents.write(container)
+            self.passages.write(container)
             return container.finish(
                 segment_fields(
                     n_docs=len(self),
+                    n_passages=n_passages,
                     n_rows=self.centroids.n_rows,
                     dim=self.centroids.dim,
                     largest_norm=self.centroids.largest_norm * _NORM_MARGIN,
@@ -167,8 +176,6 @@ class SegmentWriter:
                     fit=fit,
                 )
             )
-        finally:
-            container.discard()
 
     def close(self) -> None:
         """Delete the temporary files."""
@@ -177,11 +184,32 @@ class SegmentWriter:
         self.centroids.close()
         self.postings.close()
         self.metadata.close()
+        self.passages.close()
 
 
-def segment_fields(
+@contextlib.contextmanager
+def new_segment(directory: Directory, *, is_divided: bool) -> Iterator[ContainerWriter]:
+    """Create the file of a new segment, with a random id; it is deleted at the end unless it was finished.
+
+    Args:
+        directory: the folder of the index.
+        is_divided: whether a document has several passages, which readers must support.
+    """
+    segment_id = secrets.token_bytes(16)
+    features = PASSAGES_FEATURE if is_divided else 0
+    container = ContainerWriter(
+        directory, f"{segment_id.hex()}.seg", FileKind.SEGMENT, segment_id, required_features=features
+    )
+    try:
+        yield container
+    finally:
+        container.discard()
+
+
+def segment_fields(  # noqa: PLR0913  # the fields of the file
     *,
     n_docs: int,
+    n_passages: int,
     n_rows: int,
     dim: int,
     largest_norm: float,
@@ -191,7 +219,8 @@ def segment_fields(
     fit: QuantizationError | None,
 ) -> dict[str, object]:
     """Return the fields of a segment file (see SPEC.md, section 5)."""
-    return {
+    divided = {} if n_passages == n_docs else {"n_passages": n_passages}
+    return divided | {
         "n_docs": n_docs,
         "n_rows": n_rows,
         "dim": dim,
@@ -211,7 +240,8 @@ class SegmentReader:
         n_rows: centroids in it.
         ids: ids of the documents.
         documents: stored documents.
-        postings: the terms of the documents.
+        passages: which passages belong to each document; postings and centroids are those of passages.
+        postings: the terms of the passages.
         metadata: columns of their metadata.
         centroids: the vectors.
         lists: the inverted lists, or None.
@@ -235,7 +265,10 @@ class SegmentReader:
     def _read(self, dim: int) -> None:
         container, fields = self._container, self._container.fields
         self.n_docs = fields.integer("n_docs", 1, MAX_ROWS)
-        self.n_rows = fields.integer("n_rows", self.n_docs, MAX_ROWS)
+        n_passages = self.n_docs
+        if container.required_features & PASSAGES_FEATURE:
+            n_passages = fields.integer("n_passages", self.n_docs + 1, MAX_ROWS)
+        self.n_rows = fields.integer("n_rows", n_passages, MAX_ROWS)
         if fields.integer("dim", 1, MAX_DIM) != dim:
             raise CorruptFile("wrong number of dimensions", path=container.path, expected=dim)
         largest_norm = fields.number("largest_norm", 0.0, _MAX_NORM)
@@ -248,10 +281,11 @@ class SegmentReader:
         n_docs, n_rows = self.n_docs, self.n_rows
         self.ids = self._read_part("ids", lambda: DocIds(container, n_docs))
         self.documents = self._read_part("documents", lambda: DocStore(container, n_docs))
-        self.postings = self._read_part("postings", lambda: PostingsReader(container, n_docs))
+        self.passages = self._read_part("documents", lambda: PassageTable(container, n_docs, n_passages))
+        self.postings = self._read_part("postings", lambda: PostingsReader(container, n_passages))
         self.metadata = self._read_part("metadata", lambda: MetadataReader(container, n_docs))
         self.centroids = self._read_part(
-            "centroids", lambda: CentroidTable(container, n_docs, n_rows, dim, kind, largest_norm)
+            "centroids", lambda: CentroidTable(container, n_passages, n_rows, dim, kind, largest_norm)
         )
         self.lists = (
             self._read_part("codes", lambda: InvertedLists(container, nlist, n_rows, code_bytes))
@@ -264,7 +298,7 @@ class SegmentReader:
         """Read a part of the file, and record the names of its sections."""
         before = self._container.sections_read
         part = read()
-        self._sections[name] = self._container.sections_read - before
+        self._sections[name] = self._sections.get(name, frozenset()) | self._container.sections_read - before
         return part
 
     @property

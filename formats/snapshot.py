@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,23 @@ class OpenSegment:
     def live(self) -> BoolArray:
         """(n_docs,) bool, a new array: the documents that are not deleted."""
         return np.ones(self.record.n_docs, bool) if self.deleted is None else ~self.deleted
+
+    @cached_property
+    def deleted_passages(self) -> BoolArray | None:
+        """(n_passages,) bool: the passages of deleted documents; None if nothing is deleted."""
+        return None if self.deleted is None else self.reader.passages.flags(self.deleted)
+
+    @property
+    def live_passages(self) -> BoolArray:
+        """(n_passages,) bool, a new array: the passages of documents that are not deleted."""
+        deleted = self.deleted_passages
+        return np.ones(self.reader.passages.n_passages, bool) if deleted is None else ~deleted
+
+    @cached_property
+    def n_live_passages(self) -> int:
+        """Number of passages of documents that are not deleted."""
+        deleted = self.deleted_passages
+        return self.reader.passages.n_passages - (0 if deleted is None else int(np.count_nonzero(deleted)))
 
     def live_ordinal(self, doc_id: str) -> int | None:
         """Return the ordinal of the live document with that id, or None."""

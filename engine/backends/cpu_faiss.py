@@ -46,8 +46,8 @@ class FaissBackend:
         assert segment.quantizer is not None
         self.device_bytes = 0
         self._table = segment.reader.centroids
-        self._deleted = segment.deleted
-        self._n_live = segment.record.n_live
+        self._deleted = segment.deleted_passages
+        self._n_live = segment.n_live_passages
         self._quantizer = segment.quantizer
         self._policy = policy or ProbingPolicy.of(segment)
         self._ids = RowIds(self._table.offsets)

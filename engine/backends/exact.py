@@ -31,7 +31,7 @@ class ExactBackend:
         self._table = segment.reader.centroids
         self._distance_dim = segment.distance_dim
         self._mean_share = mean_share(segment)
-        self._deleted = segment.deleted
+        self._deleted = segment.deleted_passages
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:

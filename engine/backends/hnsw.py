@@ -46,8 +46,8 @@ class HnswBackend:
         self.resident_bytes = self.needed_bytes(segment)
         self.device_bytes = 0
         self._n_rows = segment.reader.n_rows
-        self._n_docs = segment.record.n_docs
-        self._deleted = segment.deleted
+        self._n_docs = segment.reader.passages.n_passages
+        self._deleted = segment.deleted_passages
         self._sizes = np.diff(segment.reader.centroids.offsets)
         self._owners = np.repeat(np.arange(self._n_docs, dtype=np.uint32), self._sizes)
         self._distance_dim = segment.distance_dim
@@ -58,7 +58,7 @@ class HnswBackend:
         """See `BackendType`: vectors, the graph, the document of each centroid, sizes of documents."""
         neighbors = 4 * GRAPH_M * (2 + 1 / (GRAPH_M - 1))
         row_bytes = graph_vector_bytes(segment) + neighbors + _ROW_BYTES
-        return int(segment.reader.n_rows * row_bytes) + 8 * segment.record.n_docs
+        return int(segment.reader.n_rows * row_bytes) + 8 * segment.reader.passages.n_passages
 
     def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Found]:
         """See `quarry.engine.backends.protocol.Backend`."""

@@ -56,7 +56,7 @@ class ProbingPolicy:
         return cls(
             nlist=segment.quantizer.nlist,
             n_rows=segment.reader.n_rows,
-            n_docs=segment.record.n_docs,
+            n_docs=segment.reader.passages.n_passages,
             default_nprobe=partial(default_nprobe, segment.quantizer),
             rows_per_candidate=rows_per_candidate(segment),
         )

@@ -39,7 +39,7 @@ class ScanBackend:
         self.resident_bytes = self.needed_bytes(segment)
         self._table = segment.reader.centroids
         self._distance_dim = segment.distance_dim
-        self._deleted = segment.deleted
+        self._deleted = segment.deleted_passages
 
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:

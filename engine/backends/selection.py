@@ -137,7 +137,7 @@ def _is_faster_to_scan(segment: OpenSegment) -> bool:
     """Return whether codes do not tell vectors apart by their distances, as if norms differ widely."""
     if segment.distance_dim is None or segment.reader.centroids.kind == "none":
         return False
-    return default_candidates(segment, _USUAL_HITS) * _ROWS_SCANNED >= segment.record.n_docs
+    return default_candidates(segment, _USUAL_HITS) * _ROWS_SCANNED >= segment.reader.passages.n_passages
 
 
 def _is_for_graph(segment: OpenSegment, options: OpenOptions) -> bool:

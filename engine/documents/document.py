@@ -24,6 +24,7 @@ __all__ = [
     "document_from",
     "full_text",
     "has_given_id",
+    "passage_text",
 ]
 
 MAX_ID_BYTES = 4 << 10
@@ -138,6 +139,20 @@ class Document(JsonMapping):
 def full_text(title: str, text: str) -> str:
     """Title, line break, text; only the text if the title is empty."""
     return f"{title}\n{text}" if title else text
+
+
+def passage_text(title: str, full: str, extent: tuple[int, int]) -> str:
+    """Return what the encoder and the analyzer read of a passage: title, line break, and its own text.
+
+    Args:
+        title: of the document.
+        full: full text of the document, with which the first passage begins.
+        extent: (start, end) characters of the passage there; (0, 0): it is the whole document.
+    """
+    start, end = extent
+    if start == 0:
+        return full[: end or None]
+    return full_text(title, full[start:end])
 
 
 def has_given_id(document: Document) -> bool:

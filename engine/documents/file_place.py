@@ -6,9 +6,10 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quarry.engine.documents.document import Document
 from quarry.engine.documents.outline import Heading, Outline
 
-__all__ = ["FilePlace", "find_place"]
+__all__ = ["FilePlace", "find_place", "heading_starts"]
 
 _SHORT = {"line": ("line", "lines"), "page": ("p.", "pp."), "cell": ("cell", "cells")}
 
@@ -76,6 +77,14 @@ def find_place(
         first, last = (max(1, bisect_right(outline.starts, each)) for each in (start, max(start, end - 1)))
         return FilePlace(path, part, outline.unit, first, last, headings)
     return FilePlace(path, part, headings=headings)
+
+
+def heading_starts(document: Document) -> list[int]:
+    """Return where headings begin in the full text of a document that was read from a file, ascending."""
+    file = document.metadata.get("file")
+    outline = Outline.unpacked(file.get("places") if isinstance(file, Mapping) else None)
+    offset = len(document.title) + 1 if document.title else 0
+    return [offset + heading.start for heading in outline.headings if heading.start < len(document.text)]
 
 
 def _headings_above(headings: tuple[Heading, ...], position: int) -> list[Heading]:

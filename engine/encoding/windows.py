@@ -9,11 +9,13 @@ import numpy as np
 
 from quarry.formats.arrays import BoolArray, Int64Array
 
-__all__ = ["WORD", "piece_count", "piece_starts", "sentence_end_flags", "window_bounds"]
+__all__ = ["WORD", "piece_count", "piece_starts", "sentence_end_flags", "window_bounds", "word_bounds"]
 
 # In scripts without spaces (Thai, Lao, kana, Han) three characters count as a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]{1,3}|[^\s\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 """Words of texts in any script, with the punctuation attached to them."""
+
+_MAX_WORD = 40  # characters; longer runs without white space (encoded data) count as several words
 
 
 def window_bounds(text: str, starts: Int64Array, ends: Int64Array, max_tokens: int) -> Iterator[tuple[int, int]]:
@@ -135,3 +137,21 @@ def piece_starts(sentence_ends: BoolArray, tokens_per_piece: int) -> Int64Array:
     is_near = distances.min(axis=0) <= length * _TOLERANCE
     starts[1:] = np.where(is_near, candidates[nearest], starts[1:])
     return starts
+
+
+def word_bounds(text: str) -> list[tuple[int, int]]:
+    """Return the first character of each word, and one past its last."""
+    bounds = [match.span() for match in WORD.finditer(text)]
+    return _shortened(bounds) if any(end - start > _MAX_WORD for start, end in bounds) else bounds
+
+
+def _shortened(words: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Divide words of more than 40 characters."""
+    bounds: list[tuple[int, int]] = []
+    for first, end in words:
+        start = first
+        while end - start > _MAX_WORD:
+            bounds.append((start, start + _MAX_WORD))
+            start += _MAX_WORD
+        bounds.append((start, end))
+    return bounds

@@ -51,6 +51,10 @@ class DocumentFilter:
         """Return for each segment the documents that satisfy a condition, see `evaluate`; None: all live ones."""
         return [None] * len(self._segments) if condition is None else self.evaluate(condition)[0]
 
+    def allowed_passages(self, condition: Condition) -> AllowedDocs:
+        """Return for each segment the passages of the documents that satisfy a condition; None: all live ones."""
+        return [None if docs is None else docs.passages for docs in self.allowed(condition)]
+
     def count(self, condition: Condition) -> int:
         """Return the number of documents that satisfy the condition."""
         return sum(
@@ -69,7 +73,8 @@ class DocumentFilter:
         known = self._find_known(condition)
         if known is None:
             flags, kinds = evaluate(condition, self._segments, self._terms)
-            pairs = zip(map(Allowed, flags), self._n_live, strict=True)
+            tables = [segment.reader.passages for segment in self._segments]
+            pairs = zip(map(Allowed, flags, tables), self._n_live, strict=True)
             known = [None if docs.n == n_live else docs for docs, n_live in pairs], kinds
             self._keep(condition, known)
         return known

@@ -35,6 +35,7 @@ from quarry.engine.filtering.one_document import DocumentValues, Kinds, make_tes
 from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
+from quarry.formats.documents.passages import PassageTable
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.dictionary import Codes
@@ -59,11 +60,23 @@ class Allowed:
     Attributes:
         flags: (n_docs,) bool, not to be written to.
         n: number of documents.
+
+    Args:
+        flags: see above.
+        table: the passages of the segment; None: every document is one.
     """
 
-    def __init__(self, flags: BoolArray) -> None:
+    def __init__(self, flags: BoolArray, table: PassageTable | None = None) -> None:
         self.flags = flags
         self.n = int(np.count_nonzero(flags))
+        self._table = table
+
+    @cached_property
+    def passages(self) -> Allowed:
+        """The passages of the documents, by their ordinals."""
+        if self._table is None or not self._table.is_divided:
+            return self
+        return Allowed(self._table.flags(self.flags))
 
     @cached_property
     def docs(self) -> Int64Array:
@@ -266,7 +279,7 @@ def _find_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:
     has_all = np.ones(reader.n_docs, bool)
     for term in sorted(terms, key=reader.postings.document_frequency):
         has_term = np.zeros(reader.n_docs, bool)
-        has_term[reader.postings.postings(term).docs] = True
+        has_term[reader.passages.documents_of(reader.postings.postings(term).docs)] = True
         has_all &= has_term
         if not has_all.any():
             break

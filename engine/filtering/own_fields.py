@@ -69,11 +69,12 @@ class OwnFields:
 
     def _find_by_terms(self, title: str) -> Int64Array:
         """Return documents with all terms of a title, perhaps with others; it stops reading when few are left."""
-        postings, docs = self._segment.reader.postings, self._live
+        reader, docs = self._segment.reader, self._live
+        postings = reader.postings
         for term in sorted(set(self._terms(title)), key=postings.document_frequency):
             if len(docs) <= _FEW_DOCS:
                 break
             has_term = np.zeros(self._segment.reader.n_docs, bool)
-            has_term[postings.postings(term).docs] = True
+            has_term[reader.passages.documents_of(postings.postings(term).docs)] = True
             docs = docs[has_term[docs]]
         return docs

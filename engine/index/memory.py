@@ -94,8 +94,8 @@ def _quantizer_bytes(snapshot: Snapshot) -> int:
 
 def _document_bytes(segment: OpenSegment) -> int:
     """Return the memory of document lengths, flags of deleted documents, and what codes without centroids need."""
-    flags = 0 if segment.deleted is None else segment.deleted.nbytes
+    flags = 0 if segment.deleted is None else segment.reader.passages.n_passages
     codes = 0
     if segment.reader.centroids.kind == "none" and segment.quantizer is not None:
         codes = 4 * segment.reader.n_rows + lengths_bytes(segment.quantizer, segment.reader.n_rows)
-    return 4 * segment.reader.n_docs + flags + codes
+    return 4 * segment.reader.passages.n_passages + flags + codes

@@ -232,7 +232,7 @@ class OpenPartition:
 
     def _allowed(self, queries: Sequence[Query]) -> list[AllowedDocs | None]:
         conditions = [query.condition for query in queries]
-        return [None if each is None else self.filter.allowed(each) for each in conditions]
+        return [None if each is None else self.filter.allowed_passages(each) for each in conditions]
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query, given its documents in this partition."""
@@ -277,9 +277,8 @@ def _read(doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, wi
     stored = segment.reader.documents[ordinal]
     if not with_vectors:
         return Document(doc_id, stored.text, stored.title, stored.metadata)
-    table = segment.reader.centroids
-    rows, _ = table.rows_of(np.array([ordinal]))
-    vectors = metric.vectors(StoredVectors(segment).vectors(rows))
+    kind = segment.reader.centroids.kind
+    vectors = metric.vectors(StoredVectors(segment).of_document(ordinal))
     spans = unpack_spans(stored.spans, segment.reader.path)
     return Document(
         doc_id,
@@ -288,5 +287,5 @@ def _read(doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, wi
         stored.metadata,
         vectors=np.ascontiguousarray(vectors),
         spans=tuple((each[0][0], each[-1][1]) if each else (0, 0) for each in spans),
-        stored_as="codes" if table.kind == "none" else table.kind,
+        stored_as="codes" if kind == "none" else kind,
     )

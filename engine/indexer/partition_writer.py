@@ -146,7 +146,9 @@ class PartitionWriter:
     @property
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of this index."""
-        return DocumentEncoder(self._encoder, self._representation, self._analyzer, self.metric)
+        return DocumentEncoder(
+            self._encoder, self._representation, self._analyzer, self.metric, self.settings.passages
+        )
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the files this writer has open."""

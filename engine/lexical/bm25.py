@@ -151,7 +151,7 @@ class Bm25:
         analyzer = cached_analyzer(settings.language, settings.analysis_rules)
         return cls(
             [segment.reader.postings for segment in segments],
-            [segment.deleted for segment in segments],
+            [segment.deleted_passages for segment in segments],
             settings.k1,
             settings.b,
             cache_bytes,

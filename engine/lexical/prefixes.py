@@ -10,18 +10,19 @@ their words compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.words import is_unspaced, split_words
-from quarry.engine.documents.document import full_text
+from quarry.engine.documents.document import full_text, passage_text
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import CorruptFile
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
+from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["PREFIX_SIGN", "PrefixFinder", "TextReader", "WordPrefixes", "prefix_finder"]
@@ -29,7 +30,7 @@ __all__ = ["PREFIX_SIGN", "PrefixFinder", "TextReader", "WordPrefixes", "prefix_
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
 
 TextReader = Callable[[Int64Array], Iterable[str]]
-"""Returns the texts of documents of a segment, with their titles, given their ordinals."""
+"""Returns the texts of passages of a segment, with the titles of their documents, given their ordinals."""
 
 _LAST_LETTERS = ("", "e", "i", "l", "y")  # with which stems of English end instead of a suffix
 _MIN_STEM = 2
@@ -106,12 +107,16 @@ class PrefixFinder:
 
 def prefix_finder(segment: OpenSegment, analyzer: Analyzer) -> PrefixFinder:
     """Return what finds the live documents of a segment that have a prefix."""
-    documents = segment.reader.documents
+    return PrefixFinder(
+        segment.reader.postings, segment.deleted_passages, partial(_passage_texts, segment.reader), analyzer
+    )
 
-    def texts(docs: Int64Array) -> Iterator[str]:
-        return (full_text(stored.title, stored.text) for stored in documents.read(docs))
 
-    return PrefixFinder(segment.reader.postings, segment.deleted, texts, analyzer)
+def _passage_texts(reader: SegmentReader, passages: Int64Array) -> Iterator[str]:
+    documents = reader.passages.documents_of(passages)
+    for passage, stored in zip(passages.tolist(), reader.documents.read(documents), strict=True):
+        text = full_text(stored.title, stored.text)
+        yield passage_text(stored.title, text, reader.passages.extent(passage))
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):

@@ -140,7 +140,7 @@ def select_documents(
         return flags
     for number, scored in enumerate(query.scores()):
         has_term = np.zeros(len(flags[number]), bool)
-        has_term[scored[0]] = True
+        has_term[segments[number].reader.passages.documents_of(scored[0])] = True
         flags[number] = flags[number] & has_term
     return flags
 

@@ -144,7 +144,7 @@ def default_candidates(segment: OpenSegment, k: int, n_allowed: int | None = Non
     rows = _rows_for(segment.quantizer, k) if segment.quantizer else None
     if rows is None:
         return uncalibrated_candidates(k)
-    share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.record.n_docs
+    share = 1.0 if n_allowed is None else max(1, n_allowed) / segment.reader.passages.n_passages
     thinner: float = share**_THINNING
     if _ranks_again(segment):
         per_hit = _PER_HIT_BY_DISTANCE * k if segment.distance_dim is not None else 0
@@ -181,7 +181,7 @@ def rows_per_candidate(segment: OpenSegment) -> float:
     """
     assert segment.quantizer is not None
     bits = 8 * segment.quantizer.code_bytes / segment.quantizer.input_dim
-    most = segment.reader.n_rows / segment.record.n_docs
+    most = segment.reader.n_rows / segment.reader.passages.n_passages
     return min(_ROWS_PER_CANDIDATE, most) * max(1.0, 1 / bits)
 
 

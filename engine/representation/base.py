@@ -17,6 +17,7 @@ __all__ = [
     "MAX_SETTING",
     "DocumentVectors",
     "IntegerSettings",
+    "NoTokens",
     "Representation",
     "Spans",
     "cluster_spans",
@@ -30,6 +31,10 @@ Spans = tuple[tuple[int, int], ...]
 
 MAX_SETTING = 4096
 """The largest value of a setting."""
+
+
+class NoTokens(InvalidDocument):
+    """A text has no token, so it has no vector."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +106,7 @@ def drop_empty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors
     """Yield the windows that have tokens.
 
     Raises:
-        InvalidDocument: there is none.
+        NoTokens: there is none.
     """
     n_windows = 0
     for window in windows:
@@ -109,7 +114,7 @@ def drop_empty_windows(windows: Iterable[TokenVectors]) -> Iterator[TokenVectors
             n_windows += 1
             yield window
     if n_windows == 0:
-        raise InvalidDocument("the document has no token, so it has no vector")
+        raise NoTokens("the document has no token, so it has no vector")
 
 
 def scale_rows(values: Float32Array, normalize: bool) -> Float32Array:

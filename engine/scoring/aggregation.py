@@ -137,6 +137,7 @@ class Rescorer:
     def __init__(self, segment: OpenSegment, beta: float | None) -> None:
         self._path = segment.reader.path
         self._table = segment.reader.centroids
+        self._passages = segment.reader.passages
         self._vectors = StoredVectors(segment)
         self._beta = beta
         self._mean_share = mean_share(segment)
@@ -221,7 +222,8 @@ class Rescorer:
 
     def row_vectors(self, docs: Int64Array, numbers: UInt64Array) -> Float32Array:
         """Return one centroid of each document, of number `numbers` modulo their count: (n, dim) float32."""
-        first, n_rows = self._table.offsets[docs], self._table.offsets[docs + 1] - self._table.offsets[docs]
+        low, high = self._passages.of_documents(docs)
+        first, n_rows = self._table.offsets[low], self._table.offsets[high] - self._table.offsets[low]
         return self._vectors.vectors(first + (numbers % n_rows.astype(np.uint64)).astype(np.int64))
 
     def centroid_scores(self, query: Float32Array, docs: Int64Array) -> list[Float32Array]:

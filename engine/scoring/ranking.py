@@ -18,8 +18,9 @@ from quarry.formats.snapshot import OpenSegment
 __all__ = [
     "Exactness",
     "IdOrder",
+    "Key",
     "Ranking",
-    "ReadIds",
+    "ReadKeys",
     "best_places",
     "cut_places",
     "find_nth_largest",
@@ -29,8 +30,11 @@ __all__ = [
 _MANY = 256  # ids that are read rather than compared by eight bytes at a time
 _MAX_STEPS = 512  # of eight bytes, as many as an id may have
 
-ReadIds = Callable[[Int64Array], Sequence[str]]
-"""Returns the ids of the documents at some places."""
+Key = tuple[str, int]
+"""The id of a document and the number of the passage in its segment, which orders passages of one document."""
+
+ReadKeys = Callable[[Int64Array], Sequence[Key]]
+"""Returns the keys of the passages at some places."""
 
 
 class Exactness(StrEnum):
@@ -123,13 +127,13 @@ def find_nth_largest(scores: Float32Array, n: int) -> float:
     return -float(np.partition(-scores, n - 1)[n - 1])
 
 
-def cut_places(scores: Float32Array, n: int, read_ids: ReadIds) -> Int64Array:
+def cut_places(scores: Float32Array, n: int, read_keys: ReadKeys) -> Int64Array:
     """Return the places of the n best documents, ascending; of those that tie at the cut, the first ids are kept.
 
     Args:
         scores: (m,) float32.
         n: how many, at least 1.
-        read_ids: called if documents tie at the cut, for them alone.
+        read_keys: called if documents tie at the cut, for them alone.
     """
     if len(scores) <= n:
         return np.arange(len(scores))
@@ -137,27 +141,27 @@ def cut_places(scores: Float32Array, n: int, read_ids: ReadIds) -> Int64Array:
     better, tied = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
     n_left = n - len(better)
     if len(tied) > n_left:
-        first = heapq.nsmallest(n_left, zip(read_ids(tied), tied.tolist(), strict=True))
+        first = heapq.nsmallest(n_left, zip(read_keys(tied), tied.tolist(), strict=True))
         tied = np.array([place for _, place in first], np.int64)
     return np.sort(np.concatenate([better, tied]))
 
 
-def best_places(scores: Float32Array, n: int, read_ids: ReadIds) -> Int64Array:
+def best_places(scores: Float32Array, n: int, read_keys: ReadKeys) -> Int64Array:
     """Return the places of the n best documents, best first; equal scores are in the order of their ids.
 
     Args:
         scores: (m,) float32.
         n: how many, at least 1.
-        read_ids: called if scores are equal, for the documents that have them.
+        read_keys: called if scores are equal, for the documents that have them.
     """
-    kept = cut_places(scores, n, read_ids)
+    kept = cut_places(scores, n, read_keys)
     order: Int64Array = kept[np.argsort(-scores[kept], kind="stable")]
     is_same = np.zeros(len(order) + 1, bool)
     is_same[1:-1] = scores[order[1:]] == scores[order[:-1]]
     is_tied = is_same[1:] | is_same[:-1]
     if is_tied.any():
         tied = order[is_tied]
-        keys = zip((-scores[tied]).tolist(), read_ids(tied), tied.tolist(), strict=True)
+        keys = zip((-scores[tied]).tolist(), read_keys(tied), tied.tolist(), strict=True)
         order[is_tied] = [place for _, _, place in sorted(keys)]
     return order
 
@@ -172,24 +176,28 @@ class IdOrder:
     def __init__(self, segments: Sequence[OpenSegment]) -> None:
         self._segments = segments
 
-    def read_ids(self, segments: Int64Array, docs: Int64Array) -> list[str]:
-        """Return the ids of documents, in their order.
+    def read_keys(self, segments: Int64Array, passages: Int64Array) -> list[Key]:
+        """Return the keys of passages, in their order.
 
         Args:
             segments: (n,) int64, numbers of their segments.
-            docs: (n,) int64, ordinals there.
+            passages: (n,) int64, ordinals there.
         """
-        ids_read = [""] * len(docs)
+        keys_read = [("", 0)] * len(passages)
         for number in np.unique(segments).tolist():
             places = np.flatnonzero(segments == number)
-            ids = self._segments[number].reader.ids.many(docs[places])
-            for place, doc_id in zip(places.tolist(), ids, strict=True):
-                ids_read[place] = doc_id
-        return ids_read
+            own = passages[places]
+            ids = self._segments[number].reader.ids.many(self._documents_of(number, own))
+            for place, key in zip(places.tolist(), zip(ids, own.tolist(), strict=True), strict=True):
+                keys_read[place] = key
+        return keys_read
 
-    def reader_of(self, segments: Int64Array, docs: Int64Array) -> ReadIds:
+    def _documents_of(self, segment: int, passages: Int64Array) -> Int64Array:
+        return self._segments[segment].reader.passages.documents_of(passages)
+
+    def reader_of(self, segments: Int64Array, docs: Int64Array) -> ReadKeys:
         """Return what reads the ids of some of these documents, given their places."""
-        return lambda places: self.read_ids(segments[places], docs[places])
+        return lambda places: self.read_keys(segments[places], docs[places])
 
     def cut(self, ranking: Ranking, n: int) -> Ranking:
         """Return the n best documents of a ranking; those with equal scores may be in any order."""
@@ -235,5 +243,6 @@ class IdOrder:
         keys = np.empty(len(docs), np.uint64)
         for number in np.unique(segments).tolist():
             is_inside = segments == number
-            keys[is_inside] = self._segments[number].reader.ids.strings.keys(docs[is_inside], first)
+            own = self._documents_of(number, docs[is_inside])
+            keys[is_inside] = self._segments[number].reader.ids.strings.keys(own, first)
         return keys

@@ -128,6 +128,7 @@ class StoredVectors:
 
     def __init__(self, segment: OpenSegment) -> None:
         self._table = segment.reader.centroids
+        self._passages = segment.reader.passages
         self._lists = segment.reader.lists
         self._quantizer = segment.quantizer
         self._distance_dim = segment.distance_dim
@@ -181,6 +182,12 @@ class StoredVectors:
         assert self._lists is not None
         quantizer, codes = self._required_quantizer(), self._lists.codes()[self._places[rows]]
         return rotate_back(quantizer, decode_vectors(quantizer, self._list_numbers(rows), codes))
+
+    def of_document(self, document: int) -> Float32Array:
+        """Return all centroids of a document, those of its passages in their order: (n, dim) float32."""
+        first, stop = self._passages.of_documents(np.array([document]))
+        rows, _ = self._table.rows_of(np.arange(first[0], stop[0]))
+        return self.vectors(rows)
 
     def _code_scorer(self, query: Float32Array) -> Scorer:
         """Prepare scores of codes by asymmetric distance computation: a table lookup for each sub-quantizer."""

@@ -1,11 +1,11 @@
 """Finds the candidates of each partition for a query, and ranks those of all as a single index of them does.
 
-A candidate is a document that may be among the best, with its scores.
+A candidate is a passage that may be among the best, with its scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,8 @@ from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.options import SearchOptions, uncalibrated_candidates
-from quarry.engine.scoring.ranking import Exactness, IdOrder, Ranking, best_places, cut_places
+from quarry.engine.scoring.query_vectors import Queries
+from quarry.engine.scoring.ranking import Exactness, IdOrder, Key, Ranking, best_places, cut_places
 from quarry.engine.search.fusion import fuse
 from quarry.engine.search.query import Query, join_vectors
 from quarry.engine.search.searcher import Searcher
@@ -23,6 +24,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Candidates", "MergedRanking", "Retriever", "merge_candidates", "pool_size", "rank_candidates"]
 
+_PASSAGES_PER_DOCUMENT = 4  # looked for at first; and the factor by which more are, if of too few documents
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
 
 _COLUMNS = ("segments", "docs", "dense", "lexical", "by_vector", "by_terms")
@@ -34,44 +36,71 @@ def pool_size(options: SearchOptions) -> int:
     return options.candidates or max(uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
-class Candidates(NamedTuple):
-    """The best documents of one partition for one query, by dense score, by BM25 or by both.
+def owner_keys(segments: Int64Array, owners: Int64Array) -> Int64Array:
+    """Return a number for each passage that only passages of the same document have: (n,) int64.
 
-    In hybrid mode they are ordered by segment and ordinal, otherwise best first.
+    Args:
+        segments: (n,) int64, numbers of their segments, below 2^31.
+        owners: (n,) int64, ordinals of their documents there, below 2^32.
+    """
+    return segments << 32 | owners
+
+
+def best_of_each(scores: Float32Array, owners: Int64Array) -> Int64Array:
+    """Return the places of the best passage of each document, ascending; the first of equal ones.
+
+    Args:
+        scores: (n,) float32, of passages.
+        owners: (n,) int64, a number for each passage that only passages of the same document have.
+    """
+    order = np.lexsort((-scores, owners))
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = owners[order[1:]] != owners[order[:-1]]
+    return np.sort(order[is_first])
+
+
+class Candidates(NamedTuple):
+    """The best passages of one partition for one query, by dense score, by BM25 or by both.
+
+    In hybrid mode they are ordered by segment and ordinal, otherwise best first; and if documents are searched for
+    they are then the best passage of each.
 
     Attributes:
-        segments: (n,) int64, number of each document's segment in the partition.
+        segments: (n,) int64, number of each passage's segment in the partition.
         docs: (n,) int64, ordinals there.
         dense: (n,) float32, exact dense scores; None in lexical mode.
         lexical: (n,) float32, exact BM25 scores; None in dense mode.
-        ids: of the documents: where they are read, or these themselves.
-        n_allowed: documents of the partition that may be found; 0 unless in hybrid mode.
+        keys: what orders passages with equal scores: where they are read, or these themselves.
+        n_allowed: passages of the partition that may be found; 0 unless in hybrid mode.
         exactness: of the ranking by one score.
         by_vector: (n,) bool, which are among the best by dense score; None unless in hybrid mode.
         by_terms: (n,) bool, which are among the best by BM25; None unless in hybrid mode.
         terms: the query's terms with the postings of the partition, if they are needed again.
+        owners: (n,) int64, ordinals of the documents that the passages belong to, if only the best passage of each
+            document is wanted; None: every passage is.
     """
 
     segments: Int64Array
     docs: Int64Array
     dense: Float32Array | None
     lexical: Float32Array | None
-    ids: IdOrder | Sequence[str]
+    keys: IdOrder | Sequence[Key]
     n_allowed: int = 0
     exactness: Exactness = Exactness.APPROXIMATE
     by_vector: BoolArray | None = None
     by_terms: BoolArray | None = None
     terms: Bm25Query | None = None
+    owners: Int64Array | None = None
 
-    def read_ids(self, places: Int64Array) -> list[str]:
-        """Return the ids of the candidates at these places."""
-        if isinstance(self.ids, IdOrder):
-            return self.ids.read_ids(self.segments[places], self.docs[places])
-        return [self.ids[place] for place in places.tolist()]
+    def read_keys(self, places: Int64Array) -> list[Key]:
+        """Return the keys of the candidates at these places."""
+        if isinstance(self.keys, IdOrder):
+            return self.keys.read_keys(self.segments[places], self.docs[places])
+        return [self.keys[place] for place in places.tolist()]
 
     def detached(self) -> Candidates:
         """Return them as values alone, without what belongs to files, for another thread or process."""
-        return self._replace(ids=self.read_ids(np.arange(len(self.docs))), terms=None)
+        return self._replace(keys=self.read_keys(np.arange(len(self.docs))), terms=None)
 
 
 class Retriever:
@@ -87,7 +116,8 @@ class Retriever:
 
     def __init__(self, segments: Sequence[OpenSegment], dense: Searcher) -> None:
         self._dense = dense
-        self._n_docs = [segment.record.n_live for segment in segments]
+        self._n_live = [segment.n_live_passages for segment in segments]
+        self._passages = [segment.reader.passages for segment in segments]
         self._order = IdOrder(segments)
 
     def rank_by_vectors(
@@ -103,13 +133,12 @@ class Retriever:
         found: list[Ranking | None] = [None] * len(queries)
         if options.mode == "lexical":
             return found
-        n = pool_size(options) if options.mode == "hybrid" else None
         groups: dict[Condition | None, list[int]] = {}
         for number, query in enumerate(queries):
             groups.setdefault(query.condition, []).append(number)
         for numbers in groups.values():
             vectors = join_vectors([queries[number] for number in numbers])
-            rankings = self._dense.search(vectors, options, allowed[numbers[0]], n_candidates=n, keep_ties=True)
+            rankings = self._search(vectors, self._depth(options), options, allowed[numbers[0]])
             for number, ranking in zip(numbers, rankings, strict=True):
                 found[number] = ranking
         return found
@@ -134,23 +163,81 @@ class Retriever:
             options: of the search.
             allowed: for each segment the documents that may be found; None: all.
         """
+        n, vector = self._depth(options), query.vector
+        if by_vector is not None:
+            assert vector is not None
+            own = vector[np.newaxis]
+            by_vector = self._deepen(by_vector, n, options, lambda n: self._search(own, n, options, allowed)[0])
         if bm25 is None:
             assert by_vector is not None
             return self._best(by_vector, options)
-        terms, vector = query.look_up(bm25), query.vector
+        terms = query.look_up(bm25)
+
+        def search(n: int) -> Ranking:
+            return terms.top(n, allowed, keep_ties=True)
+
+        by_terms = self._deepen(search(n), n, options, search)
         if by_vector is None or vector is None:
-            return self._best(terms.top(options.n_retrieved, allowed, keep_ties=True), options, terms)
-        n = pool_size(options)
-        sides = self._order.cut(by_vector, n), self._order.cut(terms.top(n, allowed, keep_ties=True), n)
-        return self._pool(vector, terms, sides, self._count_allowed(allowed))
+            return self._best(by_terms, options, terms)
+        return self._pool(vector, terms, (by_vector, by_terms), options, self._count_allowed(allowed))
+
+    def _finds_documents(self, options: SearchOptions) -> bool:
+        """Return whether only the best passage of each document is wanted, and a document has several."""
+        return options.unit == "document" and any(table.is_divided for table in self._passages)
+
+    def _depth(self, options: SearchOptions) -> int:
+        """Return the number of passages that are looked for at first."""
+        if options.mode == "hybrid":
+            return pool_size(options)
+        return options.n_retrieved * (_PASSAGES_PER_DOCUMENT if self._finds_documents(options) else 1)
+
+    def _search(
+        self, vectors: Queries, n: int, options: SearchOptions, allowed: AllowedDocs | None
+    ) -> list[Ranking]:
+        """Return the n best passages of each query by its vector, and those that tie with the last."""
+        if options.mode == "hybrid":
+            return self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=True)
+        return self._dense.search(vectors, options.for_hits(n), allowed, keep_ties=True)
+
+    def _deepen(
+        self, ranking: Ranking, n: int, options: SearchOptions, search: Callable[[int], Ranking]
+    ) -> Ranking:
+        """Return the n best passages of a ranking, or so many more that they are of enough documents.
+
+        Args:
+            ranking: the best n passages, and those that tie with the last.
+            n: number of passages.
+            options: of the search.
+            search: returns a ranking like it of another number of passages.
+        """
+        if self._finds_documents(options):
+            while len(ranking.docs) >= n and len(np.unique(self._owner_keys(ranking))) < options.n_retrieved:
+                n *= _PASSAGES_PER_DOCUMENT
+                ranking = search(n)
+        return self._order.cut(ranking, n)
+
+    def _owners(self, segments: Int64Array, docs: Int64Array) -> Int64Array:
+        """Return the ordinals of the documents that passages belong to, (n,) int64."""
+        owners = docs.copy()
+        for number, table in enumerate(self._passages):
+            if table.is_divided:
+                inside = segments == number
+                owners[inside] = table.documents_of(docs[inside])
+        return owners
+
+    def _owner_keys(self, ranking: Ranking) -> Int64Array:
+        """Return a number for each passage that only passages of the same document have, (n,) int64."""
+        return owner_keys(ranking.segments, self._owners(ranking.segments, ranking.docs))
 
     def _count_allowed(self, allowed: AllowedDocs | None) -> int:
         if allowed is None:
-            return sum(self._n_docs)
-        return sum(n if docs is None else docs.n for n, docs in zip(self._n_docs, allowed, strict=True))
+            return sum(self._n_live)
+        return sum(n if docs is None else docs.n for n, docs in zip(self._n_live, allowed, strict=True))
 
     def _best(self, ranking: Ranking, options: SearchOptions, terms: Bm25Query | None = None) -> Candidates:
-        """Return the best documents of a ranking by one score, best first."""
+        """Return the best passages of a ranking by one score, or the best ones of documents, best first."""
+        if self._finds_documents(options):
+            ranking = ranking.take(best_of_each(ranking.scores, self._owner_keys(ranking)))
         best = self._order.best(ranking, options.n_retrieved)
         return Candidates(
             segments=best.segments,
@@ -158,14 +245,19 @@ class Retriever:
             dense=best.dense,
             lexical=best.lexical,
             exactness=best.exactness,
-            ids=self._order,
+            keys=self._order,
             terms=terms,
         )
 
     def _pool(
-        self, vector: Float32Array, terms: Bm25Query, sides: tuple[Ranking, Ranking], n_allowed: int
+        self,
+        vector: Float32Array,
+        terms: Bm25Query,
+        sides: tuple[Ranking, Ranking],
+        options: SearchOptions,
+        n_allowed: int,
     ) -> Candidates:
-        parts = [self._score_segment(vector, terms, *sides, segment) for segment in range(len(self._n_docs))]
+        parts = [self._score_segment(vector, terms, *sides, segment) for segment in range(len(self._passages))]
         columns = zip(_NO_CANDIDATES, *parts, strict=True)
         segments, docs, dense, lexical, by_vector, by_terms = map(np.concatenate, columns)
         return Candidates(
@@ -176,8 +268,9 @@ class Retriever:
             by_vector=by_vector,
             by_terms=by_terms,
             n_allowed=n_allowed,
-            ids=self._order,
+            keys=self._order,
             terms=terms,
+            owners=self._owners(segments, docs) if self._finds_documents(options) else None,
         )
 
     def _score_segment(
@@ -230,9 +323,7 @@ def rank_candidates(candidates: Candidates, options: SearchOptions, least_range:
     """Rank the candidates of an index of one partition for one query; see `merge_candidates`."""
     ranking = _score(candidates, options, least_range)
     if options.mode == "hybrid":
-        return ranking.take(
-            best_places(ranking.scores, options.n_retrieved, candidates.read_ids)[options.n_skipped :]
-        )
+        return ranking.take(_order(ranking, candidates, options))
     return ranking.skip(options.n_skipped) if options.n_skipped else ranking  # they are best first
 
 
@@ -255,11 +346,32 @@ def merge_candidates(
         n = pool_size(options)
         by_vector = _best_of(joined, joined.dense, joined.by_vector, n)
         pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, n))
-        columns = {name: getattr(joined, name)[pool] for name in ("segments", "docs", "dense", "lexical")}
-        joined, partitions = joined._replace(**columns, ids=joined.read_ids(pool)), partitions[pool]
+        names = ["segments", "docs", "dense", "lexical"] + (["owners"] if joined.owners is not None else [])
+        columns = {name: getattr(joined, name)[pool] for name in names}
+        joined, partitions = joined._replace(**columns, keys=joined.read_keys(pool)), partitions[pool]
     ranking = _score(joined, options, least_range)
-    order = best_places(ranking.scores, options.n_retrieved, joined.read_ids)[options.n_skipped :]
+    order = _order(ranking, joined, options, partitions)
     return MergedRanking(partitions[order], ranking.take(order))
+
+
+def _order(
+    ranking: Ranking, candidates: Candidates, options: SearchOptions, partitions: Int64Array | None = None
+) -> Int64Array:
+    """Return the places of the hits in a ranking, best first: of passages, or of the best one of each document.
+
+    Args:
+        ranking: of the candidates.
+        candidates: of one partition, or of several.
+        options: of the search.
+        partitions: (n,) int64, numbers of the candidates' partitions, below 2^15; None: there is one.
+    """
+    scores = ranking.scores
+    if candidates.owners is None:
+        return best_places(scores, options.n_retrieved, candidates.read_keys)[options.n_skipped :]
+    keys = owner_keys(candidates.segments, candidates.owners)
+    places = best_of_each(scores, keys if partitions is None else partitions << 48 ^ keys)
+    best = best_places(scores[places], options.n_retrieved, lambda at: candidates.read_keys(places[at]))
+    return places[best][options.n_skipped :]
 
 
 def _score(candidates: Candidates, options: SearchOptions, least_range: float) -> Ranking:
@@ -279,7 +391,7 @@ def _best_of(joined: Candidates, scores: Float32Array | None, side: BoolArray | 
     assert scores is not None
     assert side is not None
     places = np.flatnonzero(side)
-    return places[cut_places(scores[places], n, lambda cut: joined.read_ids(places[cut]))]
+    return places[cut_places(scores[places], n, lambda cut: joined.read_keys(places[cut]))]
 
 
 def _join(parts: Sequence[Candidates]) -> Candidates:
@@ -291,5 +403,12 @@ def _join(parts: Sequence[Candidates]) -> Candidates:
         **{name: column(name) for name in _COLUMNS},
         n_allowed=sum(each.n_allowed for each in parts),
         exactness=Exactness.weakest(each.exactness for each in parts),
-        ids=[doc_id for each in parts for doc_id in each.read_ids(np.arange(len(each.docs)))],
+        keys=[key for each in parts for key in each.read_keys(np.arange(len(each.docs)))],
+        owners=_join_owners(parts),
     )
+
+
+def _join_owners(parts: Sequence[Candidates]) -> Int64Array | None:
+    if all(part.owners is None for part in parts):
+        return None
+    return np.concatenate([part.docs if part.owners is None else part.owners for part in parts])

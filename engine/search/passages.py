@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.spans import Span, unpack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
+from quarry.formats.segment import SegmentReader
 
-__all__ = ["MatchedWord", "Passage", "PassageFinder", "QueryWords", "document_spans"]
+__all__ = ["MatchedWord", "Passage", "PassageFinder", "PassagePlace", "QueryWords"]
 
 _MARGIN = 0.1  # of the best score: other passages within it are returned too
 _MAX_PASSAGES = 3
@@ -144,8 +145,67 @@ class Passage(JsonMapping):
         }
 
 
+class PassagePlace(NamedTuple):
+    """Where a passage of the index is in its document; can be pickled, and needs no open index.
+
+    Attributes:
+        path: file of the document, for messages.
+        number: of the passage in its document, from 0.
+        extent: (start, end) characters of the passage in the document's full text; (0, 0): all of it.
+        rows: (first, stop) of its vectors among those of the document, and how many the document has; None: all
+            are those of the passage.
+        before: extents of the passages before it that are read with it, in the order of the text.
+        after: extents of those after it.
+    """
+
+    path: Path
+    number: int = 0
+    extent: tuple[int, int] = (0, 0)
+    rows: tuple[int, int, int] | None = None
+    before: tuple[tuple[int, int], ...] = ()
+    after: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, reader: SegmentReader, passage: int, context: int = 0) -> Self:
+        """Return the place of a passage of a segment, with so many passages before and after it."""
+        table = reader.passages
+        if not table.is_divided:
+            return cls(reader.path)
+        document = int(table.documents_of(np.array([passage]))[0])
+        first, stop = table.offsets[document : document + 2].tolist()
+        start, low, high, end = reader.centroids.offsets[[first, passage, passage + 1, stop]].tolist()
+        return cls(
+            reader.path,
+            passage - first,
+            table.extent(passage),
+            (low - start, high - start, end - start),
+            tuple(table.extent(each) for each in range(max(first, passage - context), passage)),
+            tuple(table.extent(each) for each in range(passage + 1, min(stop, passage + 1 + context))),
+        )
+
+    def text(self, stored: StoredDocument, extent: tuple[int, int] | None = None) -> str:
+        """Return the passage's text, or that of another extent of the document, without the title."""
+        start, end = self.extent if extent is None else extent
+        n_before = len(stored.title) + 1 if stored.title else 0
+        return stored.text[max(0, start - n_before) : max(0, end - n_before) or None]
+
+    def spans(self, stored: StoredDocument, n_vectors: int | None) -> list[list[Span]]:
+        """Return the spans of each vector of the passage.
+
+        Raises:
+            CorruptFile: the number of those of the document is wrong, or there are none.
+        """
+        spans = unpack_spans(stored.spans, self.path)
+        first, stop, expected = (0, n_vectors, n_vectors) if self.rows is None else self.rows
+        if len(spans) != expected and (expected is not None or not spans):
+            raise CorruptFile(
+                "spans do not fit the centroids", path=self.path, expected=expected, actual=len(spans)
+            )
+        return spans[first:stop]
+
+
 class PassageFinder(NamedTuple):
-    """Finds the best passages of one document; can be pickled, and needs no open index.
+    """Finds the best parts of one passage, by vectors and words; can be pickled, and needs no open index.
 
     A passage is scored, in dense mode, by the inner product of the query and its vector; in lexical mode by the
     share of the query's words that it contains, weighted by their rarity; in hybrid mode by the mean of both, each
@@ -155,13 +215,13 @@ class PassageFinder(NamedTuple):
         dense: (n_passages,) float32, inner products; None in lexical mode.
         words: the words of the query; None if it is a vector.
         dense_weight: weight of the inner products; 1 in dense mode, 0 in lexical mode.
-        path: file of the document, for messages.
+        place: of the passage of the index in which they are.
     """
 
     dense: Float32Array | None
     words: QueryWords | None
     dense_weight: float
-    path: Path
+    place: PassagePlace
 
     def find(self, stored: StoredDocument) -> tuple[Passage, ...]:
         """Return the best passage of the document, and up to two others whose scores are nearly as high.
@@ -173,11 +233,11 @@ class PassageFinder(NamedTuple):
             CorruptFile: the number of stored spans differs from the number of vectors.
         """
         n_vectors = None if self.dense is None else len(self.dense)
-        spans = document_spans(stored, n_vectors, self.path)
+        spans = self.place.spans(stored, n_vectors)
         if not any(spans):  # vectors without a text
             return ()
         text = full_text(stored.title, stored.text)
-        words = self.words.find(text) if self.words is not None else ()
+        words = self._find_words(text)
         places = ([word.start for word in words], [word.end for word in words])
         inside = [_words_in(each, words, *places) for each in spans]
         scores: list[float] = self._scores(inside).tolist()
@@ -190,6 +250,14 @@ class PassageFinder(NamedTuple):
             if scores[number] >= least
         )
 
+    def _find_words(self, text: str) -> tuple[MatchedWord, ...]:
+        """Return the words of the passage that match the query, with positions in the document's full text."""
+        start, end = self.place.extent
+        if self.words is None:
+            return ()
+        found = self.words.find(text[start : end or None])
+        return tuple(replace(word, start=word.start + start, end=word.end + start) for word in found)
+
     def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Float32Array:
         """Return the scores of passages, given the words in each: (n,) float32."""
         if self.dense is not None and (self.words is None or self.dense_weight == 1):
@@ -201,18 +269,6 @@ class PassageFinder(NamedTuple):
         weight = np.float32(self.dense_weight)
         mixed: Float32Array = weight * _relative(self.dense) + (1 - weight) * _relative(lexical)
         return mixed
-
-
-def document_spans(stored: StoredDocument, n_vectors: int | None, path: Path) -> list[list[Span]]:
-    """Return the spans of each vector of a document.
-
-    Raises:
-        CorruptFile: their number is not `n_vectors`, or there are none.
-    """
-    spans = unpack_spans(stored.spans, path)
-    if len(spans) != n_vectors and (n_vectors is not None or not spans):
-        raise CorruptFile("spans do not fit the centroids", path=path, expected=n_vectors, actual=len(spans))
-    return spans
 
 
 def _parts(spans: list[list[Span]]) -> list[int]:

@@ -189,7 +189,7 @@ class _SegmentBackend:
         self.opened: Backend | None = opened[0] if opened else None
         self._opened_for = opened[1] if opened else segment
         is_stale = self._opened_for.record.n_deleted < segment.record.n_deleted
-        self._live = ~segment.deleted if is_stale and segment.deleted is not None else None
+        self._live = segment.live_passages if is_stale and segment.deleted is not None else None
         self._failed: list[str] = []  # backends that "auto" does not choose again
         self._options = options
         self._resources = resources

@@ -85,8 +85,7 @@ def find_document(snapshot: Snapshot, doc_id: str, index: Path) -> SimilarQuery:
         raise InvalidQuery("`like` names a document that is not in the index", path=index, actual=shown(doc_id))
     segment, doc = place
     stored = segment.reader.documents[doc]
-    rows, _ = segment.reader.centroids.rows_of(np.array([doc]))
-    vectors = Metric.of(snapshot.manifest).vectors(StoredVectors(segment).vectors(rows))
+    vectors = Metric.of(snapshot.manifest).vectors(StoredVectors(segment).of_document(doc))
     return SimilarQuery(
         full_text(stored.title, stored.text), vectors.mean(axis=0, keepdims=True, dtype=np.float32)
     )

@@ -34,6 +34,8 @@ __all__ = [
     "FOOTER_BYTES",
     "MEAN_FEATURE",
     "METRIC_FEATURE",
+    "PASSAGES_FEATURE",
+    "PASSAGE_SETTINGS_FEATURE",
     "PREAMBLE",
     "PREAMBLE_BYTES",
     "SEARCH_DEFAULTS_FEATURE",
@@ -50,10 +52,12 @@ __all__ = [
 
 MAGIC = b"\x89QRRY\r\n\x1a\n"
 END_MAGIC = b"QRRYEND\n"
-VERSION = (1, 1)  # (major, minor)
+VERSION = (1, 2)  # (major, minor)
 BYTE_ORDER = 0x0A0B0C0D  # reads otherwise on a machine with another order of bytes
 METRIC_FEATURE = 1  # a manifest with the field `settings.metric`; readers must support it
 MEAN_FEATURE = 2  # a manifest with the field `settings.metric.mean`; readers must support it
+PASSAGE_SETTINGS_FEATURE = 4  # a manifest with the field `settings.passages`; readers must support it
+PASSAGES_FEATURE = 1  # a segment with the field `n_passages`; readers must support it
 UNIT_LENGTH_FEATURE = 1  # a quantizer with the field `unit_length`; readers must support it
 DISTANCES_FEATURE = 2  # a quantizer with the field `distances`; readers must support it
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
@@ -154,7 +158,8 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
 def _known_features(kind: int) -> int:
     """Return the bits that a reader must support and this version does, for a kind of file."""
     features: dict[int, int] = {
-        FileKind.MANIFEST: METRIC_FEATURE | MEAN_FEATURE,
+        FileKind.MANIFEST: METRIC_FEATURE | MEAN_FEATURE | PASSAGE_SETTINGS_FEATURE,
+        FileKind.SEGMENT: PASSAGES_FEATURE,
         FileKind.QUANTIZER: UNIT_LENGTH_FEATURE | DISTANCES_FEATURE,
     }
     return features.get(kind, 0)

@@ -106,7 +106,7 @@ def make(path: Path) -> None:
     encoder, small = GoldenEncoder(), Thresholds(calibration_queries=64, list_rows=100)
     with the_same_names():
         how = {"representation": Pieces(8), "code_bytes": 4, "threads": 1, "seed": 7, "thresholds": small}
-        engine.build(documents(60, 0), path, encoder=encoder, **how)  # type: ignore[arg-type]
+        engine.build(documents(60, 0), path, encoder=encoder, passage_words=12, **how)  # type: ignore[arg-type]
         with Engine.open(path, writable=True, encoder=encoder, threads=1, thresholds=small) as index:
             index.add(documents(6, 58))
             index.delete([document["id"] for document in documents(2, 10)])  # type: ignore[misc]

@@ -65,7 +65,7 @@ class GpuBackend:
         device = resources.device or Device()
         assert isinstance(device, Device)
         self._device = device
-        self._live = segment.live
+        self._live = segment.live_passages
         self._n_live = int(self._live.sum())
         self._live_mask: torch.Tensor | None = None  # mask on the device, if documents are deleted
         self._final: DocumentScores | None = None  # None: stage 2 runs on the CPU
@@ -78,7 +78,7 @@ class GpuBackend:
     @staticmethod
     def needed_bytes(segment: OpenSegment) -> int:
         """See `BackendType`: flags of live documents, and tables for reading them in batches."""
-        return _HOST_DOC_BYTES * segment.reader.n_docs
+        return _HOST_DOC_BYTES * segment.reader.passages.n_passages
 
     def _reserve(self, segment: OpenSegment) -> int:
         """Reserve memory for the centroids, or if they do not fit for the codes; return the bytes."""
@@ -248,7 +248,7 @@ def _first_found(n: int, docs: Int64Array, scores: Float32Array | None = None) -
 
 def _rows_bytes(segment: OpenSegment) -> int:
     """Return the device memory of the centroids in bytes; 0 if they are not stored."""
-    table, n_docs = segment.reader.centroids, segment.reader.n_docs
+    table, n_docs = segment.reader.centroids, segment.reader.passages.n_passages
     if table.kind == "none":
         return 0
     row_bytes = table.dim + 4 if table.kind == "int8" else 2 * table.dim
@@ -267,7 +267,7 @@ def _lists_bytes(segment: OpenSegment) -> int:
     lists, quantizer = segment.reader.lists, segment.quantizer
     if lists is None or quantizer is None:
         return 0
-    n_rows, n_docs = segment.reader.n_rows, segment.reader.n_docs
+    n_rows, n_docs = segment.reader.n_rows, segment.reader.passages.n_passages
     tables = quantizer.coarse.nbytes + quantizer.score_codebook.nbytes
     tables += 0 if quantizer.rotation is None else quantizer.rotation.nbytes
     n_bytes = n_rows * (lists.code_bytes + 4) + tables + 8 * (quantizer.nlist + 1) + n_docs

@@ -40,7 +40,7 @@ class DeviceLists:
         self._score_lists = device.kernel("score_lists")
         self._most_rows_of = most_rows(lists.offsets)
         self._work_bytes = device.work_bytes
-        self.n_docs = segment.reader.n_docs
+        self.n_docs = segment.reader.passages.n_passages
         self.nlist = segment.quantizer.nlist
         self._measured = segment.quantizer
         offsets = segment.reader.centroids.offsets

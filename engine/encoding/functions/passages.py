@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quarry.engine.encoding.windows import WORD, sentence_end_flags
+from quarry.engine.encoding.windows import sentence_end_flags, word_bounds
 from quarry.formats.arrays import BoolArray
 
 __all__ = ["Passage", "PreparedPassages", "cut_passages", "is_invisible"]
 
-_MAX_WORD = 40  # characters; longer runs without white space (encoded data) count as several words
 _INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})  # categories of characters that are no text
 
 
@@ -67,7 +66,7 @@ def cut_passages(text: str, max_words: int) -> PreparedPassages:
     """
     if is_invisible(text):
         return PreparedPassages((), 0)
-    bounds = _word_bounds(text)
+    bounds = word_bounds(text)
     if len(bounds) <= max_words:
         start, end = bounds[0][0], bounds[-1][1]
         return PreparedPassages((Passage(text[start:end], start, end),), len(bounds))
@@ -99,21 +98,3 @@ def _passage_bounds(sentence_ends: BoolArray, max_words: int) -> Iterator[tuple[
         yield first, stop
         first = stop
     yield first, n_words
-
-
-def _word_bounds(text: str) -> list[tuple[int, int]]:
-    """Return the first character of each word, and one past its last."""
-    bounds = [match.span() for match in WORD.finditer(text)]
-    return _shortened(bounds) if any(end - start > _MAX_WORD for start, end in bounds) else bounds
-
-
-def _shortened(words: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Divide words of more than 40 characters."""
-    bounds: list[tuple[int, int]] = []
-    for first, end in words:
-        start = first
-        while end - start > _MAX_WORD:
-            bounds.append((start, start + _MAX_WORD))
-            start += _MAX_WORD
-        bounds.append((start, end))
-    return bounds

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quarry.engine.documents.document import Document
-from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.arrays import Float32Array, Int64Array, UInt32Array
 from quarry.formats.vectors.centroids import RoundedRows
 
 __all__ = ["Batch"]
@@ -25,12 +25,14 @@ class Batch:
         texts: texts of the documents.
         metadata: metadata of the documents.
         vectors: (n_rows, dim) float32, the vectors of all documents in their order, as stored.
-        counts: (n,) int64, how many of them each document has, 1 at least.
+        counts: (n_passages,) int64, how many of them each passage has, 1 at least.
         spans: for each document the packed spans of its vectors (see `quarry.formats.documents.spans`).
-        terms: for each document its terms, repeated as often as they occur.
+        terms: for each passage its terms, repeated as often as they occur.
         n_tokens: number of tokens that were encoded for each document.
         rounded: the vectors in the type that the segment stores, if they were rounded already; None, or those of
             another type: the segment rounds them.
+        passages: how many passages each document has, and their extents, see
+            `quarry.formats.documents.passages.PassagesWriter.add_many`; None: every document is one passage.
     """
 
     ids: Sequence[str]
@@ -43,6 +45,7 @@ class Batch:
     terms: Sequence[Sequence[str]]
     n_tokens: Sequence[int]
     rounded: RoundedRows | None = None
+    passages: tuple[Int64Array, UInt32Array] | None = None
 
     @classmethod
     def of(
@@ -91,12 +94,27 @@ class Batch:
     def select(self, places: Iterable[int]) -> Batch:
         """Return the documents at some places, in that order."""
         chosen = np.fromiter(places, np.int64)
-        starts = np.cumsum(self.counts) - self.counts
-        counts = self.counts[chosen]
-        before = np.cumsum(counts) - counts
-        rows = np.arange(int(counts.sum())) + np.repeat(starts[chosen] - before, counts)
-        names = ("ids", "titles", "texts", "metadata", "spans", "terms", "n_tokens")
+        names = ("ids", "titles", "texts", "metadata", "spans", "n_tokens")
         numbers = chosen.tolist()
         columns: dict[str, Any] = {name: [*map(getattr(self, name).__getitem__, numbers)] for name in names}
-        rounded = None if self.rounded is None else self.rounded.select(rows)
-        return Batch(vectors=self.vectors[rows], counts=counts, rounded=rounded, **columns)
+        own = chosen
+        if self.passages is not None:
+            sizes, extents = self.passages
+            own = _members(sizes, chosen)
+            columns["passages"] = sizes[chosen], extents[own]
+        rows = _members(self.counts, own)
+        return Batch(
+            vectors=self.vectors[rows],
+            counts=self.counts[own],
+            terms=[*map(self.terms.__getitem__, own.tolist())],
+            rounded=None if self.rounded is None else self.rounded.select(rows),
+            **columns,
+        )
+
+
+def _members(sizes: Int64Array, chosen: Int64Array) -> Int64Array:
+    """Return the numbers of the members of some groups, of consecutive groups of these sizes."""
+    starts, counts = np.cumsum(sizes) - sizes, sizes[chosen]
+    before = np.cumsum(counts) - counts
+    members: Int64Array = np.arange(int(counts.sum())) + np.repeat(starts[chosen] - before, counts)
+    return members

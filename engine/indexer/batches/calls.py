@@ -1,13 +1,13 @@
-"""Documents for an encoder that takes many texts in one call: divided among calls, and joined again."""
+"""Passages for an encoder that takes many texts in one call: divided among calls, and joined again."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quarry.engine.documents.document import Document
+from quarry.engine.documents.document import Document, passage_text
 from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, DeviceBatchEncoder
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.process.exit_gate import in_progress
@@ -19,7 +19,7 @@ from quarry.formats.errors import InvalidDocument
 if TYPE_CHECKING:
     from quarry.engine.representation.on_device import DeviceRepresentation
 
-__all__ = ["DocumentGroups", "Found", "Part", "PreparedDocument", "divide_into_calls", "join_parts"]
+__all__ = ["Chunk", "DocumentGroups", "Found", "Part", "PreparedDocument", "divide_into_calls", "join_parts"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,18 +43,42 @@ class PreparedDocument:
     pieces: TextPieces | None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The part of a document that is in one call; or documents that pass by, without a part in any call.
+class Chunk(NamedTuple):
+    """What is encoded at once: one passage of a document, or several documents that come with vectors.
 
     Attributes:
-        documents: one, or several that come with vectors.
-        inputs: of the document, in this call; None: it is not encoded.
-        error: why the document cannot be encoded, if it cannot.
-        is_last: whether all inputs of the document are in this call or in earlier ones.
+        documents: the document, or those with vectors.
+        extent: (start, end) characters of the passage in the document's full text; None: all of it.
+        is_last: whether the document has no more passages.
     """
 
     documents: list[Document]
+    extent: tuple[int, int] | None = None
+    is_last: bool = True
+
+    @property
+    def text(self) -> str:
+        """The text that is encoded and analyzed: that of a passage, with the title of the document in front."""
+        document = self.documents[0]
+        return (
+            document.full_text
+            if self.extent is None
+            else passage_text(document.title, document.full_text, self.extent)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a passage that is in one call; or documents that pass by, without a part in any call.
+
+    Attributes:
+        chunk: the passage, or documents that come with vectors.
+        inputs: of the passage, in this call; None: it is not encoded.
+        error: why the passage cannot be encoded, if it cannot.
+        is_last: whether all inputs of the passage are in this call or in earlier ones.
+    """
+
+    chunk: Chunk
     inputs: PreparedDocument | None
     error: InvalidDocument | None = None
     is_last: bool = True
@@ -145,7 +169,7 @@ def divide_into_calls(parts: Iterable[Part], limits: BatchLimits) -> Iterator[li
                 call.append(part.cut(first, stop))
                 n_inputs += stop - first
                 if part.inputs is None:
-                    n_waiting += len(part.documents)
+                    n_waiting += len(part.chunk.documents)
                 elif limits.inputs is None:
                     n_tokens += part.inputs.text.n_tokens
                 is_full = len(call) >= limits.documents if limits.inputs is None else n_inputs == limits.inputs

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -18,12 +18,15 @@ import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document, full_text
+from quarry.engine.documents.file_place import heading_starts
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.passages import cut_into_passages
 from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.batches.calls import (
+    Chunk,
     DocumentGroups,
     Found,
     Part,
@@ -31,13 +34,14 @@ from quarry.engine.indexer.batches.calls import (
     join_parts,
 )
 from quarry.engine.process.worker_pool import PoolClosed, WorkAhead, WorkerPool, result_of
-from quarry.engine.representation.base import DocumentVectors, Representation
+from quarry.engine.representation.base import DocumentVectors, NoTokens, Representation, Spans
 from quarry.engine.representation.registry import encoder_of_documents
 from quarry.engine.scoring.metric import Metric
 from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import EncodingFailed, InvalidDocument
+from quarry.formats.manifest import PassageRecord
 
 __all__ = ["DocumentEncoder", "EncodedBatches", "OnInvalid", "column_bounds"]
 
@@ -62,19 +66,21 @@ _NO_METADATA = PackedMetadata.of({})
 
 
 class Encoded(NamedTuple):
-    """A document with its vectors and terms.
+    """A document, or one passage of it, with its vectors and terms.
 
     Attributes:
         document: as it was given.
-        vectors: its centroids and their spans.
+        vectors: its centroids and their spans in the document.
         terms: its terms, repeated as often as they occur.
         n_tokens: number of tokens that were encoded, special tokens excluded.
+        extent: (start, end) characters of the passage in the document's full text; None: all of it.
     """
 
     document: Document
     vectors: DocumentVectors
     terms: list[str]
     n_tokens: int
+    extent: tuple[int, int] | None = None
 
 
 Results = list[Encoded | Batch | InvalidDocument]
@@ -89,52 +95,57 @@ class DocumentEncoder:
     representation: Representation
     analyzer: Analyzer
     metric: Metric
+    passages: PassageRecord | None = None
 
     @cached_property
     def cutter(self) -> Encoder:
         """The encoder with the windows that the representation reads."""
         return encoder_of_documents(self.encoder, self.representation)
 
-    def encode(self, documents: Sequence[Document]) -> Results:
-        """Return documents, one or several that come with vectors, and errors in place of invalid ones.
+    def encode(self, chunk: Chunk) -> Results:
+        """Return a passage, or documents that come with vectors, and errors in place of invalid ones.
 
         A document is invalid if it has no token, or vectors that are not finite, too large to be stored, of the
         wrong length, or without a direction though the metric needs one.
         """
-        first = documents[0]
-        if first.vectors is not None:
-            return self._check_given(documents)
+        if chunk.documents[0].vectors is not None:
+            return self._check_given(chunk.documents)
         try:
-            counted = _CountedWindows(self.cutter.windows(first.full_text))
-            vectors = self._represent(first, counted)
-            return [self._finish(first, vectors, counted.n_tokens)]
+            counted = _CountedWindows(self.cutter.windows(chunk.text))
+            vectors = self._represent(chunk.text, counted)
+            return [self._finish(chunk, vectors, counted.n_tokens)]
         except InvalidDocument as error:
-            return [_named(first, error)]
+            return [_named(chunk.documents[0], error)]
 
     def finish(self, encoded: tuple[Part, Found]) -> Results:
         """Return the documents of an encoder that works in batches; see `encode`."""
         part, found = encoded
-        first = part.documents[0]
-        if first.vectors is not None:
-            return self._check_given(part.documents)
+        chunk = part.chunk
+        if chunk.documents[0].vectors is not None:
+            return self._check_given(chunk.documents)
         try:
             if part.inputs is None:
                 raise part.error or AssertionError
-            vectors = found if isinstance(found, DocumentVectors) else self._represent(first, found)
-            return [self._finish(first, vectors, part.inputs.text.n_tokens)]
+            vectors = found if isinstance(found, DocumentVectors) else self._represent(chunk.text, found)
+            return [self._finish(chunk, vectors, part.inputs.text.n_tokens)]
         except InvalidDocument as error:
-            return [_named(first, error)]
+            return [_named(chunk.documents[0], error)]
 
-    def batch(self, encoded: Sequence[Encoded]) -> Batch:
-        """Return documents that were encoded, at least one, as a batch."""
-        return Batch.of(
-            [each.document for each in encoded],
-            self.metric.rows(np.concatenate([each.vectors.values for each in encoded])),
-            np.array([len(each.vectors.values) for each in encoded], np.int64),
-            [pack_spans(each.vectors.spans) for each in encoded],
-            [each.terms for each in encoded],
-            [each.n_tokens for each in encoded],
+    def batch(self, encoded: Sequence[Sequence[Encoded]]) -> Batch:
+        """Return documents that were encoded, at least one, as a batch, given the passages of each."""
+        passages = [each for document in encoded for each in document]
+        batch = Batch.of(
+            [document[0].document for document in encoded],
+            self.metric.rows(np.concatenate([each.vectors.values for each in passages])),
+            np.array([len(each.vectors.values) for each in passages], np.int64),
+            [b"".join(pack_spans(each.vectors.spans) for each in document) for document in encoded],
+            [each.terms for each in passages],
+            [sum(each.n_tokens for each in document) for document in encoded],
         )
+        if len(passages) == len(encoded):
+            return batch
+        extents = [each.extent or (0, 0) for each in passages]
+        return replace(batch, passages=(np.array([*map(len, encoded)]), np.array(extents, np.uint32)))
 
     def encode_columns(self, columns: DocumentColumns, bounds: tuple[int, int]) -> Batch:
         """Return the rows between two bounds of columns that have vectors, which stand for the whole texts.
@@ -162,21 +173,23 @@ class DocumentEncoder:
             [0] * n_docs,
         ).round(self.metric.stored_as)
 
-    def _represent(self, document: Document, windows: Iterable[TokenVectors]) -> DocumentVectors:
-        """Compute the centroids of a document from its windows, which may be encoded as they are read."""
+    def _represent(self, text: str, windows: Iterable[TokenVectors]) -> DocumentVectors:
+        """Compute the centroids of a text from its windows, which may be encoded as they are read."""
         with np.errstate(over="ignore", invalid="ignore"):  # `_finish` refuses vectors that are not finite
-            return self.representation.represent(document.full_text, windows, self.encoder.normalize)
+            return self.representation.represent(text, windows, self.encoder.normalize)
 
-    def _finish(self, document: Document, vectors: DocumentVectors, n_tokens: int) -> Encoded:
-        """Return a document with its centroids, which are checked, and its terms."""
-        values = vectors.values
+    def _finish(self, chunk: Chunk, vectors: DocumentVectors, n_tokens: int) -> Encoded:
+        """Return a passage with its centroids, which are checked, and its terms."""
+        values, document = vectors.values, chunk.documents[0]
         if values.shape[1:] != (self.encoder.dim,) or not (np.abs(values) <= _MAX_VALUE).all():
             raise InvalidDocument(
                 "the encoder gave no usable vectors",
                 expected=f"values up to {_MAX_VALUE}, {self.encoder.dim} per vector",
                 actual=f"shape {values.shape}",
             )
-        return Encoded(document, vectors, self.analyzer.terms(document.full_text), n_tokens)
+        if chunk.extent is not None:
+            vectors = replace(vectors, spans=tuple(_in_document(vectors.spans, document.title, chunk.extent[0])))
+        return Encoded(document, vectors, self.analyzer.terms(chunk.text), n_tokens, chunk.extent)
 
     def _check_given(self, documents: Sequence[Document]) -> Results:
         """Return documents with the vectors that they come with, which are checked together."""
@@ -239,12 +252,14 @@ class EncodedBatches:
         self._pool = pool
         self._stages = ExitStack()
         self._waiting: deque[Document] = deque()  # read, and not encoded yet
+        self._chunks: deque[Chunk] = deque()  # likewise
+        self._passages: list[Encoded | InvalidDocument] = []  # of a document that is not complete yet
         self._given: deque[Batch] = deque()  # of documents with vectors, to be returned
         self._failure: BaseException | None = None
         self._found: Iterator[Future[Results]]
         batched = as_batch_encoder(how.cutter)
         n_ahead = pool.threads * _AHEAD if batched is None else 4 * batched.batch_limits.documents
-        chunks = _divide(_kept(documents, self._waiting), n_ahead)
+        chunks = _kept(_divide(_kept(documents, self._waiting), how.passages, n_ahead), self._chunks)
         if batched is None:
             self._found = self._ahead(chunks, how.encode, n_ahead)
         else:
@@ -262,7 +277,7 @@ class EncodedBatches:
             PoolClosed: the pool was closed meanwhile.
             Exception: what `documents` raised, after all documents before it.
         """
-        encoded: list[Encoded] = []
+        encoded: list[list[Encoded]] = []
         if not self._given and self._failure is None:
             try:
                 self._collect(encoded)
@@ -280,7 +295,7 @@ class EncodedBatches:
         finally:
             del failure  # the error holds this frame, which must not hold the error
 
-    def _collect(self, encoded: list[Encoded]) -> None:
+    def _collect(self, encoded: list[list[Encoded]]) -> None:
         """Collect the next documents, until there is a batch of encoded ones or one of documents with vectors."""
         while len(encoded) < _DOCUMENTS and not self._given:
             try:
@@ -290,10 +305,13 @@ class EncodedBatches:
                 found = result_of(future)
             except EncodingFailed as error:
                 raise _with_documents(error, [*self._waiting]) from error.__cause__
-            for each in found:
+            chunk = self._chunks.popleft()
+            for each in found if chunk.extent is None else self._joined(chunk, found):
                 for _ in range(len(each) if isinstance(each, Batch) else 1):
                     self._waiting.popleft()
                 if isinstance(each, Encoded):
+                    encoded.append([each])
+                elif isinstance(each, list):
                     encoded.append(each)
                 elif isinstance(each, Batch):
                     self._given.append(each)
@@ -301,6 +319,23 @@ class EncodedBatches:
                     raise each
                 else:
                     self._on_invalid(each)
+
+    def _joined(self, chunk: Chunk, found: Results) -> list[list[Encoded] | InvalidDocument]:
+        """Return the passages of a document with the last of them, or why the document cannot be stored.
+
+        Passages without a token are left out, unless all are; any other error is one of the whole document.
+        """
+        (passage,) = found
+        assert not isinstance(passage, Batch)
+        self._passages.append(passage)
+        if not chunk.is_last:
+            return []
+        passages, self._passages = self._passages, []
+        encoded = [each for each in passages if isinstance(each, Encoded)]
+        errors = [each for each in passages if isinstance(each, InvalidDocument)]
+        if encoded:
+            errors = [each for each in errors if not isinstance(each.__cause__, NoTokens)]
+        return [errors[0] if errors else encoded]
 
     def __enter__(self) -> Self:
         return self
@@ -312,19 +347,19 @@ class EncodedBatches:
         return self._stages.enter_context(WorkAhead(self._pool, items, work, n_ahead))
 
     def _in_calls(
-        self, chunks: Iterable[list[Document]], how: DocumentEncoder, encoder: BatchEncoder[Any, Any]
+        self, chunks: Iterable[Chunk], how: DocumentEncoder, encoder: BatchEncoder[Any, Any]
     ) -> Iterator[Future[Results]]:
         """Start three stages: documents are prepared ahead of the encoder, represented and analyzed after it."""
         groups = DocumentGroups(encoder, how.representation)
         limits = encoder.batch_limits
 
-        def prepare(documents: list[Document]) -> Part:
-            if documents[0].vectors is not None:
-                return Part(documents, None)
+        def prepare(chunk: Chunk) -> Part:
+            if chunk.documents[0].vectors is not None:
+                return Part(chunk, None)
             try:
-                return Part(documents, groups.prepare(documents[0].full_text))
+                return Part(chunk, groups.prepare(chunk.text))
             except InvalidDocument as error:  # reported in the document's turn
-                return Part(documents, None, error)
+                return Part(chunk, None, error)
 
         prepared = self._ahead(chunks, prepare, 2 * limits.documents)
         calls: Iterable[list[Part]] = divide_into_calls(map(result_of, prepared), limits)
@@ -352,11 +387,12 @@ def column_bounds(columns: DocumentColumns) -> Iterator[tuple[int, int]]:
         low = high
 
 
-def _divide(documents: Iterable[Document], n_ahead: int) -> Iterator[list[Document]]:
-    """Yield chunks, each of one document to encode, or of documents with vectors.
+def _divide(documents: Iterable[Document], passages: PassageRecord | None, n_ahead: int) -> Iterator[Chunk]:
+    """Yield chunks, each of one passage to encode, or of documents with vectors.
 
     Args:
         documents: what to divide.
+        passages: how documents are cut; None: they are not.
         n_ahead: number of chunks that are in memory at once.
 
     Raises:
@@ -368,28 +404,58 @@ def _divide(documents: Iterable[Document], n_ahead: int) -> Iterator[list[Docume
         for document in documents:
             if document.vectors is None:
                 if chunk:
-                    yield chunk
+                    yield Chunk(chunk)
                 chunk, size = [], 0.0
-                yield [document]
+                yield from _passages_of(document, passages)
                 continue
             chunk.append(document)
             size += len(document.text) / _CHARACTERS_AHEAD + document.vectors.size / _NUMBERS_AHEAD
             if len(chunk) >= _GIVEN or size * n_ahead >= 1:
-                yield chunk
+                yield Chunk(chunk)
                 chunk, size = [], 0.0
     except Exception:
         if chunk:
-            yield chunk
+            yield Chunk(chunk)
         raise
     if chunk:
-        yield chunk
+        yield Chunk(chunk)
 
 
-def _kept(documents: Iterable[Document], waiting: deque[Document]) -> Iterator[Document]:
-    """Yield documents, each after it was appended to `waiting`."""
-    for document in documents:
-        waiting.append(document)
-        yield document
+def _passages_of(document: Document, passages: PassageRecord | None) -> Iterator[Chunk]:
+    """Yield the passages of a document."""
+    if passages is None or len(document.text) <= passages.max_words:  # a word has at least one character
+        yield Chunk([document])
+        return
+    text = document.full_text
+    extents = cut_into_passages(text, passages, heading_starts(document))
+    for number, extent in enumerate(extents, 1):
+        yield Chunk([document], extent if len(extents) > 1 else None, number == len(extents))
+
+
+def _in_document(spans: Sequence[Spans], title: str, start: int) -> list[Spans]:
+    """Return the spans of a passage's vectors in the full text of its document.
+
+    The title in front of the passage is where the document begins; spans of title and text together lose it.
+    """
+    if start == 0:
+        return list(spans)
+    n_before = len(title) + 1 if title else 0
+    return [
+        tuple(
+            (max(low, n_before) - n_before + start, high - n_before + start)
+            for low, high in each
+            if high > n_before
+        )
+        or each
+        for each in spans
+    ]
+
+
+def _kept(items: Iterable[T], waiting: deque[T]) -> Iterator[T]:
+    """Yield items, each after it was appended to `waiting`."""
+    for item in items:
+        waiting.append(item)
+        yield item
 
 
 def _are_bounded(rows: Float32Array) -> bool:

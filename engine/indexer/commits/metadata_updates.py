@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quarry.engine.documents.document import DOCUMENT_FIELDS, Document
+from quarry.engine.documents.document import DOCUMENT_FIELDS, full_text, passage_text
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, shown
 from quarry.engine.indexer.commits.deletions import Deletions
@@ -17,6 +17,7 @@ from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import SegmentRecord
+from quarry.formats.segment_merge import Extents
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["MetadataUpdates", "checked_changes"]
@@ -110,9 +111,13 @@ class MetadataUpdates:
                 segments.append(replace(segment, deleted=others))
         return segments
 
-    def _rewrite(self, doc_id: str, stored: StoredDocument) -> tuple[Changes, Sequence[str]]:
+    def _rewrite(
+        self, doc_id: str, stored: StoredDocument, extents: Extents | None
+    ) -> tuple[Changes, list[Sequence[str]]]:
         metadata = freeze_metadata(_changed(stored.metadata, self._changes[doc_id]), Place(shown(doc_id), None))
-        return metadata, self._terms(Document(doc_id, stored.text, stored.title).full_text)
+        text = full_text(stored.title, stored.text)
+        texts = [text] if extents is None else [passage_text(stored.title, text, extent) for extent in extents]
+        return metadata, [self._terms(each) for each in texts]
 
 
 def checked_changes(changes: object) -> Changes:

@@ -29,14 +29,14 @@ class TrainingRows:
     """The rows that a quantizer is trained and calibrated on; each function reads them again.
 
     Attributes:
-        n_docs: number of documents.
+        n_passages: number of passages.
         n_rows: number of rows.
         batches: returns the rows.
-        owned_batches: returns the rows with the (n,) int64 numbers of their documents, ascending.
+        owned_batches: returns the rows with the (n,) int64 numbers of their passages, ascending.
         texts: returns query-like texts of the documents.
     """
 
-    n_docs: int
+    n_passages: int
     n_rows: int
     batches: Callable[[], Iterator[Rows]]
     owned_batches: Callable[[], Iterator[tuple[Float32Array, Int64Array]]]
@@ -44,9 +44,9 @@ class TrainingRows:
 
 
 def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
-    """Return the rows of several parts as one, with texts in proportion to the numbers of their documents."""
-    n_docs = sum(part.n_docs for part in parts)
-    firsts = np.cumsum([0, *(part.n_docs for part in parts)]).tolist()
+    """Return the rows of several parts as one, with texts in proportion to the numbers of their passages."""
+    n_passages = sum(part.n_passages for part in parts)
+    firsts = np.cumsum([0, *(part.n_passages for part in parts)]).tolist()
 
     def owned_batches() -> Iterator[tuple[Float32Array, Int64Array]]:
         for part, first in zip(parts, firsts, strict=False):
@@ -54,11 +54,13 @@ def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
                 yield vectors, owners + first
 
     def texts() -> list[str]:
-        n_texts = min(MAX_TEXTS, n_docs)
-        return [text for part in parts for text in part.texts()[: -(-n_texts * part.n_docs // max(1, n_docs))]]
+        n_texts = min(MAX_TEXTS, n_passages)
+        return [
+            text for part in parts for text in part.texts()[: -(-n_texts * part.n_passages // max(1, n_passages))]
+        ]
 
     return TrainingRows(
-        n_docs,
+        n_passages,
         sum(part.n_rows for part in parts),
         lambda: chain.from_iterable(part.batches() for part in parts),
         owned_batches,

@@ -79,7 +79,11 @@ class SegmentBuilder:
         """The centroids collected so far, to train a quantizer on."""
         rows = self._writer.centroids
         return TrainingRows(
-            len(self), self.n_rows, rows.stored_batches, rows.owned_batches, lambda: self._queries.texts
+            self._writer.passages.n_passages,
+            self.n_rows,
+            rows.stored_batches,
+            rows.owned_batches,
+            lambda: self._queries.texts,
         )
 
     def add(self, batch: Batch) -> None:
@@ -87,7 +91,7 @@ class SegmentBuilder:
         kind, rows = self._writer.centroids.kind, batch.rounded
         if rows is None or rows.values.dtype != kind:
             rows = RoundedRows.of(batch.vectors, kind)
-        self._writer.add_many(batch.ids, _stored_documents(batch), rows, batch.counts, batch.terms)
+        self._writer.add_many(batch.ids, _stored_documents(batch), rows, batch.counts, batch.terms, batch.passages)
         if self._plan.encoder is not None:  # nothing else encodes queries
             self._queries.add_many(batch.titles, batch.texts)
 

@@ -178,9 +178,9 @@ def training_rows(inputs: Sequence[MergeInput], seed: int) -> TrainingRows:
         seed: of the index, for the choice of query-like texts.
     """
     return TrainingRows(
-        sum(each.n_docs for each in inputs),
+        sum(each.n_passages for each in inputs),
         sum(each.n_rows for each in inputs),
-        lambda: chain.from_iterable(each.reader.centroids.stored_batches(each.keep) for each in inputs),
+        lambda: chain.from_iterable(each.reader.centroids.stored_batches(each.passages) for each in inputs),
         lambda: _owned_rows(inputs),
         lambda: _query_texts(inputs, seed),
     )
@@ -200,10 +200,10 @@ def _query_texts(inputs: Sequence[MergeInput], seed: int) -> list[str]:
 
 
 def _owned_rows(inputs: Sequence[MergeInput]) -> Iterator[tuple[Float32Array, Int64Array]]:
-    """Yield the rows of the live documents with document numbers that ascend over all sources."""
+    """Yield the rows of the live documents with numbers of their passages that ascend over all sources."""
     first = 0
     for each in inputs:
-        for vectors, owners in each.reader.centroids.owned_batches(each.keep):
+        for vectors, owners in each.reader.centroids.owned_batches(each.passages):
             if len(vectors):
                 yield vectors, owners + first
-        first += each.reader.n_docs
+        first += each.reader.passages.n_passages

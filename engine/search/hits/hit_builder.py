@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
-from quarry.engine.search.passages import PassageFinder, document_spans
+from quarry.engine.search.passages import PassageFinder, PassagePlace
 from quarry.engine.search.query import Query
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
@@ -67,15 +66,17 @@ class HitBuilder:
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
         scores, words = self._centroid_scores(answer), answer.query.words(answer.terms)
         weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.fusion_weight)
-        finders = [
-            PassageFinder(own, words, weight, self._segments[segment].reader.path)
-            for own, segment in zip(scores, ranking.segments.tolist(), strict=True)
+        context = options.context if options.unit == "passage" else 0
+        places = [
+            PassagePlace.of(self._segments[segment].reader, passage, context)
+            for segment, passage in zip(ranking.segments.tolist(), ranking.docs.tolist(), strict=True)
         ]
+        finders = [PassageFinder(own, words, weight, place) for own, place in zip(scores, places, strict=True)]
         relevance: Sequence[float | None] = unknown
         if answer.relevance is not None:
             relevance = answer.relevance.estimate(ranking.dense, self._shares(answer), len(ids)).tolist()
         columns = zip(
-            *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders),
+            *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders, places),
             strict=True,
         )
         hits = Hits(
@@ -86,14 +87,15 @@ class HitBuilder:
                     lexical_score=lexical,
                     relevance=probability,
                     _finder=finder,
+                    _place=place if options.unit == "passage" else None,
                 )
-                for doc_id, score, document, dense, lexical, probability, finder in columns
+                for doc_id, score, document, dense, lexical, probability, finder, place in columns
             ),
             ranking.exactness,
         )
         if options.explain:
             for number, hit in enumerate(hits):
-                self._explain(hit, documents[number], answer, number, scores[number])
+                self._explain(hit, documents[number], answer, number, scores[number], places[number])
                 if words is not None:
                     hit.words = words.find(full_text(hit.title, hit.text))
         return hits
@@ -131,7 +133,8 @@ class HitBuilder:
         numbers = set(ranking.segments.tolist())
         for number in numbers:
             places = np.flatnonzero(ranking.segments == number)
-            reader, docs = self._segments[number].reader, ranking.docs[places]
+            reader = self._segments[number].reader
+            docs = reader.passages.documents_of(ranking.docs[places])
             ids, documents = reader.ids.many(docs), reader.documents.packed(docs)
             if len(numbers) == 1:
                 return ids, documents
@@ -146,12 +149,13 @@ class HitBuilder:
         answer: Answer,
         number: int,
         scores: Float32Array | None,
+        place: PassagePlace,
     ) -> None:
         """Add the passages, terms and words that matched, for the hit of that number."""
         segment, doc = int(answer.ranking.segments[number]), int(answer.ranking.docs[number])
         stored = document.unpack()
         if scores is not None:
-            hit.matches = find_matches(stored, scores, self._beta, self._segments[segment].reader.path)
+            hit.matches = find_matches(stored, scores, self._beta, place)
         if answer.terms is not None:
             hit.terms = answer.terms.term_scores(segment, doc)
             mistyped = answer.terms.mistyped
@@ -159,20 +163,20 @@ class HitBuilder:
 
 
 def find_matches(
-    stored: StoredDocument, scores: Float32Array, beta: float | None, path: Path
+    stored: StoredDocument, scores: Float32Array, beta: float | None, place: PassagePlace
 ) -> tuple[Match, ...]:
-    """Return the passages that contribute to the score of a document, by descending weight.
+    """Return the parts of a passage that contribute to its score, by descending weight.
 
     Args:
-        stored: the document.
+        stored: its document.
         scores: (n_centroids,) float32, the scores of its centroids.
         beta: inverse temperature of the aggregation; None (the maximum): only the best centroid contributes.
-        path: file of the document, for messages.
+        place: of the passage.
 
     Raises:
         CorruptFile: the number of stored spans differs from the number of centroids.
     """
-    spans = document_spans(stored, len(scores), path)
+    spans = place.spans(stored, len(scores))
     text = full_text(stored.title, stored.text)
     weights = compute_centroid_weights(scores, beta)
     order = np.argsort(-weights, kind="stable")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quarry.engine.arguments import shown
+from quarry.engine.documents.document import full_text
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.json_mapping import JsonMapping, JsonRecord, pydantic_schema, values_of
 from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.hits.hit_tables import to_arrow, to_pandas
-from quarry.engine.search.passages import MatchedWord, Passage, PassageFinder
+from quarry.engine.search.passages import MatchedWord, Passage, PassageFinder, PassagePlace
 from quarry.formats.documents.store import PackedDocument
 from quarry.formats.errors import InvalidSetting
 
@@ -138,12 +139,13 @@ class Hit(JsonMapping):
     mistyped: Mapping[str, str] = field(default_factory=dict)
     words: tuple[MatchedWord, ...] = ()
     _finder: PassageFinder | None = None
+    _place: PassagePlace | None = None
     _passages: tuple[Passage, ...] | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
+        return all(getattr(self, name) == getattr(other, name) for name in (*_FIELDS, "passage"))
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -154,8 +156,36 @@ class Hit(JsonMapping):
 
     @property
     def text(self) -> str:
-        """The document's text."""
-        return self._document.unpack().text
+        """The document's text, or that of the passage."""
+        stored = self._document.unpack()
+        return stored.text if self._place is None else self._place.text(stored)
+
+    @property
+    def passage(self) -> int | None:
+        """In a search for passages the number of the passage in its document, from 0; None: it is a document."""
+        return None if self._place is None else self._place.number
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """In a search for passages with `context`, the texts of so many passages before it."""
+        return () if self._place is None else self._neighbors(self._place, self._place.before)
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """In a search for passages with `context`, the texts of so many passages after it."""
+        return () if self._place is None else self._neighbors(self._place, self._place.after)
+
+    def _neighbors(self, place: PassagePlace, extents: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
+        stored = self._document.unpack()
+        return tuple(place.text(stored, extent) for extent in extents)
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """The (start, end) characters of a passage in the full text of its document; None if it is no passage."""
+        if self._place is None:
+            return None
+        start, end = self._place.extent
+        return start, end or len(full_text(self.title, self._document.unpack().text))
 
     @property
     def title(self) -> str:
@@ -169,7 +199,13 @@ class Hit(JsonMapping):
 
     @property
     def place(self) -> FilePlace | None:
-        """Where its best passage was read: "manual.pdf, p. 12"; None if the document was not read from a file."""
+        """Where it was read: "manual.pdf, p. 12"; None if the document was not read from a file.
+
+        Of a document it is the place of the best passage.
+        """
+        if self.extent is not None:
+            stored = self._document.unpack()
+            return find_place(stored.text, stored.title, stored.metadata, (self.extent,))
         return self.passages[0].place if self.passages else self.place_of(None)
 
     def place_of(self, match: Match | None) -> FilePlace | None:
@@ -186,7 +222,8 @@ class Hit(JsonMapping):
 
 
 _FIELDS = tuple(each.name for each in fields(Hit) if not each.name.startswith("_"))
-_FIRST = ("id", "score", "relevance", "title", "text", "metadata", "place", "passages")
+_OF_PASSAGES = ("passage", "extent", "before", "after")
+_FIRST = ("id", "score", "relevance", "title", "text", "metadata", *_OF_PASSAGES, "place", "passages")
 _NAMES = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
 del Hit.__dataclass_fields__  # by which FastAPI would convert hits attribute by attribute, private ones too
 

@@ -329,9 +329,9 @@ def test_a_metric_and_its_feature_come_together(directory):
 
 
 def test_the_feature_of_a_metric_is_for_manifests_alone(directory):
-    store(directory, container({"fields": {}, "sections": {}}, head=preamble(FileKind.SEGMENT, flags=1)))
+    store(directory, container({"fields": {}, "sections": {}}, head=preamble(FileKind.TOMBSTONES, flags=1)))
     with pytest.raises(FormatTooNew, match="a feature that this version does not support"):
-        ContainerReader(directory, "sample.seg", FileKind.SEGMENT)
+        ContainerReader(directory, "sample.seg", FileKind.TOMBSTONES)
 
 
 def test_a_folder_that_is_deleted_meanwhile(directory):

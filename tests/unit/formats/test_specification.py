@@ -26,7 +26,7 @@ class File:
     def __init__(self, path, kind):
         blob = path.read_bytes()
         head, tail = struct.unpack("<9sBHHI16sIII10sQ", blob[:64]), struct.unpack("<QQ16sQ16s8s", blob[-64:])
-        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 1, 1, 0x0A0B0C0D)
+        assert head[:5] == (b"\x89QRRY\r\n\x1a\n", kind, 1, 2, 0x0A0B0C0D)
         assert (head[7], head[9:]) == (0, (bytes(10), xxh3_64_intdigest(blob[:56])))
         offset, length, self.digest, self.n_bytes, self.id, end = tail
         table = blob[offset : offset + length]
@@ -34,7 +34,9 @@ class File:
         assert (offset % 64, self.digest) == (0, xxh3_128_digest(table))
         contents = msgpack.unpackb(table)
         self.fields, entries = contents["fields"], contents["sections"]
-        assert head[6] == (kind == 1 and "metric" in self.fields["settings"])
+        required = {1: {"metric": 1, "passages": 4}, 2: {"n_passages": 1}}.get(kind, {})
+        fields = self.fields["settings"] if kind == 1 else self.fields
+        assert head[6] == sum(bit for name, bit in required.items() if name in fields)
         optional = [name in self.fields for name in ("candidate_rows", "search_settings")] if kind == 3 else [0, 0]
         assert head[8] == optional[0] + 2 * optional[1]
         self.sections = {name: self._section(blob, entry) for name, entry in entries.items()}
@@ -100,22 +102,24 @@ class Index:
         trained = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         frame = stretch(sections["documents"], sections["document_offsets"], d)
         title, text, metadata, spans = msgpack.unpackb(zstandard.ZstdDecompressor(trained).decompress(frame))
-        rows = range(*sections["centroid_offsets"][d : d + 2].tolist())
+        bounds = sections["passage_offsets"][d : d + 2] if "passage_offsets" in sections else [d, d + 1]
+        rows = range(*sections["centroid_offsets"][bounds].tolist())
         vectors = [self.row(segment, row, quantizer) for row in rows]
         return doc_id.decode(), title, text, metadata, spans_of(spans), np.array(vectors)
 
     def postings(self):
-        """Yield for each segment its terms, with their documents and frequencies."""
+        """Yield for each segment its terms, with their passages and frequencies."""
         for entry in self.fields["segments"]:
             segment = self.file(entry["file"], 2)
-            sections, n_docs, record, found = segment.sections, entry["n_docs"], 0, {}
+            n_passages = segment.fields.get("n_passages", entry["n_docs"])
+            sections, record, found = segment.sections, 0, {}
             for block in range(len(sections["term_keys"])):
                 assert sections["posting_offsets"][block] == record
                 terms = list(terms_of(stretch(sections["terms"], sections["term_offsets"], block)))
                 assert int(sections["term_keys"][block]).to_bytes(8, "big") == terms[0][0][:8].ljust(8, b"\0")
                 for term, n, n_bytes in terms:
                     bits = sections["postings"][record : record + n_bytes].tobytes()
-                    found[term.decode()], record = postings_of(bits, n, n_docs), record + n_bytes
+                    found[term.decode()], record = postings_of(bits, n, n_passages), record + n_bytes
             assert record == len(sections["postings"])
             yield found, sections["doc_lengths"].tolist()
 
@@ -341,6 +345,27 @@ def test_shards(directory):
     for number, folder in enumerate(folders):
         found = [doc_id for doc_id, *_ in Index(path / folder).documents()]
         assert found == [doc_id for doc_id in ids if xxh3_64_intdigest(doc_id.encode()) % 3 == number]
+
+
+def test_passages(directory):
+    """Section 5: vectors and terms are those of passages, which cover the text of each document."""
+    texts = ["one two", " ".join(f"w{n}" for n in range(10)), "three"]
+    docs = [{"id": str(number), "title": "T", "text": text} for number, text in enumerate(texts)]
+    path = directory.path / "passages"
+    build(docs, path, encoder=WordEncoder(), passage_words=4)
+    index = Index(path)
+    segment = index.file(index.fields["segments"][0]["file"], 2)
+    assert index.fields["settings"]["passages"] == {"max_words": 4, "overlap": 0}
+    assert (segment.fields["n_docs"], segment.fields["n_passages"]) == (3, 5)
+    assert segment.sections["passage_offsets"].tolist() == [0, 1, 4, 5]
+    own = [f"T\n{texts[1]}"[start:end] for start, end in segment.sections["passage_extents"].tolist()]
+    assert own == ["", "T\nw0 w1 w2", "w3 w4 w5 w6", "w7 w8 w9", ""]
+    ((postings, lengths),) = index.postings()
+    assert lengths == [3, 4, 5, 4, 2]  # the title in front of each
+    assert (postings["w5"], postings["t"]) == ([(2, 1)], [(n, 1) for n in range(5)])
+    read = list(index.documents())
+    assert [text for _, _, text, *_ in read] == texts
+    assert all(len(spans) == len(rows) for *_, spans, rows in read)
 
 
 @pytest.mark.parametrize("metric", ["ip", "cosine", "l2"])

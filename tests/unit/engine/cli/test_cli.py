@@ -167,7 +167,7 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
     assert set(first["hits"][0]) == {
         *("id", "score", "text", "title", "metadata", "place", "matches", "terms", "dense_score", "lexical_score"),
-        *("passages", "words", "relevance", "mistyped"),
+        *("passages", "words", "relevance", "mistyped", "passage", "extent", "before", "after"),
     }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
 

@@ -12,7 +12,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, FirstM, KMeans, Mean, Pieces
-from quarry.engine.search.passages import PassageFinder, QueryWords
+from quarry.engine.search.passages import PassageFinder, PassagePlace, QueryWords
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
@@ -130,7 +130,9 @@ def test_passages_outlive_the_index_and_can_be_pickled(path):
 
 def test_a_passage_of_several_spans_marks_words_in_its_text():
     stored = StoredDocument("", "one red fox. Two grey cats. One red hen.", {}, pack_spans([[(0, 11), (28, 39)]]))
-    finder = PassageFinder(np.ones(1, np.float32), QueryWords({"red": 1.0, "cat": 1.0}, "english", 1), 0.5, PATH)
+    finder = PassageFinder(
+        np.ones(1, np.float32), QueryWords({"red": 1.0, "cat": 1.0}, "english", 1), 0.5, PassagePlace(PATH)
+    )
     (passage,) = finder.find(stored)
     assert passage.text == "one red fox … One red hen"
     assert [passage.text[low:high] for low, high in passage.words] == ["red", "red"]
@@ -139,7 +141,7 @@ def test_a_passage_of_several_spans_marks_words_in_its_text():
 def test_spans_of_another_document_are_refused():
     stored = StoredDocument("", "one two", {}, pack_spans([[(0, 3)], [(4, 7)]]))
     with pytest.raises(CorruptFile, match=r"somewhere\.seg.*expected 3; found 2"):
-        PassageFinder(np.ones(3, np.float32), None, 1.0, PATH).find(stored)
+        PassageFinder(np.ones(3, np.float32), None, 1.0, PassagePlace(PATH)).find(stored)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_bytes_are_those_of_the_specification(directory):
     record = write_file(directory, {"big": BIG, "small": np.arange(6, dtype="<u4").reshape(2, 3)}, {"n": 300})
     blob = (directory.path / "sample.seg").read_bytes()
     magic, kind, major, minor, order, file_id, flags = struct.unpack_from("<9sBHHI16s12s", blob)
-    assert (magic, kind, major, minor) == (b"\x89QRRY\r\n\x1a\n", 2, 1, 1)
+    assert (magic, kind, major, minor) == (b"\x89QRRY\r\n\x1a\n", 2, 1, 2)
     assert (order, file_id, flags, blob[46:56]) == (0x0A0B0C0D, FILE_ID, bytes(12), bytes(10))
     assert int.from_bytes(blob[56:64], "little") == xxhash.xxh3_64_intdigest(blob[:56])
     offset, length, digest, total, end_id, end_magic = struct.unpack("<QQ16sQ16s8s", blob[-64:])
@@ -252,7 +252,7 @@ def test_short_files(directory, length):
         ({"version": (65535, 65535)}, FormatTooNew),
         ({"version": (0, 1)}, FormatTooOld),
         ({"version": (0, 65535)}, FormatTooOld),
-        ({"flags": 1}, FormatTooNew),
+        ({"flags": 2}, FormatTooNew),
         ({"flags": 1 << 31}, FormatTooNew),
         ({"order": 0x0D0C0B0A}, CorruptFile),
         ({"reserved": bytes(9) + b"\1"}, CorruptFile),

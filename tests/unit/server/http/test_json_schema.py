@@ -131,6 +131,8 @@ def test_all_options_are_given_to_the_engine() -> None:
         "operators": True,
         "partial": True,
         "timeout": 1.5,
+        "unit": "passage",
+        "context": 1,
     }
     wanted = parse_search({"query": "tides", "k": 7, "texts": False, **options}, LIMITS)
     assert (wanted.queries, wanted.k, wanted.has_texts, wanted.options) == (["tides"], 7, False, options)

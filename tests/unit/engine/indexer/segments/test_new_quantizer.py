@@ -28,7 +28,7 @@ def part(n_docs, rows_per_doc, name):
 def test_rows_and_documents_are_numbered_over_all_parts():
     parts = [part(3, 2, "a"), part(0, 1, "b"), part(7, 3, "c")]
     joined = join_rows(parts)
-    assert (joined.n_docs, joined.n_rows) == (10, 27)
+    assert (joined.n_passages, joined.n_rows) == (10, 27)
     expected = np.concatenate([batch for each in parts for batch in each.batches()])
     assert np.array_equal(np.concatenate(list(joined.batches())), expected)
     vectors, owners = zip(*joined.owned_batches(), strict=True)
@@ -50,4 +50,4 @@ def test_texts_are_in_proportion_to_documents(sizes):
 
 def test_nothing_to_join():
     joined = join_rows([])
-    assert (joined.n_docs, joined.n_rows, joined.texts(), list(joined.owned_batches())) == (0, 0, [], [])
+    assert (joined.n_passages, joined.n_rows, joined.texts(), list(joined.owned_batches())) == (0, 0, [], [])

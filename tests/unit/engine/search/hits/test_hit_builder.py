@@ -9,6 +9,7 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine, FirstM, KMeans, Mean, Pieces
 from quarry.engine.search.hits.hit_builder import find_matches
+from quarry.engine.search.passages import PassagePlace
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
@@ -22,7 +23,7 @@ def stored(spans, title="", text="First part. Second one"):
 
 
 def test_max_names_the_best_centroid_alone():
-    found = find_matches(stored(SPANS), np.array([0.2, 0.9, 0.5], np.float32), None, PATH)
+    found = find_matches(stored(SPANS), np.array([0.2, 0.9, 0.5], np.float32), None, PassagePlace(PATH))
     assert [(match.spans, match.text, match.weight) for match in found] == [
         (((6, 10), (12, 17)), "part … Secon", 1.0)
     ]
@@ -31,7 +32,7 @@ def test_max_names_the_best_centroid_alone():
 
 def test_softmax_names_all_by_weight():
     scores = np.array([0.2, 0.9, 0.5], np.float32)
-    found = find_matches(stored(SPANS), scores, 2.0, PATH)
+    found = find_matches(stored(SPANS), scores, 2.0, PassagePlace(PATH))
     weights = np.exp(2 * scores) / np.exp(2 * scores).sum()
     assert [match.text for match in found] == ["part … Secon", "First part. Secon", "First"]
     np.testing.assert_allclose([match.weight for match in found], weights[[1, 2, 0]], rtol=1e-6)
@@ -39,24 +40,26 @@ def test_softmax_names_all_by_weight():
 
 def test_hundreds_of_equal_centroids_are_all_named():
     spans = [[(number, number + 1)] for number in range(500)]
-    found = find_matches(stored(spans, text="x" * 500), np.full(500, 0.3, np.float32), 1.0, PATH)
+    found = find_matches(stored(spans, text="x" * 500), np.full(500, 0.3, np.float32), 1.0, PassagePlace(PATH))
     assert [match.spans for match in found] == [((number, number + 1),) for number in range(500)]
     assert sum(match.weight for match in found) == pytest.approx(1)
 
 
 def test_a_centroid_without_weight_is_left_out():
-    found = find_matches(stored(SPANS), np.array([0, 1000, 0], np.float32), 10.0, PATH)
+    found = find_matches(stored(SPANS), np.array([0, 1000, 0], np.float32), 10.0, PassagePlace(PATH))
     assert [match.weight for match in found] == [1.0]
 
 
 def test_the_title_is_part_of_the_text():
-    found = find_matches(stored([[(0, 3)], [(4, 8)]], "One", "Two three"), np.array([1, 1], np.float32), 1.0, PATH)
+    found = find_matches(
+        stored([[(0, 3)], [(4, 8)]], "One", "Two three"), np.array([1, 1], np.float32), 1.0, PassagePlace(PATH)
+    )
     assert [match.text for match in found] == ["One", "Two "]
 
 
 def test_spans_of_another_document():
     with pytest.raises(CorruptFile, match=r"somewhere\.seg.*expected 2; found 3"):
-        find_matches(stored(SPANS), np.ones(2, np.float32), None, PATH)
+        find_matches(stored(SPANS), np.ones(2, np.float32), None, PassagePlace(PATH))
 
 
 LONG = " ".join(f"Sentence {number} speaks of thing{number}. Nobody knew." for number in range(60))

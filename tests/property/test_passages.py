@@ -1,0 +1,106 @@
+"""Documents cut into passages are searched as if passages were documents, and ranked by the best of theirs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.indexes.word_encoder import WordEncoder
+
+from quarry import Document, Engine, Hits, build
+from quarry.engine.documents.document import full_text
+from quarry.engine.encoding.passages import cut_into_passages
+from quarry.formats.manifest import PassageRecord
+
+WORDS = ["red", "blue", "storm", "river", "castle", "tower", "old", "quiet", "moon"]
+MODES = ("dense", "lexical", "hybrid")
+QUERIES = ["storm over the old castle", "red moon river"]
+ENCODER = WordEncoder()
+MAX_WORDS = 9
+
+sentences = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7), max_size=7)
+documents = st.lists(st.tuples(st.sampled_from(["", "Old storm"]), sentences), min_size=1, max_size=6)
+
+
+def document(number: int, title: str, parts: list[list[str]]) -> Document:
+    text = " ".join(" ".join(part).capitalize() + "." for part in parts)
+    return Document(f"d{number}", text or "moon", title, {"n": number})
+
+
+def passages_of(whole: Document) -> Iterator[Document]:
+    """Yield the passages as documents."""
+    text = full_text(whole.title, whole.text)
+    extents = cut_into_passages(text, PassageRecord(max_words=MAX_WORDS, overlap=0))
+    n_before = len(whole.title) + 1 if whole.title else 0
+    for number, (start, end) in enumerate(extents):
+        own = text[max(start, n_before) : end]
+        yield Document(f"{whole.id}#{number}", own, whole.title, whole.metadata)
+
+
+@contextmanager
+def both(docs: list[Document], shards: int | None) -> Iterator[tuple[Engine, Engine]]:
+    """Yield an index of documents in passages, and one whose documents are these passages."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        build(docs, folder / "cut", encoder=ENCODER, passage_words=MAX_WORDS, shards=shards)
+        parts = [part for each in docs for part in passages_of(each)]
+        build(parts, folder / "parts", encoder=ENCODER, passage_words=None)
+        with (
+            Engine.open(folder / "cut", encoder=ENCODER, writable=True) as cut,
+            Engine.open(folder / "parts", encoder=ENCODER, writable=True) as apart,
+        ):
+            yield cut, apart
+
+
+def expected(hits: Hits, *, by_document: bool) -> list[tuple[str, int, float]]:
+    """Return document, passage and score of the hits of passages; of each document only the best passage."""
+    found = [(*hit.id.split("#"), hit.score) for hit in hits]
+    numbered = [(doc_id, int(number), pytest.approx(score, abs=1e-5)) for doc_id, number, score in found]
+    best = {each[0]: each for each in reversed(numbered)}
+    return [each for each in numbered if not by_document or best[each[0]] is each]
+
+
+def check(cut: Engine, apart: Engine, **options: object) -> None:
+    for mode in MODES:
+        wanted = apart.search(QUERIES, k=100, mode=mode, **options)
+        passages = cut.search(QUERIES, k=100, mode=mode, unit="passage", **options)
+        whole = cut.search(QUERIES, k=100, mode=mode, **options)
+        few = cut.search(QUERIES, k=2, mode=mode, **options)
+        for hits, own, documents_found, first in zip(wanted, passages, whole, few, strict=True):
+            assert [(hit.id, hit.passage, hit.score) for hit in own] == expected(hits, by_document=False)
+            best = expected(hits, by_document=True)
+            assert [(hit.id, hit.score) for hit in documents_found] == [(each[0], each[2]) for each in best]
+            assert [hit.id for hit in first] == [each[0] for each in best[:2]]
+            assert [hit.text for hit in own] == [hit.text for hit in hits]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@settings(max_examples=6, deadline=None)
+@given(docs=documents)
+def test_a_passage_is_searched_like_a_document(shards, docs):
+    made = [document(number, *each) for number, each in enumerate(docs)]
+    with both(made, shards) as (cut, apart):
+        check(cut, apart)
+        check(cut, apart, filter={"n": {"$lt": 3}})
+        cut.update_metadata("d0", {"n": 9})
+        for part in passages_of(made[0]):
+            apart.update_metadata(part.id, {"n": 9})
+        for index in (cut, apart):
+            index.commit()
+        check(cut, apart, filter={"n": {"$gte": 3}})
+        if len(made) > 1:
+            cut.delete(["d1"])
+            apart.delete([part.id for part in passages_of(made[1])])
+            for index in (cut, apart):
+                index.commit()
+            check(cut, apart)
+        for index in (cut, apart):
+            index.optimize()
+        check(cut, apart)
+        kept = [each for number, each in enumerate(made) if number != 1 or len(made) == 1]
+        assert {each.id: each.text for each in cut.documents()} == {each.id: each.text for each in kept}
