@@ -14,14 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.models.tiny_checkpoint import WORDS, tokenizer_object
 
-from quarry.engine.encoding.opening import open_encoder
+from quarry.engine import CorruptFile, Engine, open_encoder
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
-from quarry.engine.search.reranker import open_reranker
 from quarry.formats.bundle.encoder import EncoderSettings, load_bundle, write_bundle
 from quarry.formats.bundle.folder import SourceRecord
 from quarry.formats.bundle.reranker import RerankerSettings, write_reranker_bundle
-from quarry.formats.errors import CorruptFile
 
 DIM = 8
 TEXT = "a cat sat on a mat"
@@ -235,7 +233,9 @@ def test_sizes_that_no_file_has_are_refused_before_the_file_is_read(
         (1.0, [3], r".*no score for a pair; expected \(1,\); found \(3,\)"),
     ],
 )
-def test_a_reranker_without_a_score_is_named(tmp_path: Path, value: float, shape: list[int], match: str) -> None:
+def test_a_reranker_without_a_score_is_named(
+    tmp_path: Path, small_index: Path, value: float, shape: list[int], match: str
+) -> None:
     nodes = [
         helper.make_node("Cast", ["input_ids"], ["float"], to=FLOAT),
         helper.make_node("ReduceMean", ["float"], ["mean"], keepdims=0),
@@ -250,6 +250,9 @@ def test_a_reranker_without_a_score_is_named(tmp_path: Path, value: float, shape
         "model.onnx": bytes(model.SerializeToString()),
         "tokenizer.json": json.dumps(tokenizer_object()).encode(),
     }
-    reranker = open_reranker(write_reranker_bundle(tmp_path / "bundle", settings, files).path)
-    with pytest.raises(CorruptFile, match=rf"model\.onnx: {match}"):
-        reranker.scores("a", [TEXT])
+    path = write_reranker_bundle(tmp_path / "bundle", settings, files).path
+    with (
+        Engine.open(small_index, reranker=path) as index,
+        pytest.raises(CorruptFile, match=rf"model\.onnx: {match}"),
+    ):
+        index.search("bread", k=1, mode="lexical", rerank=1)
