@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from support.indexes.decoded_codes import best_and_mean, decoded_vectors, share_of_mean
+from support.indexes.inside import view_of
 from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
@@ -31,7 +32,7 @@ DIM = 32
 N_DOCS = 600  # in the first segment; the second has 300, the third 400
 EVERYTHING = 1 << 20  # candidates or nprobe that include all
 
-SMALL = Thresholds(calibration_queries=64, list_rows=1700, graph_rows=100)
+SMALL = Thresholds(calibration_queries=64, list_rows=1700, graph_rows=100, graph_step_rows=1)
 open_index, build = partial(Engine.open, thresholds=SMALL), partial(engine.build, thresholds=SMALL)
 
 LIBRARIES = {"gpu": "torch"}  # a backend is tested only if its library is installed
@@ -182,12 +183,6 @@ def indexes(tmp_path_factory):
         return path, encoder, docs, Oracle(path)
 
     return index
-
-
-@pytest.fixture(autouse=True)
-def graphs_are_searched(monkeypatch):
-    """Search graphs although the segments of these tests are small enough to score all documents."""
-    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
 @pytest.fixture(params=[None, 8.0], ids=["max", "softmax"])
@@ -448,7 +443,7 @@ def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
 
 def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
-        searcher = index._view.get().partitions[0].searcher
+        searcher = view_of(index).partitions[0].searcher
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
         opened = searcher.backends

@@ -27,6 +27,8 @@ LICENSES = {
 def test_a_bundled_encoder_is_what_its_notice_says(name: str) -> None:
     bundle = load_bundle(bundled_path(name))
     assert bundle.verify_files() < 25_000_000
+    assert {path.name for path in bundle.path.iterdir()} == {"bundle.json", *bundle.files}
+    assert {"LICENSE", "NOTICE", "relevance.json", "reference.json"} <= set(bundle.files)
     settings = bundle.settings
     assert settings.source.sha256 == WEIGHTS_SHA256[name]
     license_name, *phrases = LICENSES[name]

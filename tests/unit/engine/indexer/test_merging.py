@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import wait_for_merges
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine

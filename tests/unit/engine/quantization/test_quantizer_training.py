@@ -17,14 +17,12 @@ from quarry.engine.quantization.training import (
     train_on,
     train_quantizer,
 )
-from quarry.engine.scoring.metric import unit_rows
 from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
-from quarry.formats.vectors.quantizer import Quantizer
-from quarry.formats.vectors.search_setting import SearchSetting
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 
 DIM = 32
 
@@ -79,7 +77,8 @@ def test_the_same_seed_gives_the_same_quantizer(sample, quantizer):
     ("kind", "codes_only", "code_bytes"), pairs_of(["int8", "float16"], [False, True], [2, 8])
 )
 def test_rows_as_stored_train_the_quantizer_of_float32_rows(kind, codes_only, code_bytes):
-    rounded = RoundedRows.of(unit_rows(vectors(6000)), kind)
+    rows = vectors(6000)
+    rounded = RoundedRows.of(rows / np.linalg.norm(rows, axis=1, keepdims=True), kind)
     stored = StoredBatch(rounded.values, rounded.scales)
     found = [
         measured(train_quantizer(rows, 300, code_bytes, 1, 1, codes_only=codes_only), rows, 9000, 2)

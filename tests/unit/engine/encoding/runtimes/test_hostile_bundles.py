@@ -12,14 +12,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.models.tiny_checkpoint import WORDS, tokenizer_object
+from support.models.tiny_checkpoint import WORDS, tokenizer_object, write_reranker
 
 from quarry.engine import CorruptFile, Engine, open_encoder
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.formats.bundle.encoder import EncoderSettings, load_bundle, write_bundle
 from quarry.formats.bundle.folder import SourceRecord
-from quarry.formats.bundle.reranker import RerankerSettings, write_reranker_bundle
 
 DIM = 8
 TEXT = "a cat sat on a mat"
@@ -245,12 +244,7 @@ def test_a_reranker_without_a_score_is_named(
     output = helper.make_tensor_value_info("scores", FLOAT, ["batch"])
     made = helper.make_graph(nodes, "g", [IDS], [output], tensors)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    settings = RerankerSettings("hostile", "fp32", 64, SOURCE, "mit", None)
-    files = {
-        "model.onnx": bytes(model.SerializeToString()),
-        "tokenizer.json": json.dumps(tokenizer_object()).encode(),
-    }
-    path = write_reranker_bundle(tmp_path / "bundle", settings, files).path
+    path = write_reranker(tmp_path / "bundle", model.SerializeToString())
     with (
         Engine.open(small_index, reranker=path) as index,
         pytest.raises(CorruptFile, match=rf"model\.onnx: {match}"),

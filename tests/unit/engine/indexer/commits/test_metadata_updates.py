@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from support.indexes.changes import OFTEN, stray_files
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import wait_for_merges
 from support.indexes.sharded import columns, random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
