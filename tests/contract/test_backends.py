@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 from support.indexes.decoded_codes import best_and_mean, decoded_vectors, share_of_mean
 from support.indexes.inside import view_of
+from support.indexes.small_index import allowed_docs, searcher_of
 from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
-from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.gpu.device import Device
-from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.search.searcher import Searcher
+from quarry.engine.options import SearchOptions
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
@@ -356,15 +355,13 @@ def test_candidates_keep_the_contract(case, share):
 @pytest.mark.parametrize("share", [0.02, 0.5])
 def test_a_filter_leaves_the_best_of_what_passes(case, share):
     snapshot, queries = Snapshot(Directory(case.path)), some_queries(4)
-    allowed = [Allowed(allowed_in(segment, share)) for segment in snapshot.segments]
+    allowed = [allowed_docs(allowed_in(segment, share)) for segment in snapshot.segments]
     kept = {
         segment.reader.ids[doc]
         for segment, docs in zip(snapshot.segments, allowed, strict=True)
         for doc in docs.docs.tolist()
     }
-    searcher = Searcher(
-        snapshot, OpenOptions(backend=case.backend, threads=1, device=DEVICES.get(case.backend), thresholds=SMALL)
-    )
+    searcher = searcher_of(snapshot, backend=case.backend, device=DEVICES.get(case.backend), thresholds=SMALL)
     options = SearchOptions(k=10, candidates=200, nprobe=EVERYTHING)
     for query, found in zip(queries, searcher.search(queries, options, allowed), strict=True):
         scores = {doc_id: score for doc_id, score in case.oracle.scores(query).items() if doc_id in kept}

@@ -10,6 +10,7 @@ import xxhash
 from support.indexes.format_samples import container, manifest
 from support.indexes.stored_postings import iterate_postings
 
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import measured, train_quantizer
@@ -151,6 +152,11 @@ def refusal(use, *arguments):
     except FormatError as error:
         return error
     return None
+
+
+def allowed_docs(flags):
+    """Return the documents of a segment that a filter lets pass."""
+    return Allowed(flags)
 
 
 def searcher_of(snapshot, **options):

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
+from support.indexes.decoded_codes import aggregated
 
 torch = pytest.importorskip("torch", reason="aggregation on a device needs torch")
 
+
 from quarry.engine.gpu import aggregation  # noqa: E402
 from quarry.engine.gpu.aggregation import aggregate_rows  # noqa: E402
-
-
-def aggregated(scores, offsets, beta, share):
-    """Return the scores of documents, a share of which is the mean over their rows, one by one in float64."""
-    found = []
-    for low, high in pairwise(offsets):
-        rows = scores[low:high].astype(np.float64)
-        weights = np.exp(beta * (rows - rows.max())) if beta is not None else rows == rows.max()
-        best = np.average(rows, weights=weights)
-        found.append(best - share * max(0.0, best - rows.mean()))
-    return np.array(found)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
