@@ -46,9 +46,9 @@ _NO_LISTS = 1 << 62
 class Reencoding:
     """The documents of an index, encoded again.
 
-    They are collected in a work index, which is committed every `Thresholds.reencoding_s` seconds. When it is complete, its segments
-    become those of the index, in one commit that changes encoder and settings too. If there is a work index of the
-    same encoder, it is continued; documents that have changed since are encoded again.
+    They are collected in a work index, which is committed every `Thresholds.reencoding_s` seconds. When it is
+    complete, its segments become those of the index, in one commit that changes encoder and settings too. If there
+    is a work index of the same encoder, it is continued; documents that have changed since are encoded again.
 
     Attributes:
         writer: of the index.

@@ -48,7 +48,7 @@ def unpacked(codes):
 
 
 def coded_and_decoded(quantizer, vectors):
-    """Return the codes that an index stores for vectors, one number for each sub-vector, and what they stand for."""
+    """Return the codes of vectors, one number for each sub-vector, and the vectors that they stand for."""
     lists, codes = VectorCoder(quantizer, 1).code(vectors)
     return codes if quantizer.nbits == 8 else unpacked(codes), decode_vectors(quantizer, lists, codes)
 
