@@ -52,12 +52,16 @@ class Thresholds:
             sub-quantizer, whose codebook is sixteen times as large as that of 4 bits; fewer do not train it.
         graph_rows: minimum number of centroids of a segment for which `Engine.optimize` writes an HNSW graph and
             backend "hnsw" searches one; in smaller ones a scan is as fast (`bench/results/backends.jsonl`).
+        graph_step_rows: centroids that are scored in the time in which a graph collects one; where a graph would
+            have to collect too many, backend "hnsw" scores all.
         nlist: number of inverted lists of a quantizer trained from now on, lowered if there are few centroids;
             None: about 3/4 of the root of the number of centroids, more for millions
             (`quarry.engine.quantization.training.choose_nlist`).
         calibration_queries: most queries that the searches of a new quantizer are calibrated with; fewer take less
             time and find settings that differ more from those of other queries.
         sync_s: seconds after which `Engine.sync` commits what it has done so far, if there is more to do.
+        reencoding_s: seconds of work that `Engine.reencode` loses at most if its process is killed, apart from the
+            document being encoded.
         merging: when segments are merged.
         writing: memory of the writers of files.
 
@@ -69,9 +73,11 @@ class Thresholds:
     training_rows: int = 1024
     long_code_rows: int = 100_000
     graph_rows: int = 20_000
+    graph_step_rows: int = 16
     nlist: int | None = None
     calibration_queries: int = 512
     sync_s: int = 300
+    reencoding_s: int = 30
     merging: MergeLimits = field(default_factory=MergeLimits)
     writing: WriterLimits = field(default_factory=WriterLimits)
 
@@ -79,7 +85,7 @@ class Thresholds:
         _check_least(self, list_rows=0, training_rows=0, long_code_rows=0, graph_rows=0, sync_s=0)
         if self.nlist is not None:
             _check_least(self, nlist=1)
-        _check_least(self, calibration_queries=1)
+        _check_least(self, calibration_queries=1, graph_step_rows=1, reencoding_s=0)
         for name, kind in (("merging", MergeLimits), ("writing", WriterLimits)):
             _check_type(getattr(self, name), name, kind)
         _check_least(self.writing, **{each.name: 1 for each in fields(WriterLimits)})

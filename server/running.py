@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import logging
 import os
@@ -134,11 +135,16 @@ def _end_in_time(app: SearchApp, grace_s: float, end_after_s: float) -> None:
     os._exit(0)
 
 
-def make_server(app: ASGIApp, grace_s: float, started: Callable[[], None] | None = None) -> _Server:
+def make_server(
+    app: ASGIApp,
+    grace_s: float,
+    started: Callable[[], None] | None = None,
+    headers_timeout_s: float = _HEADERS_TIMEOUT_S,
+) -> _Server:
     """Return a server for an application, with the settings of `run_server`."""
     config = uvicorn.Config(
         app,
-        http=_Protocol,
+        http=functools.partial(_Protocol, headers_timeout_s),  # type: ignore[arg-type]  # made by a call
         ws="none",
         lifespan="on",
         log_config=None,
@@ -190,6 +196,10 @@ class _Protocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, headers_timeout_s: float, **uvicorns: Any) -> None:  # noqa: ANN401  # what uvicorn gives
+        super().__init__(**uvicorns)
+        self._headers_timeout_s = headers_timeout_s
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
@@ -216,7 +226,7 @@ class _Protocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:
             self._stop()
         elif self._timer is None:
-            self._timer = self.loop.call_later(_HEADERS_TIMEOUT_S, self._give_up)
+            self._timer = self.loop.call_later(self._headers_timeout_s, self._give_up)
 
     def _stop(self) -> None:
         if self._timer is not None:

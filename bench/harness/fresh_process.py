@@ -31,6 +31,7 @@ def in_fresh_process(
     parameters: Mapping[str, object],
     python: str | Path = sys.executable,
     environment: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
 ) -> dict[str, object]:
     """Call a function in a new process and return its result.
 
@@ -39,6 +40,7 @@ def in_fresh_process(
         parameters: the function's argument.
         python: the interpreter to run.
         environment: variables in addition to those of this process.
+        timeout_s: seconds until the process is ended.
 
     Raises:
         ProcessFailed: the function returned no result.
@@ -50,14 +52,14 @@ def in_fresh_process(
     with tempfile.TemporaryDirectory() as folder:
         result_path = Path(folder) / "result.json"
         command = [str(python), "-m", "bench.harness.fresh_process", target, str(result_path)]
-        failure = _run(command, json.dumps(parameters), variables, folder)
+        failure = _run(command, json.dumps(parameters), variables, folder, timeout_s)
         if failure:
             raise ProcessFailed(f"{target}: {failure}")
         result: dict[str, object] = json.loads(result_path.read_text(encoding="utf-8"))
     return result
 
 
-def _run(command: list[str], standard_input: str, variables: dict[str, str], folder: str) -> str:
+def _run(command: list[str], standard_input: str, variables: dict[str, str], folder: str, timeout_s: float) -> str:
     """Run a process; return "" if it succeeded, otherwise how it ended and the end of its output."""
     import subprocess
 
@@ -70,11 +72,11 @@ def _run(command: list[str], standard_input: str, variables: dict[str, str], fol
             text=True,
             env=variables,
             cwd=folder,
-            timeout=_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no result within {_TIMEOUT_S} s"
+        return f"no result within {timeout_s} s"
     return f"ended with {done.returncode}: {done.stdout[-2000:].strip()}" if done.returncode else ""
 
 

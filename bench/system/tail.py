@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from bench.harness.records import Record, add_out, append_result
 
-__all__ = ["Tail", "add_arguments", "run", "simulate"]
+__all__ = ["Tail", "add_arguments", "run", "simulate", "simulate_shard"]
 
 _Z95 = 1.6448536269514722  # of the standard normal distribution
 
@@ -118,7 +118,7 @@ def simulate(case: Tail) -> Record:
     latency = np.zeros(case.n_queries)
     n_hedged = 0
     for shard in range(case.n_shards):
-        times, n_sent_twice = _simulate_shard(case, arrivals, shard)
+        times, n_sent_twice = simulate_shard(case, arrivals, shard)
         latency = np.maximum(latency, times)
         n_hedged += n_sent_twice
     record: Record = {
@@ -135,7 +135,7 @@ def _service_times(case: Tail, generator: np.random.Generator, n: int) -> npt.ND
     return times
 
 
-def _simulate_shard(
+def simulate_shard(
     case: Tail, arrivals: npt.NDArray[np.float64], shard: int
 ) -> tuple[npt.NDArray[np.float64], int]:
     """Return for each query how long this shard took to answer, and how many requests were sent twice."""

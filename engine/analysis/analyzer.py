@@ -115,6 +115,7 @@ class Analyzer:
 
     language: str = "english"
     rules: int = RULES
+    cached_words: int = field(default=_CACHED_WORDS, repr=False, compare=False)
     _words: _Words = field(init=False, repr=False, compare=False)
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
     _pieces: _Cache = field(init=False, repr=False, compare=False)
@@ -123,8 +124,8 @@ class Analyzer:
     def __post_init__(self) -> None:
         words = _Words(_make_stemmer(self.language), self.language, self.rules)
         object.__setattr__(self, "_words", words)
-        object.__setattr__(self, "_expansions", _Expansions(words.terms, words.stem))
-        object.__setattr__(self, "_pieces", _Cache(self._terms_of_piece))
+        object.__setattr__(self, "_expansions", _Expansions(words.terms, self.cached_words, words.stem))
+        object.__setattr__(self, "_pieces", _Cache(self._terms_of_piece, self.cached_words))
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none.
@@ -332,9 +333,10 @@ def _truncate(term: str) -> str:
 class _Cache(dict[str, Terms]):
     """A cache of terms by words or pieces of a text, in two generations: what two have not used is evicted."""
 
-    def __init__(self, rule: Callable[[str], Terms]) -> None:
+    def __init__(self, rule: Callable[[str], Terms], n_words: int) -> None:
         super().__init__()
         self._rule = rule
+        self._n_words = n_words
         self._older: dict[str, Terms] = {}
         self.lock = threading.Lock()
 
@@ -344,7 +346,7 @@ class _Cache(dict[str, Terms]):
             if terms is None:
                 terms = self._rule(text)
             if len(text) <= _CACHED_CHARACTERS:
-                if len(self) >= _CACHED_WORDS:
+                if len(self) >= self._n_words:
                     self._older = dict(self)
                     self.clear()
                 self[text] = terms
@@ -354,8 +356,8 @@ class _Cache(dict[str, Terms]):
 class _Expansions(_Cache):
     """The terms of raw words, and the stemmer that they are made with."""
 
-    def __init__(self, rule: Callable[[str], Terms], stem: Callable[[str], str]) -> None:
-        super().__init__(rule)
+    def __init__(self, rule: Callable[[str], Terms], n_words: int, stem: Callable[[str], str]) -> None:
+        super().__init__(rule, n_words)
         self._stem = stem
 
     def stems(self, words: list[str]) -> list[str]:

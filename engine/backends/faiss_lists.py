@@ -36,13 +36,16 @@ def lists_bytes(sizes: Int64Array, quantizer: Quantizer) -> int:
     return int(codes.sum()) + 8 * int(sizes.sum()) + copied
 
 
-def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: Int64Array) -> Any:  # noqa: ANN401
+def build_faiss_lists(
+    quantizer: Quantizer, lists: InvertedLists, ids: Int64Array, n_steps: int = _FILL_STEPS
+) -> Any:  # noqa: ANN401
     """Build the FAISS index of inverted lists.
 
     Args:
         quantizer: quantizer of the lists; the caller rotates the queries.
         lists: rows and codes.
         ids: (n_rows,) int64, the id of each row in FAISS; rows with a negative id are left out.
+        n_steps: in which lists are copied, about so many.
     """
     import faiss
 
@@ -55,7 +58,7 @@ def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: Int64Arra
     index.by_residual = quantizer.by_residual
     faiss.copy_array_to_vector(np.ascontiguousarray(quantizer.score_codebook).ravel(), index.pq.centroids)
     index.is_trained = True
-    kept = _KeptRows(lists, ids)
+    kept = _KeptRows(lists, ids, n_steps)
     if nbits == 4:
         _fill_fast_scan(index, kept)
     else:
@@ -69,7 +72,8 @@ def build_faiss_lists(quantizer: Quantizer, lists: InvertedLists, ids: Int64Arra
 class _KeptRows:
     """Lists without the rows that are left out, a few lists at a time."""
 
-    def __init__(self, lists: InvertedLists, ids: Int64Array) -> None:
+    def __init__(self, lists: InvertedLists, ids: Int64Array, n_steps: int) -> None:
+        self._n_steps = n_steps
         self._rows, self._codes, self._offsets = lists.rows(), lists.codes(), lists.offsets
         self._ids = ids
         self._is_whole = bool(ids.min(initial=0) >= 0)
@@ -79,9 +83,15 @@ class _KeptRows:
         """Number of codes in each list: (nlist,) int64."""
         sizes: Int64Array = np.diff(self._offsets)
         if not self._is_whole:
-            for first, stop in _steps(len(sizes)):
+            for first, stop in self.steps(len(sizes)):
                 sizes[first:stop] = np.diff(self._between(first, stop)[2])
         return sizes
+
+    def steps(self, nlist: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of lists."""
+        step = -(-nlist // self._n_steps)
+        for first in range(0, nlist, step):
+            yield first, min(first + step, nlist)
 
     def reserve(self, inverted: Any) -> None:  # noqa: ANN401
         """Allocate the lists of FAISS, which are empty so far."""
@@ -112,13 +122,6 @@ class _KeptRows:
         return ids[keep], np.ascontiguousarray(codes[keep]), bounds
 
 
-def _steps(nlist: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of lists."""
-    step = -(-nlist // _FILL_STEPS)
-    for first in range(0, nlist, step):
-        yield first, min(first + step, nlist)
-
-
 def _fill_fast_scan(index: Any, kept: _KeptRows) -> None:  # noqa: ANN401
     """Copy lists into an index of interleaved codes.
 
@@ -129,7 +132,7 @@ def _fill_fast_scan(index: Any, kept: _KeptRows) -> None:  # noqa: ANN401
     import faiss
 
     kept.reserve(index.invlists)
-    for first, stop in _steps(index.nlist):
+    for first, stop in kept.steps(index.nlist):
         coarse = faiss.IndexFlatIP(index.d)
         plain = faiss.IndexIVFPQ(coarse, index.d, stop - first, index.pq.M, 4, faiss.METRIC_INNER_PRODUCT)
         plain.is_trained = True

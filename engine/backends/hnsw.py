@@ -26,7 +26,6 @@ from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
 __all__ = ["HnswBackend"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids collected for each candidate document, if documents have several
-_ROWS_PER_STEP = 16  # centroids that are scored exactly in the time that it takes to collect one
 _WIDENING = 4
 _BATCH_RESULTS = 1 << 22  # centroids collected at a time, over all queries
 _ROW_BYTES = 4 + 8 + 4  # level, offset, document
@@ -48,6 +47,7 @@ class HnswBackend:
         self._n_rows = segment.reader.n_rows
         self._n_docs = segment.reader.passages.n_passages
         self._deleted = segment.deleted_passages
+        self._step_rows = resources.graph_step_rows
         self._sizes = np.diff(segment.reader.centroids.offsets)
         self._owners = np.repeat(np.arange(self._n_docs, dtype=np.uint32), self._sizes)
         self._distance_dim = segment.distance_dim
@@ -86,7 +86,7 @@ class HnswBackend:
     def _search_batch(
         self, queries: Float32Array, parameters: SearchParameters, ef: int, n_rows: int
     ) -> list[Found]:
-        if ef * _ROWS_PER_STEP >= n_rows:
+        if ef * self._step_rows >= n_rows:
             return [UnscoredCandidates(self._all(parameters.allowed), Exactness.EXACT)] * len(queries)
         found: list[Found] = []
         for query, rows in zip(queries, self._search(queries, ef, parameters.threads), strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 
 from quarry.engine.scoring.query_vectors import Queries, VectorsOnDevice
 from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.thresholds import Thresholds
 from quarry.formats.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from quarry.formats.snapshot import OpenSegment
 
@@ -167,10 +168,12 @@ class Resources:
     Attributes:
         threads: number of threads for building an index in memory.
         device: of backend "gpu"; None: the first CUDA device, for a single segment.
+        graph_step_rows: see `quarry.engine.thresholds.Thresholds`.
     """
 
     threads: int = 1
     device: Accelerator | None = None
+    graph_step_rows: int = Thresholds.graph_step_rows
 
 
 class Backend(Protocol):

@@ -39,8 +39,6 @@ from quarry.formats.system_errors import system_errors
 
 __all__ = ["Reencoding"]
 
-_COMMIT_S = 30.0
-"""Seconds of work that are lost at most when the process is killed, apart from the document being encoded."""
 _NO_LISTS = 1 << 62
 
 
@@ -48,9 +46,9 @@ _NO_LISTS = 1 << 62
 class Reencoding:
     """The documents of an index, encoded again.
 
-    They are collected in a work index, which is committed every 30 seconds. When it is complete, its segments
-    become those of the index, in one commit that changes encoder and settings too. If there is a work index of the
-    same encoder, it is continued; documents that have changed since are encoded again.
+    They are collected in a work index, which is committed every `Thresholds.reencoding_s` seconds. When it is
+    complete, its segments become those of the index, in one commit that changes encoder and settings too. If there
+    is a work index of the same encoder, it is continued; documents that have changed since are encoded again.
 
     Attributes:
         writer: of the index.
@@ -137,7 +135,11 @@ class Reencoding:
                 missing = self._missing(snapshot, done, bar, n_total)
                 for first in missing:
                     try:
-                        work.add(_until(itertools.chain([first], missing), time.monotonic() + _COMMIT_S))
+                        work.add(
+                            _until(
+                                itertools.chain([first], missing), time.monotonic() + self.thresholds.reencoding_s
+                            )
+                        )
                     finally:
                         _commit_collected(work)
                 bar.update(n_total, n_total)

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     _make_printable(sys.stdout, "replace")
     _make_printable(sys.stderr, "backslashreplace")
-    args = _make_parser(words).parse_args(words)
+    args = make_parser(words).parse_args(words)
     try:
         with _warnings_in_one_line():
             code = cast("int", args.run(args))
@@ -97,7 +97,7 @@ def _warnings_in_one_line() -> Iterator[None]:
         yield
 
 
-def _make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="quarry",
         description="Semantic search over your own texts, in your own process.",

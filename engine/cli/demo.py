@@ -6,6 +6,7 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from quarry.engine.cli.output import format_hit, marks_words
 from quarry.formats.errors import EncoderMismatch, FormatError, IndexNotFound
 
 if TYPE_CHECKING:
-    from quarry.engine import BuildReport, Engine, Hit
+    from quarry.engine import BuildReport, Document, Engine, Hit
 
 __all__ = ["QUESTIONS", "run_demo"]
 
@@ -40,12 +41,13 @@ class _Answer:
     hits: list[Hit]
 
 
-def run_demo(folder: Path, as_json: bool) -> int:
+def run_demo(folder: Path, as_json: bool, documents: Iterable[Document] | None = None) -> int:
     """Build the index of the demonstration below a folder unless it exists, and search it.
 
     Args:
         folder: contains one index for each version of Python.
         as_json: print one JSON object and nothing else on standard output.
+        documents: of an index that is built; None: the docstrings of the standard library.
 
     Returns:
         The exit code, 0.
@@ -54,7 +56,7 @@ def run_demo(folder: Path, as_json: bool) -> int:
         QuarryError: the index cannot be built or read.
     """
     path = folder / f"python-{platform.python_version()}"
-    report = _build_if_missing(path)
+    report = _build_if_missing(path, documents)
     with engine.Engine.open(path) as index:
         _print_unless(as_json, _format_summary(index, path, report))
         answers = []
@@ -66,20 +68,20 @@ def run_demo(folder: Path, as_json: bool) -> int:
     return 0
 
 
-def _build_if_missing(path: Path) -> BuildReport | None:
+def _build_if_missing(path: Path, documents: Iterable[Document] | None) -> BuildReport | None:
     """Build the index unless there is one that this version of Quarry can search."""
     try:
         engine.Engine.open(path, encoder=engine.open_encoder()).close()
     except IndexNotFound:
-        return _build(path, overwrite=False)
+        return _build(path, documents, overwrite=False)
     except (FormatError, EncoderMismatch):
-        return _build(path, overwrite=True)
+        return _build(path, documents, overwrite=True)
     return None
 
 
-def _build(path: Path, overwrite: bool) -> BuildReport:
+def _build(path: Path, documents: Iterable[Document] | None, overwrite: bool) -> BuildReport:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return engine.build(list(stdlib_documents()), path, overwrite=overwrite)
+    return engine.build(list(stdlib_documents() if documents is None else documents), path, overwrite=overwrite)
 
 
 def _format_summary(index: Engine, path: Path, report: BuildReport | None) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-__all__ = ["aggregate_rows", "reduce_segments"]
+__all__ = ["aggregate_rows", "has_segments", "reduce_segments"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def reduce_segments(how: str, values: torch.Tensor, offsets: torch.Tensor) -> to
     Returns:
         (n_segments, n), of the dtype of the values; the maximum of no rows is undefined.
     """
-    if _has_segments(values.device):
+    if has_segments(values.device):
         return torch.segment_reduce(values, how, offsets=offsets, axis=0, unsafe=True)
     return _scatter_segments(how, values, offsets)
 
@@ -75,7 +75,7 @@ def _scatter_segments(how: str, values: torch.Tensor, offsets: torch.Tensor) -> 
 
 
 @cache
-def _has_segments(place: torch.device) -> bool:
+def has_segments(place: torch.device) -> bool:
     """Return whether torch reduces segments on a device, as it does on the CPU; log a warning if not."""
     offsets, values = torch.tensor([0, 1, 4, 4, 9]), torch.arange(18.0).reshape(9, 2).sin()
     try:

@@ -35,12 +35,15 @@ class Device:
         name: "cuda", "cuda:1", "cpu"; None: the first CUDA device.
         limit_bytes: bytes of the device's memory to use, intermediate results included; None: nine tenths of
             what is free at first use (on "cpu": no limit).
+
+    Attributes:
+        used_bytes: what segments have reserved.
     """
 
     def __init__(self, name: str | None = None, limit_bytes: int | None = None) -> None:
         self.name = name or "cuda"
         self._asked_bytes = limit_bytes
-        self._used_bytes = 0
+        self.used_bytes = 0
         self._lock = threading.Lock()
 
     @cached_property
@@ -124,14 +127,14 @@ class Device:
     @property
     def left_bytes(self) -> int:
         """Bytes that segments can still take."""
-        return max(0, self.limit_bytes - self.work_bytes - self._used_bytes)
+        return max(0, self.limit_bytes - self.work_bytes - self.used_bytes)
 
     def reserve(self, n_bytes: int) -> bool:
         """Reserve `n_bytes` of the budget; return whether they were left."""
         with self._lock:
             if n_bytes > self.left_bytes:
                 return False
-            self._used_bytes += n_bytes
+            self.used_bytes += n_bytes
             return True
 
     def trim(self) -> None:
@@ -144,4 +147,4 @@ class Device:
     def release(self, n_bytes: int) -> None:
         """Return `n_bytes` to the budget."""
         with self._lock:
-            self._used_bytes -= n_bytes
+            self.used_bytes -= n_bytes

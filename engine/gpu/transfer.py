@@ -15,7 +15,12 @@ __all__ = ["download", "send", "upload"]
 _STAGE_BYTES = 1 << 25  # of page-locked memory at a time
 
 
-def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: torch.device) -> torch.Tensor:
+def upload(
+    read: Callable[[int, int], npt.NDArray[Any]],
+    n_rows: int,
+    place: torch.device,
+    stage_bytes: int = _STAGE_BYTES,
+) -> torch.Tensor:
     """Copy the rows that `read(low, high)` returns, for example from a mapped file, to a tensor on `place`.
 
     Two buffers of bounded size alternate, so that reading and sending overlap.
@@ -24,11 +29,12 @@ def upload(read: Callable[[int, int], npt.NDArray[Any]], n_rows: int, place: tor
         read: returns the rows low to high - 1 of an array of any shape and dtype.
         n_rows: number of rows, at least 1.
         place: the device.
+        stage_bytes: of a buffer, which has at least one row.
     """
     row = read(0, 1)
     kind = _torch_dtype(row)
     target = torch.empty((n_rows, *row.shape[1:]), dtype=kind, device=place)
-    step = min(n_rows, max(1, _STAGE_BYTES // row.nbytes))
+    step = min(n_rows, max(1, stage_bytes // row.nbytes))
     stages = [_Stage((step, *row.shape[1:]), kind, place) for _ in range(2)]
     for number, low in enumerate(range(0, n_rows, step)):
         high = min(low + step, n_rows)

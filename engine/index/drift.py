@@ -46,7 +46,7 @@ def drift_statistics(snapshot: Snapshot) -> dict[str, object] | None:
         "growth": now.n_rows / trained.n_rows,
     }
     can_retrain = all(segment.reader.centroids.kind != "none" for segment in snapshot.segments)
-    return {**ratios, "advice": _advise(ratios, can_retrain)}
+    return {**ratios, "advice": advise(ratios, can_retrain)}
 
 
 def _combine_errors(segments: list[OpenSegment]) -> QuantizationError | None:
@@ -56,7 +56,7 @@ def _combine_errors(segments: list[OpenSegment]) -> QuantizationError | None:
     return combine_errors(fits, n_rows, longest)
 
 
-def _advise(ratios: dict[str, float], can_retrain: bool) -> str:
+def advise(ratios: dict[str, float], can_retrain: bool) -> str:
     limits = {
         "coarse_error_ratio": MAX_COARSE_ERROR_RATIO,
         "code_error_ratio": MAX_CODE_ERROR_RATIO,

@@ -35,6 +35,7 @@ from quarry.engine.lexical.close_terms import (
     find_close_terms,
     select_expansions,
 )
+from quarry.engine.lexical.costs import Costs
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.prefixes import prefix_finder
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer
@@ -48,15 +49,12 @@ from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["MAX_QUERY_TERMS", "Bm25", "Bm25Query", "Collection", "inverse_document_frequency"]
-
-MAX_QUERY_TERMS = 1000  # distinct terms; of more terms the rarest are used
+__all__ = ["Bm25", "Bm25Query", "Collection", "inverse_document_frequency"]
 
 _CACHE_BYTES = 128 << 20
 _MAX_EXPANSIONS = 4096  # mistyped terms whose expansions are remembered
 _Key = str | tuple[str, int]
 _NONE: Mapping[str, Sequence[Expansion]] = {}
-_FREQUENT = 1 << 16  # documents of a segment; a term with so many is decoded only if that takes less time
 _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
 
@@ -105,12 +103,16 @@ class Bm25:
         edited_stems: returns the stems of the texts within one edit of a term, to find what a mistyped one stands
             for.
         prefixes: for each segment what returns the live documents with a prefix; None: terms are no prefixes.
+        costs: where methods change.
+
+    Attributes:
+        segments: the postings of the live documents of each.
 
     Raises:
         InvalidSetting: k1 or b is out of bounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         readers: Sequence[PostingsReader],
         deleted: Sequence[BoolArray | None],
@@ -120,12 +122,15 @@ class Bm25:
         collection: Collection | None = None,
         edited_stems: Callable[[str], Iterable[str]] = lambda _: (),
         prefixes: Sequence[Callable[[str], Postings]] | None = None,
+        *,
+        costs: Costs | None = None,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
         each: Sequence[Callable[[str], Postings] | None] = prefixes or [None] * len(readers)
-        self._segments = [LivePostings(*parts) for parts in zip(readers, deleted, each, strict=True)]
-        self._scorers = [SegmentScorer(segment.n_ordinals) for segment in self._segments]
+        self.segments = [LivePostings(*parts) for parts in zip(readers, deleted, each, strict=True)]
+        self._costs = costs or Costs()
+        self._scorers = [SegmentScorer(segment.n_ordinals, self._costs) for segment in self.segments]
         self._k1 = k1
         self._b = b
         self._cache = _TermCache(cache_bytes)
@@ -166,11 +171,11 @@ class Bm25:
         """Return the close terms that stand for those terms of a query that no document has, by the latter.
 
         Args:
-            terms: of a query; of more than `MAX_QUERY_TERMS` none is mistyped.
+            terms: of a query; of more than `Costs.max_terms` none is mistyped.
             unchanged: those that nothing stands for.
         """
         names = list(dict.fromkeys(terms))
-        if len(names) > MAX_QUERY_TERMS:
+        if len(names) > self._costs.max_terms:
             return {}
         known = zip(names, self._cache.get(names), strict=True)
         absent = {name for name, term in known if not (self._read_term(name) if term is None else term).n_docs}
@@ -200,7 +205,7 @@ class Bm25:
 
     def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
         """Return all terms of the segments' dictionaries within a distance of a term."""
-        return find_close_terms([segment.reader for segment in self._segments], term, n_edits, self._edited_stems)
+        return find_close_terms([segment.reader for segment in self.segments], term, n_edits, self._edited_stems)
 
     def expand(self, term: str) -> Sequence[Expansion]:
         """Return the terms that stand for one that no document has; none if there is no close one."""
@@ -229,12 +234,12 @@ class Bm25:
     @cached_property
     def n_docs(self) -> int:
         """The number of live documents of all segments."""
-        return sum(segment.n_docs for segment in self._segments)
+        return sum(segment.n_docs for segment in self.segments)
 
     @cached_property
     def total_length(self) -> int:
         """The number of terms of all live documents, repetitions counted."""
-        return sum(segment.total_length for segment in self._segments)
+        return sum(segment.total_length for segment in self.segments)
 
     @cached_property
     def average_length(self) -> float:
@@ -244,7 +249,7 @@ class Bm25:
     def document_frequency(self, term: str) -> int:
         """Return the number of live documents of all segments with a term."""
         stop_if_cancelled()
-        return sum(each.document_frequency(term) for each in self._segments)
+        return sum(each.document_frequency(term) for each in self.segments)
 
     def _document_frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the document frequency of each of some terms; those of cached terms are not read again."""
@@ -260,18 +265,18 @@ class Bm25:
         """For each segment k1 (1 - b + b |d| / average) of each document, (n_docs,) float32."""
         slope = self._k1 * self._b / max(self._collection.average_length, 1e-9)
         least = self._k1 * (1 - self._b)
-        return [(segment.lengths * slope + least).astype(np.float32) for segment in self._segments]
+        return [(segment.lengths * slope + least).astype(np.float32) for segment in self.segments]
 
     @cached_property
     def _least_norms(self) -> list[float]:
         return [float(norms.min(initial=np.inf)) for norms in self._norms]
 
     def _look_up_terms(self, counts: Mapping[str, float]) -> tuple[list[QueryTerm], set[str]]:
-        """Return the terms that live documents contain, at most MAX_QUERY_TERMS, rarest first, then by name.
+        """Return the terms that live documents contain, at most `Costs.max_terms`, rarest first, then by name.
 
         And the other terms, which no document contains; none if there are too many terms.
         """
-        names = list(counts) if len(counts) <= MAX_QUERY_TERMS else self._select_rarest(counts)
+        names = list(counts) if len(counts) <= self._costs.max_terms else self._select_rarest(counts)
         terms = []
         for name, known in zip(names, self._cache.get(names), strict=True):
             term = self._read_term(name) if known is None else known
@@ -284,22 +289,25 @@ class Bm25:
 
     def _select_rarest(self, names: Iterable[str]) -> list[str]:
         frequencies = [(self._collection.document_frequency(name), name) for name in names]
-        return [name for frequency, name in sorted(frequencies) if frequency][:MAX_QUERY_TERMS]
+        return [name for frequency, name in sorted(frequencies) if frequency][: self._costs.max_terms]
 
     def _scores_of(self, name: str, segment: int, part: TermScores | EncodedTerm) -> PartScores:
         """Return the scores of a term in a segment, as queries use them."""
         if isinstance(part, TermScores):
             return part
         decode, find = partial(self._decode, name, segment, part.idf), partial(self._find_decoded, name, segment)
-        return EncodedScores(part, decode, find)
+        return EncodedScores(part, decode, find, per_lookup=self._costs.postings_per_lookup)
 
     def _decode(self, name: str, segment: int, idf: float) -> TermScores:
         """Return the decoded scores of a frequent term in a segment; they are cached beside its look-up tables."""
         scores = self._find_decoded(name, segment)
         if scores is None:
-            scores = TermScores.of(self._segments[segment].postings(name), self._norms[segment], idf)
+            scores = self._score(self.segments[segment].postings(name), segment, idf)
             self._cache.put((name, segment), _Term(scores.n_docs, (scores,)))
         return scores
+
+    def _score(self, postings: Postings, segment: int, idf: float) -> TermScores:
+        return TermScores.of(postings, self._norms[segment], idf, self._costs.dense_factor)
 
     def _find_decoded(self, name: str, segment: int) -> TermScores | None:
         (known,) = self._cache.get([(name, segment)])
@@ -308,13 +316,13 @@ class Bm25:
 
     def _read_term(self, name: str) -> _Term:
         stop_if_cancelled()
-        found = [segment.lookup(name, _FREQUENT) or segment.postings(name) for segment in self._segments]
+        found = [segment.lookup(name, self._costs.frequent) or segment.postings(name) for segment in self.segments]
         n_docs = sum(len(each.docs) if isinstance(each, Postings) else each[0] for each in found)
         if not self._is_whole:
             n_docs = self._collection.document_frequency(name)
         idf = inverse_document_frequency(self._collection.n_docs, n_docs)
         parts = [
-            TermScores.of(each, self._norms[number], idf)
+            self._score(each, number, idf)
             if isinstance(each, Postings)
             else EncodedTerm.of(*each, self._norms[number], self._least_norms[number], idf)
             for number, each in enumerate(found)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from quarry.engine.filtering.evaluation import Allowed
+from quarry.engine.lexical.costs import Costs
 from quarry.engine.lexical.term_scores import PartScores, look_up
 from quarry.engine.scoring.ranking import find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array
@@ -20,10 +21,7 @@ Scored: TypeAlias = tuple[Int64Array, Float32Array]
 
 _FREQUENT_FACTOR = 16  # a term with a posting for up to so many documents is frequent: it may be looked up last
 _SMALL_FREQUENT_FACTOR = 6  # the same in a small segment
-_LARGE_SEGMENT = 1 << 17  # documents; in smaller ones, adding a term takes less time than deciding whether to
-_SPARSE_FACTOR = 16  # from so many documents per posting of the first terms on, there is no array of all totals
 _FEW_FACTOR = 256  # from so many documents per document that a filter allows on, only the latter are scored
-_MANY_CANDIDATES = 4096  # so many are reduced between look-ups
 _GROUP_DOCS = 64  # whose best score stands for them in a lower bound
 _SLACK = 1e-4  # more than the relative rounding error of a sum of 1000 float32 numbers
 
@@ -36,10 +34,12 @@ class SegmentScorer:
 
     Args:
         n_docs: documents in the segment, deleted ones included.
+        costs: where methods change.
     """
 
-    def __init__(self, n_docs: int) -> None:
+    def __init__(self, n_docs: int, costs: Costs | None = None) -> None:
         self._n_docs = n_docs
+        self._costs = costs or Costs()
 
     def scores(self, parts: Sequence[PartScores]) -> Scored:
         """Return the documents with a term, ascending, and their scores."""
@@ -72,7 +72,7 @@ class SegmentScorer:
         return self._find_by_max_score(parts, n, allowed)
 
     def _is_sparse(self, parts: Sequence[PartScores]) -> bool:
-        return sum(part.n_docs for part in parts) * _SPARSE_FACTOR < self._n_docs
+        return sum(part.n_docs for part in parts) * self._costs.sparse_factor < self._n_docs
 
     def _find_by_max_score(self, parts: Sequence[PartScores], n: int, allowed: Allowed | None) -> Scored:
         """Return a superset of the n best documents, and their scores, by MaxScore.
@@ -81,7 +81,7 @@ class SegmentScorer:
         scores of the others, frequent terms, are looked up for the documents that can. (H. Turtle, J. Flood, Query
         evaluation: strategies and optimizations, 1995.)
         """
-        is_large = self._n_docs >= _LARGE_SEGMENT
+        is_large = self._n_docs >= self._costs.large_segment
         n_added, factor = len(parts), _FREQUENT_FACTOR if is_large else _SMALL_FREQUENT_FACTOR
         while n_added and parts[n_added - 1].n_docs * factor >= self._n_docs:
             n_added -= 1
@@ -94,7 +94,7 @@ class SegmentScorer:
         for place in range(n_added, len(parts)):
             stop_if_cancelled()
             scores += parts[place].look_up(docs)
-            if n <= len(docs) > _MANY_CANDIDATES:
+            if n <= len(docs) > self._costs.many_candidates:
                 bound = find_nth_largest(scores, n)
                 kept = np.flatnonzero(scores >= bound * (1 - _SLACK) - _sum_of_max(parts[place + 1 :]))
                 docs, scores = docs[kept], scores[kept]

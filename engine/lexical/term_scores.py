@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from quarry.engine.lexical.costs import Costs
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.postings.elias_fano import Postings
@@ -20,8 +21,6 @@ from quarry.formats.postings.record_lookup import RecordLookup
 
 __all__ = ["EncodedScores", "EncodedTerm", "PartScores", "TermScores", "look_up"]
 
-_DENSE_FACTOR = 6  # up to so many documents per posting of a term, its scores are stored for all documents
-_POSTINGS_PER_LOOKUP = 32  # decoded and scored in the time of looking up one document
 _MAX_FREQUENCY = 16  # larger frequencies are not told apart for the upper bound of scores
 _ROUNDED_UP = 1 + 1e-6  # for the rounding of scores to float32
 
@@ -78,7 +77,9 @@ class TermScores(NamedTuple):
     max_score: float
 
     @classmethod
-    def of(cls, postings: Postings, norms: Float32Array, idf: float) -> TermScores:
+    def of(
+        cls, postings: Postings, norms: Float32Array, idf: float, dense_factor: float = Costs.dense_factor
+    ) -> TermScores:
         """Compute idf tf / (tf + norm) from the postings of live documents and the norms of all documents."""
         if not len(postings.docs):
             return _EMPTY
@@ -89,7 +90,7 @@ class TermScores(NamedTuple):
         np.divide(tf, scores, out=scores)
         scores *= np.float32(idf)
         max_score = float(scores.max(initial=0))
-        if len(docs) * _DENSE_FACTOR < len(norms):
+        if len(docs) * dense_factor < len(norms):
             return cls(len(docs), docs, scores, max_score)
         dense = np.zeros(len(norms), np.float32)
         dense[docs] = scores
@@ -192,6 +193,7 @@ class EncodedScores:
         decode: returns the decoded scores of the term, from a cache if they are there.
         find_decoded: returns them if they are in the cache, otherwise None.
         times: factor of the scores.
+        per_lookup: see `Costs.postings_per_lookup`.
     """
 
     def __init__(
@@ -200,6 +202,7 @@ class EncodedScores:
         decode: Callable[[], TermScores],
         find_decoded: Callable[[], TermScores | None],
         times: float = 1,
+        per_lookup: int = Costs.postings_per_lookup,
     ) -> None:
         self.n_docs = term.n_docs
         self.max_score = term.max_score * times
@@ -207,10 +210,13 @@ class EncodedScores:
         self._decode = decode
         self._find_decoded = find_decoded
         self._times = times
+        self._per_lookup = per_lookup
 
     def multiply(self, times: float) -> Self:
         """Return the scores of a term that occurs so many times in the query, or has such a weight."""
-        return self if times == 1 else type(self)(self._term, self._decode, self._find_decoded, times)
+        if times == 1:
+            return self
+        return type(self)(self._term, self._decode, self._find_decoded, times, self._per_lookup)
 
     @property
     def postings(self) -> tuple[Int64Array, Float32Array]:
@@ -248,7 +254,7 @@ class EncodedScores:
     def _decoded_for(self, docs: Int64Array) -> TermScores | None:
         """Return the decoded scores if they are known, or if looking so many documents up takes longer."""
         # A `cached_property` is in the dictionary once it was computed; asking for it would compute it.
-        if "_decoded" in self.__dict__ or len(docs) * _POSTINGS_PER_LOOKUP > self.n_docs:
+        if "_decoded" in self.__dict__ or len(docs) * self._per_lookup > self.n_docs:
             return self._decoded
         known = self._find_decoded()
         return None if known is None else known.multiply(self._times)

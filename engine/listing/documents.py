@@ -36,9 +36,17 @@ class StoredDocuments:
         segments: the segments of the generation, or those of all shards, one after another.
         allowed: for each segment the documents to read; None: all live ones.
         path: folder of the index, for messages.
+        at_once: ids, documents and flags that are read at a time.
     """
 
-    def __init__(self, segments: Sequence[OpenSegment], allowed: AllowedDocs, path: Path) -> None:
+    def __init__(
+        self,
+        segments: Sequence[OpenSegment],
+        allowed: AllowedDocs,
+        path: Path,
+        at_once: tuple[int, int, int] = (_BATCH_IDS, _BATCH_DOCS, _WINDOW_DOCS),
+    ) -> None:
+        self._n_ids, self._n_docs, self._n_flags = at_once
         self._segments = segments
         self._allowed = allowed
         self._path = path
@@ -54,11 +62,11 @@ class StoredDocuments:
             InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
             IndexClosed: the index is closed.
         """
-        return self._iterate(_read_ids, _BATCH_IDS, offset, limit)
+        return self._iterate(_read_ids, self._n_ids, offset, limit)
 
     def documents(self, offset: object = 0, limit: object = None) -> Iterator[Document]:
         """Iterate over the documents; see `ids`."""
-        return self._iterate(_read_documents, _BATCH_DOCS, offset, limit)
+        return self._iterate(_read_documents, self._n_docs, offset, limit)
 
     def _iterate(
         self, read: Callable[[OpenSegment, Int64Array], Iterator[T]], n_batch: int, offset: object, limit: object
@@ -72,8 +80,8 @@ class StoredDocuments:
         """Yield the documents after the first `n_skipped`, at most `n_most`, in batches of one segment each."""
         for segment, allowed in zip(self._segments, self._allowed, strict=True):
             flags = segment.live if allowed is None else allowed.flags
-            for low in range(0, segment.reader.n_docs, _WINDOW_DOCS):
-                window = flags[low : low + _WINDOW_DOCS]
+            for low in range(0, segment.reader.n_docs, self._n_flags):
+                window = flags[low : low + self._n_flags]
                 n_inside = int(np.count_nonzero(window))
                 if n_skipped >= n_inside:
                     n_skipped -= n_inside

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
 
 __all__ = ["return_freed_memory"]
 
@@ -20,7 +19,6 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-@cache
 def _find_trim() -> Callable[[int], int] | None:
     try:
         trim = ctypes.CDLL(None).malloc_trim

@@ -17,7 +17,7 @@ searched with cautious defaults.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,6 +53,9 @@ def calibrated(
     threads: int,
     *,
     codes_only: bool = False,
+    targets: Mapping[int, float] = _TARGETS,
+    max_rows: int = _MAX_ROWS,
+    codes_per_row: float = _CODES_PER_ROW,
 ) -> Quantizer:
     """Return the quantizer with search settings for a collection; unchanged if there are no queries.
 
@@ -73,6 +76,9 @@ def calibrated(
         queries: (n_queries, dim) float32.
         threads: number of threads for encoding rows.
         codes_only: the index stores no full vectors.
+        targets: recall by the number of hits, if full vectors are stored.
+        max_rows: most rows kept for each query.
+        codes_per_row: codes scanned in the time of one more rescored row.
 
     Returns:
         A quantizer with a setting for ten hits and one for a hundred, each unless too few queries count. The
@@ -81,20 +87,20 @@ def calibrated(
     """
     if not len(queries):
         return quantizer
-    best = _BestOfCollection(quantizer, queries, threads, codes_only=codes_only)
+    best = _BestOfCollection(quantizer, queries, threads, targets, max_rows, codes_only=codes_only)
     for vectors, docs in batches:
         best.add(vectors, docs)
     best.finish()
     settings: list[SearchSetting] = []
     least_nprobe = 1
     probe_recall: Float32Array | None = None
-    for k in _TARGETS:  # ascending: a search for more hits reads no fewer lists than one for less
-        searched = [(_find_wanted(best, aim, k), targets[k]) for aim, targets in best.aims()]
+    for k in targets:  # ascending: a search for more hits reads no fewer lists than one for less
+        searched = [(_find_wanted(best, aim, k), shares[k]) for aim, shares in best.aims()]
         wanted = [(each, target) for each, target in searched if each is not None]
         if not wanted:
             continue
         least = SearchSetting(k, least_nprobe, _CODED_ROWS_PER_HIT * k if codes_only else 1)
-        setting = _largest(least, *(_cheapest_setting(best, *each, least) for each in wanted))
+        setting = _largest(least, *(_cheapest_setting(best, *each, least, codes_per_row) for each in wanted))
         least_nprobe = setting.nprobe
         if codes_only:  # after `least_nprobe` was taken, or the factor would count once for each k
             setting = replace(setting, nprobe=min(quantizer.nlist, _CODED_LISTS * setting.nprobe))
@@ -159,19 +165,30 @@ class _BestOfCollection:
         quantizer: encodes the rows.
         queries: (n_queries, dim) float32.
         threads: number of threads for encoding rows.
+        targets: recall by the number of hits, if full vectors are stored.
+        max_rows: most rows kept for each query.
         codes_only: documents are scored by their codes.
 
     Attributes:
+        max_rows: see above.
         by_codes: best rows by the scores of their codes in stage 1, labeled with their documents and lists.
         list_ranks: (n_queries, nlist) int64, see `quarry.engine.quantization.nprobe.list_ranks`.
     """
 
     def __init__(
-        self, quantizer: Quantizer, queries: Float32Array, threads: int, *, codes_only: bool = False
+        self,
+        quantizer: Quantizer,
+        queries: Float32Array,
+        threads: int,
+        targets: Mapping[int, float],
+        max_rows: int,
+        *,
+        codes_only: bool = False,
     ) -> None:
-        estimated = _ROWS_FACTOR * (quantizer.candidate_rows or _MAX_ROWS)
-        self._documents, self._documents_by_codes = (_TopScores(len(queries), max(_TARGETS) + 1) for _ in range(2))
-        self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), _MAX_ROWS))
+        estimated = _ROWS_FACTOR * (quantizer.candidate_rows or max_rows)
+        self._documents, self._documents_by_codes = (_TopScores(len(queries), max(targets) + 1) for _ in range(2))
+        self.by_codes = _TopScores(len(queries), min(max(estimated, _MIN_ROWS), max_rows))
+        self._targets, self.max_rows = targets, max_rows
         self._queries = quantizer.extend_queries(queries)
         self._rotated = quantizer.rotate(self._queries)
         self.list_ranks = list_ranks(self._rotated, quantizer.coarse)
@@ -217,7 +234,7 @@ class _BestOfCollection:
             self._documents_by_codes.add(self._open_scores[1], number, number)
             self._open_doc = -1
 
-    def aims(self) -> Iterator[tuple[_Aim, dict[int, float]]]:
+    def aims(self) -> Iterator[tuple[_Aim, Mapping[int, float]]]:
         """Yield which documents are to be found, and the share of them by the number of hits.
 
         In an index of codes alone they are those with the best codes. Codes of vectors of unequal lengths are
@@ -225,7 +242,7 @@ class _BestOfCollection:
         vectors of length 1 rank these far behind others that are found instead.
         """
         if not self._codes_only:
-            yield _Aim(self._documents, self.roundings()), _TARGETS
+            yield _Aim(self._documents, self.roundings()), self._targets
             return
         yield _Aim(self._documents_by_codes, np.full(len(self._queries), -1, np.float32)), _TARGETS_OF_CODES
         if not self._quantizer.unit_length:
@@ -337,7 +354,7 @@ def _largest(first: SearchSetting, *others: SearchSetting) -> SearchSetting:
 
 
 def _cheapest_setting(
-    best: _BestOfCollection, wanted: _Wanted, target: float, least: SearchSetting
+    best: _BestOfCollection, wanted: _Wanted, target: float, least: SearchSetting, codes_per_row: float
 ) -> SearchSetting:
     """Return the cheapest setting with the target recall, or with nearly that of all lists if it is less.
 
@@ -347,19 +364,20 @@ def _cheapest_setting(
         target: share of the documents to find.
         least: the number of hits, and the least number of lists: that of fewer hits, so that their documents are
             found among more hits, too.
+        codes_per_row: codes scanned in the time of one more rescored row.
     """
     k = least.k
     read = best.rows_read()
     reachable = float(np.isfinite(wanted.needed(k, wanted.nlist)).mean())
     # Codes that are too coarse miss the target even with all lists, and the last lists then gain next to nothing.
     target = min(target, max(0.0, reachable - _GIVEN_UP))
-    cheapest, least_cost = SearchSetting(k, wanted.nlist, _MAX_ROWS), math.inf
+    cheapest, least_cost = SearchSetting(k, wanted.nlist, best.max_rows), math.inf
     for nprobe in _ladder(wanted.nlist):
         if nprobe < least.nprobe:
             continue
         needed = wanted.needed(k, nprobe)
         rows = needed[max(0, math.ceil(target * len(needed)) - 1)]
-        cost = read[nprobe - 1] + _CODES_PER_ROW * rows
+        cost = read[nprobe - 1] + codes_per_row * rows
         if cost < least_cost:
             cheapest, least_cost = SearchSetting(k, nprobe, max(1, int(rows))), cost
     return cheapest

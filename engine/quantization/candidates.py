@@ -79,6 +79,7 @@ def measure_candidate_rows(
     take_queries: TakeQueries | None = None,
     decoded: Float32Array | None = None,
     n_rows: int | None = None,
+    n_held_out: int = _N_HELD_OUT,
 ) -> int | None:
     """Measure how many rows with the best scores by their codes contain .995 of the ten nearest rows.
 
@@ -100,8 +101,8 @@ def measure_candidate_rows(
         codes: (n, code_bytes) uint8, the code of each.
         take_queries: returns rows of the sample as queries; None: rows and queries are alike.
         decoded: (n, dim) float32 decoded vectors, whose best rows are to be found; None: those of the sample.
-
         n_rows: number of rows of the collection; None: as many as in the sample.
+        n_held_out: number of queries.
 
     Returns:
         The number of rows; None if too few queries count, as in a sample of equal vectors.
@@ -113,7 +114,7 @@ def measure_candidate_rows(
 
     compared = sample if decoded is None else decoded
     places, nearest, _, is_separated = find_nearest_rows(
-        compared, take_queries, _N_HELD_OUT, _N_NEAREST, quantizer.distances
+        compared, take_queries, n_held_out, _N_NEAREST, quantizer.distances
     )
     if not has_enough_queries(is_separated):
         return None

@@ -31,14 +31,24 @@ _ROWS_AT_ONCE = 8192  # of the sample that are float32 at a time, 12 MB of 384 d
 
 
 def train_coarse_centroids(
-    sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int
+    sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int, is_rounding: bool | None = None
 ) -> Float32Array:
     """Return (nlist, dim) float32 centroids, the directions of clusters of (n, dim) float32 rows, n >= nlist.
 
     All have the mean length of the means of the clusters, unless all rows are zeros. A mean that is nearly zero
     has no direction, as that of rows and their opposites: a row replaces it.
+
+    Args:
+        sample: the rows.
+        nlist: number of centroids.
+        seed: of the choice of the first centroids.
+        threads: how many threads assign rows.
+        is_rounding: whether rows are assigned to rounded centroids; None: if that takes less time.
     """
-    return _scale_to_one_length(_replace_short(_cluster(sample, nlist, seed, threads), sample))
+    if is_rounding is None:
+        is_rounding = RoundedCentroids.pays(nlist, sample.shape[1])
+    cluster = _cluster_rounded if is_rounding else _cluster
+    return _scale_to_one_length(_replace_short(cluster(sample, nlist, seed, threads), sample))
 
 
 def _replace_short(centroids: Float32Array, sample: Float32Array | StoredBatch) -> Float32Array:
@@ -63,8 +73,6 @@ def _replace_short(centroids: Float32Array, sample: Float32Array | StoredBatch) 
 
 def _cluster(sample: Float32Array | StoredBatch, nlist: int, seed: int, threads: int) -> Float32Array:
     """Return the means of clusters."""
-    if RoundedCentroids.pays(nlist, sample.shape[1]):
-        return _cluster_rounded(sample, nlist, seed, threads)
     import faiss
 
     set_faiss_threads(threads)

@@ -11,7 +11,15 @@ from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.vectors.centroids import StoredBatch
 from quarry.formats.vectors.distances import DistanceReduction
 
-__all__ = ["ROUNDING", "HeldOut", "TakeQueries", "find_nearest_rows", "has_enough_queries", "mask_neighbors"]
+__all__ = [
+    "ROUNDING",
+    "HeldOut",
+    "Largest",
+    "TakeQueries",
+    "find_nearest_rows",
+    "has_enough_queries",
+    "mask_neighbors",
+]
 
 
 ROUNDING = 1e-5
@@ -54,6 +62,7 @@ def find_nearest_rows(
     n_held_out: int,
     n_nearest: int,
     distances: DistanceReduction | None = None,
+    block_scores: int = _BLOCK_SCORES,
 ) -> HeldOut:
     """Find the rows with the largest inner products with each held-out row, except its neighbors.
 
@@ -66,11 +75,12 @@ def find_nearest_rows(
         n_held_out: number of held-out rows, evenly spaced; all rows if there are fewer.
         n_nearest: number of nearest rows for each; all rows if there are fewer, and none is separated then.
         distances: by which rows are compared; None: by inner products.
+        block_scores: scores that are computed at a time.
     """
     places = np.linspace(0, len(sample) - 1, min(n_held_out, len(sample))).astype(np.int64)
     queries, n_nearest = take_queries(places), min(n_nearest, len(sample))
-    largest, lengths = _Largest(len(places), n_nearest + 1), np.empty(len(sample), np.float32)
-    n_block = min(_MAX_BLOCK, max(1, _BLOCK_SCORES // len(places)))
+    largest, lengths = Largest(len(places), n_nearest + 1), np.empty(len(sample), np.float32)
+    n_block = min(_MAX_BLOCK, max(1, block_scores // len(places)))
     for low in range(0, len(sample), n_block):
         rows = sample[low : low + n_block]
         np.sqrt(np.einsum("ij,ij->i", rows, rows), out=lengths[low : low + len(rows)])
@@ -89,7 +99,7 @@ def find_nearest_rows(
     return HeldOut(places, nearest[:, :-1], found[:, :-1], is_separated)
 
 
-class _Largest:
+class Largest:
     """The n largest scores of each query.
 
     Args:

@@ -180,10 +180,12 @@ class RoundedCentroids:
 
     Args:
         centroids: (n, dim) float32, finite, n at least 2.
+        deviations: standard deviations of the sum of rounding errors that are allowed for.
     """
 
-    def __init__(self, centroids: Float32Array) -> None:
+    def __init__(self, centroids: Float32Array, deviations: float = _DEVIATIONS) -> None:
         self._centroids = centroids
+        self._deviations = deviations
         self._scale = max(float(np.abs(centroids).max()) / 127, _LEAST_SCALE)
         values = np.rint(centroids / np.float32(self._scale))
         self._products = Int8Products(values.astype(np.int8))
@@ -235,7 +237,7 @@ class RoundedCentroids:
         squares = np.einsum("ij,ij->i", rows, rows).astype(np.float64)
         of_row = scales.astype(np.float64)
         deviations = np.sqrt(self._of_length * squares + self._of_scale * of_row**2)
-        margins: Float64Array = _DEVIATIONS * deviations / np.maximum(of_row * self._scale, _TINY)
+        margins: Float64Array = self._deviations * deviations / np.maximum(of_row * self._scale, _TINY)
         return margins
 
     def _compare(self, rows: Float32Array, is_candidate: BoolArray) -> Int64Array:

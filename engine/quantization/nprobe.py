@@ -26,6 +26,7 @@ def probe_recall(
     quantizer: Quantizer,
     take_queries: TakeQueries | None = None,
     decoded: Float32Array | None = None,
+    n_held_out: int = _N_HELD_OUT,
 ) -> Float32Array | None:
     """Measure the share of the nearest rows in the best lists, for each number of lists.
 
@@ -44,6 +45,7 @@ def probe_recall(
         quantizer: has the lists.
         take_queries: returns rows of the sample as queries; None: rows and queries are alike.
         decoded: (n, dim) float32 decoded vectors, whose best rows are to be found; None: those of the sample.
+        n_held_out: number of queries.
 
     Returns:
         (nlist,) float32, ascending to 1: entry i is for the i + 1 lists with the largest inner products. None if
@@ -56,7 +58,7 @@ def probe_recall(
 
     compared = sample if decoded is None else decoded
     places, nearest, scores, is_separated = find_nearest_rows(
-        compared, take_queries, _N_HELD_OUT, _N_NEAREST, quantizer.distances
+        compared, take_queries, n_held_out, _N_NEAREST, quantizer.distances
     )
     if not has_enough_queries(is_separated):
         return None

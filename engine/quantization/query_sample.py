@@ -43,12 +43,14 @@ class QuerySample:
 
     Args:
         seed: seed of the choice; the same documents in the same order give the same texts.
+        n_texts: most texts.
 
     Attributes:
         texts: query-like texts.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, n_texts: int = MAX_TEXTS) -> None:
+        self._n_texts = n_texts
         self.texts: list[str] = []
         self._random = random.Random(seed)
         self._n_seen = 0
@@ -68,13 +70,15 @@ class QuerySample:
     def add(self, title: str, text: str) -> None:
         """Offer a document to the sample."""
         self._n_seen += 1
-        if len(self.texts) < MAX_TEXTS:
+        if len(self.texts) < self._n_texts:
             self.texts.append(_query_like(title, text, self._random))
-        elif (place := _below(self._random, self._n_seen)) < MAX_TEXTS:
+        elif (place := _below(self._random, self._n_seen)) < self._n_texts:
             self.texts[place] = _query_like(title, text, self._random)
 
 
-def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> Float32Array:
+def sample_vectors(
+    encoder: Encoder | None, texts: list[str], threads: int, least: int = _MIN_QUERIES
+) -> Float32Array:
     """Encode distinct texts as queries; texts without a usable vector are left out.
 
     Calibration is optional, so that a failing encoder is logged and does not fail the build.
@@ -90,7 +94,7 @@ def sample_vectors(encoder: Encoder | None, texts: list[str], threads: int) -> F
         _log.warning("searches are not calibrated with queries, because the encoder failed on them: %r", error)
         return np.empty((0, encoder.dim), np.float32)
     usable = vectors[(np.abs(vectors) <= MAX_MAGNITUDE).all(axis=1)]
-    return usable if len(usable) >= _MIN_QUERIES else usable[:0]
+    return usable if len(usable) >= least else usable[:0]
 
 
 def _encode(encoder: Encoder, texts: list[str], threads: int) -> Float32Array:

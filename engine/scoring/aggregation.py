@@ -162,7 +162,7 @@ class Rescorer:
         return scores
 
     def likely_scores(
-        self, query: Float32Array, docs: Int64Array, rows: Int64Array, n: int
+        self, query: Float32Array, docs: Int64Array, rows: Int64Array, n: int, min_saved: int = _MIN_SAVED_ROWS
     ) -> tuple[Int64Array, Float32Array]:
         """Rescore the n documents whose given rows score best, or all of them if that takes about as long.
 
@@ -174,12 +174,13 @@ class Rescorer:
             docs: ascending.
             rows: ascending, at least one of each document, and of no others.
             n: number of documents, at least 1.
+            min_saved: number of rows to save, from which on some documents are selected.
 
         Returns:
             (m,) int64 documents, ascending, with m at least min(n, len(docs)), and their (m,) float32 scores.
         """
         scorer, n = self._vectors.scorer(query), n if self._ranks_by_maximum else 2 * n
-        if len(docs) <= n or self._saved_rows(docs, n) < len(rows) + _MIN_SAVED_ROWS:
+        if len(docs) <= n or self._saved_rows(docs, n) < len(rows) + min_saved:
             return docs, self._aggregate(scorer, docs)
         firsts = np.searchsorted(rows, self._table.offsets[docs])
         best = np.maximum.reduceat(scorer(rows), firsts)

@@ -68,7 +68,7 @@ class Searcher:
         device: Accelerator | None = None,
         before: Searcher | None = None,
     ) -> None:
-        resources = Resources(options.n_threads, device)
+        resources = Resources(options.n_threads, device, options.thresholds.graph_step_rows)
         self._n_threads = options.n_threads
         self._beta = snapshot.manifest.settings.beta
         choices = choose_backends(snapshot.segments, options, room_bytes)

@@ -70,6 +70,7 @@ class WriterLimits:
         sample_bytes: buffer of documents to train a compression dictionary on (`quarry.formats.documents.store`).
         page_postings: postings in a page of a sorted run; a merge of runs reads one page of each.
         batch_postings: postings that are encoded at a time.
+        sorted_hashes: about so many hashes of ids are sorted at a time, which takes 24 bytes for each.
         sync_bytes: from this size on, a merged file is synced a first time while postings are still merged.
     """
 
@@ -78,6 +79,7 @@ class WriterLimits:
     sample_bytes: int = 4 << 20
     page_postings: int = 1 << 12
     batch_postings: int = 1 << 15
+    sorted_hashes: int = 1 << 19
     sync_bytes: int = 8 << 20
 
 

@@ -24,21 +24,25 @@ from quarry.formats.errors import CorruptFile
 __all__ = ["DocIds", "DocIdsWriter", "hash_id", "merge_ids"]
 
 _BATCH_IDS = 4096  # read at a time
-_SORTED_HASHES = 1 << 19  # about so many are sorted at a time, which takes 24 bytes for each
 _UNSORTED = 1024  # hashes that are searched linearly before they are sorted
-
-_hash: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 
 
 def hash_id(doc_id: str) -> int:
     """Return XXH3-64 of the id's UTF-8; lone surrogates are allowed, although no document has such an id."""
-    return _hash(doc_id.encode("utf-8", "surrogatepass"))
+    return xxhash.xxh3_64_intdigest(doc_id.encode("utf-8", "surrogatepass"))
 
 
 class DocIdsWriter:
-    """Collects ids in ordinal order; takes 8 bytes of memory for each document, 12 while it writes."""
+    """Collects ids in ordinal order; takes 8 bytes of memory for each document, 12 while it writes.
 
-    def __init__(self, directory: Directory) -> None:
+    Args:
+        directory: for temporary files.
+        hash_of: the hash of an id's UTF-8; files have the default.
+    """
+
+    def __init__(self, directory: Directory, hash_of: Callable[[bytes], int] = xxhash.xxh3_64_intdigest) -> None:
+        self._hash_of = hash_of
+        self._sorted_hashes = directory.limits.sorted_hashes
         self._ids = Spool(directory)
         self._offsets = Spool(directory)
         self._hashes = bytearray()
@@ -60,7 +64,7 @@ class DocIdsWriter:
         """Append the ids of the next documents, in memory only; see `spill`."""
         encoded = [doc_id.encode("utf-8") for doc_id in ids]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        hashes = np.fromiter(map(_hash, encoded), np.uint64, len(encoded))
+        hashes = np.fromiter(map(self._hash_of, encoded), np.uint64, len(encoded))
         ends = self._ids.n_bytes + np.cumsum(lengths)
         self._ids.append(b"".join(encoded))
         self._offsets.append(ends.astype(np.uint64).tobytes())
@@ -74,7 +78,7 @@ class DocIdsWriter:
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Return the ordinals of all documents with this id so far, ascending."""
         wanted = doc_id.encode("utf-8", "surrogatepass")
-        return [ordinal for ordinal in self._find_hash(hash_id(doc_id)) if self._read_id(ordinal) == wanted]
+        return [ordinal for ordinal in self._find_hash(self._hash_of(wanted)) if self._read_id(ordinal) == wanted]
 
     def _find_hash(self, wanted: int) -> list[int]:
         """Return the ordinals of one hash: by bisection in the sorted part, then by linear search in the rest.
@@ -94,7 +98,7 @@ class DocIdsWriter:
     def find_superseded(self) -> UInt32Array:
         """Return the ordinals of documents that a later document with the same id replaces, ascending."""
         hashes, lost = np.frombuffer(self._hashes, np.uint64), array("I")
-        for order in _sort_in_parts(hashes):
+        for order in _sort_in_parts(hashes, self._sorted_hashes):
             ranked = hashes[order]
             again = ranked[1:] == ranked[:-1]
             firsts = np.flatnonzero(np.diff(again, prepend=False, append=False)).reshape(-1, 2)
@@ -105,7 +109,7 @@ class DocIdsWriter:
     def write(self, container: ContainerWriter) -> None:
         """Write the four sections."""
         hashes = np.frombuffer(self._hashes, np.uint64)
-        parts = [order.astype(np.uint32) for order in _sort_in_parts(hashes)]
+        parts = [order.astype(np.uint32) for order in _sort_in_parts(hashes, self._sorted_hashes)]
         container.add_chunks("ids", np.uint8, (self._ids.n_bytes,), self._ids.chunks())
         container.add_chunks("id_offsets", np.uint64, (len(self) + 1,), self._offsets.chunks())
         container.add_pieces("id_hashes", np.uint64, (len(self),), (hashes[order] for order in parts))
@@ -138,7 +142,10 @@ class DocIds:
         strings: the UTF-8 of the ids, by ordinal.
     """
 
-    def __init__(self, container: ContainerReader, n_docs: int) -> None:
+    def __init__(
+        self, container: ContainerReader, n_docs: int, hash_of: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
+    ) -> None:
+        self._hash_of = hash_of
         self._path = container.path
         self.strings = ByteStrings(container, "ids", "id_offsets", n_docs)
         self._hashes = container.section("id_hashes", np.uint64, (n_docs,))
@@ -167,7 +174,7 @@ class DocIds:
 
     def ordinals_of(self, doc_id: str) -> list[int]:
         """Return the ordinals of all documents with this id, ascending; only the last one can be live."""
-        wanted = hash_id(doc_id)
+        wanted = self._hash_of(doc_id.encode("utf-8", "surrogatepass"))
         hashes = self._hashes.array()
         low = int(np.searchsorted(hashes, np.uint64(wanted), side="left"))
         high = int(np.searchsorted(hashes, np.uint64(wanted), side="right"))
@@ -232,9 +239,9 @@ def merge_ids(readers: Sequence[DocIds], keeps: Sequence[BoolArray | None], cont
     container.add("id_ordinals", ordinals[order])
 
 
-def _sort_in_parts(hashes: UInt64Array) -> Iterator[Int64Array]:
+def _sort_in_parts(hashes: UInt64Array, n_at_once: int) -> Iterator[Int64Array]:
     """Yield the order that sorts hashes, equal ones by ordinal, in parts; equal hashes are in one part."""
-    bits = (len(hashes) // _SORTED_HASHES).bit_length()
+    bits = (len(hashes) // n_at_once).bit_length()
     if not bits:
         yield np.argsort(hashes, kind="stable")
         return

@@ -39,7 +39,9 @@ class Postings(NamedTuple):
     frequencies: UInt32Array
 
 
-def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Array, Int64Array]:
+def encode(
+    n_docs: int, counts: Int64Array, postings: Postings, many: int = _MANY_POSTINGS
+) -> tuple[UInt8Array, Int64Array]:
     """Encode the postings of several terms.
 
     Args:
@@ -47,16 +49,18 @@ def encode(n_docs: int, counts: Int64Array, postings: Postings) -> tuple[UInt8Ar
         counts: (n_terms,) int64, postings of each term, at least 1.
         postings: the postings of all terms, one term after the other.
 
+        many: postings of a term from which it is encoded in chunks, to the same bytes.
+
     Returns:
         The concatenated records, and (n_terms,) int64, their sizes in bytes.
     """
-    large = np.flatnonzero(counts > _MANY_POSTINGS)
+    large = np.flatnonzero(counts > many)
     if not len(large):
         return _encode_several(n_docs, counts, postings)
     firsts, parts = offsets_from_sizes(counts), []
     for low, high in pairwise(np.unique([0, *large, *(large + 1), len(counts)]).tolist()):
         some = Postings(*(column[firsts[low] : firsts[high]] for column in postings))
-        is_large = counts[low] > _MANY_POSTINGS
+        is_large = counts[low] > many
         parts.append(_encode_many(n_docs, some) if is_large else _encode_several(n_docs, counts[low:high], some))
     records, lengths = zip(*parts, strict=True)
     return np.concatenate(records), np.concatenate(lengths)

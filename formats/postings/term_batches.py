@@ -39,18 +39,21 @@ class TermBatch(NamedTuple):
             start = stop
 
 
-def merge_terms(sources: Sequence[Iterator[TermBatch]]) -> Iterator[TermBatch]:
+def merge_terms(
+    sources: Sequence[Iterator[TermBatch]], n_gathered: int = _GATHERED_POSTINGS
+) -> Iterator[TermBatch]:
     """Yield the terms of all sources in order, without those that have no postings.
 
     Takes the memory of a batch of each source, and of as many merged postings.
 
     Args:
         sources: batches whose terms ascend; of one term, the postings of a source are before those of the next.
+        n_gathered: postings that are sorted at a time.
     """
     cursors = [_Cursor(source) for source in sources]
     while left := [cursor for cursor in cursors if not cursor.is_done]:
         last = min(cursor.last for cursor in left)
-        batch = _merge_batches([cursor.take(last) for cursor in left])
+        batch = _merge_batches([cursor.take(last) for cursor in left], n_gathered)
         if len(batch.rows):
             yield batch
         del batch  # before the next one is made: frequent terms are large
@@ -98,12 +101,12 @@ class _Cursor:
             self._left = batch
 
 
-def _merge_batches(batches: Sequence[TermBatch]) -> TermBatch:
+def _merge_batches(batches: Sequence[TermBatch], n_gathered: int) -> TermBatch:
     """Merge batches of the same range of terms; the postings of a term are in the order of the batches."""
     batches = [batch for batch in batches if len(batch.rows)]
     rows, counts, postings = join_batches(batches)
     if len(batches) > 1:
-        rows, counts, postings = _sort_terms(rows, counts, postings)
+        rows, counts, postings = _sort_terms(rows, counts, postings, n_gathered)
         firsts = find_first_of_equal(rows)
         rows, counts = rows[firsts], np.add.reduceat(counts, firsts)
     if not counts.all():
@@ -111,21 +114,21 @@ def _merge_batches(batches: Sequence[TermBatch]) -> TermBatch:
     return TermBatch(rows, counts, postings)
 
 
-def _sort_terms(rows: UInt8Array, counts: Int64Array, postings: Postings) -> TermBatch:
+def _sort_terms(rows: UInt8Array, counts: Int64Array, postings: Postings, n_gathered: int) -> TermBatch:
     """Sort terms with their postings; the sort is stable."""
     order = argsort_rows(rows)
     starts, counts = (np.cumsum(counts) - counts)[order], counts[order]
-    return TermBatch(rows[order], counts, _gather(postings, starts, counts))
+    return TermBatch(rows[order], counts, _gather(postings, starts, counts, n_gathered))
 
 
-def _gather(postings: Postings, starts: Int64Array, counts: Int64Array) -> Postings:
+def _gather(postings: Postings, starts: Int64Array, counts: Int64Array, n_at_once: int) -> Postings:
     """Return `counts` postings from each of `starts`, which are all postings in another order."""
     ends = np.cumsum(counts)
     firsts = ends - counts
     gathered = Postings(*map(np.empty_like, postings))
     low = 0
     while low < len(counts):
-        high = max(low + 1, int(ends.searchsorted(firsts[low] + _GATHERED_POSTINGS, "right")))
+        high = max(low + 1, int(ends.searchsorted(firsts[low] + n_at_once, "right")))
         into = slice(int(firsts[low]), int(ends[high - 1]))
         taken: slice | Int64Array = slice(int(starts[low]), int(starts[low] + counts[low]))
         if high > low + 1:

@@ -44,7 +44,7 @@ class _StoreRetriever:
             raise InvalidSetting(
                 "the store is not one of Quarry", expected="a QuarryDocumentStore", actual=shown(document_store)
             )
-        self._store = document_store
+        self.document_store = document_store
         self._top_k = checked_integer(top_k, "top_k", 1, MAX_K)
         self._filters = filters
         self._options = join_options(options)
@@ -53,7 +53,7 @@ class _StoreRetriever:
         """Return what a pipeline stores of this component."""
         return default_to_dict(
             self,
-            document_store=self._store.to_dict(),
+            document_store=self.document_store.to_dict(),
             top_k=self._top_k,
             filters=self._filters,
             options=self._options,
@@ -77,7 +77,7 @@ class _StoreRetriever:
         filters: Mapping[str, Any] | None,
         top_k: int | None,
     ) -> _Found:
-        documents = self._store.search(
+        documents = self.document_store.search(
             query,
             self._top_k if top_k is None else checked_integer(top_k, "top_k", 1, MAX_K),
             self._filters if filters in (None, {}) else filters,  # no filters must not undo a restriction

@@ -87,14 +87,6 @@ def test_the_command_line(command: str, wanted: set[str], words: Callable[[str],
     assert wanted - words(command) == set()
 
 
-def test_searches_over_http() -> None:
-    pytest.importorskip("starlette")
-    from quarry.server.limits import Limits
-    from quarry.server.searches import search_schema
-
-    assert set(SearchKeywords.__annotations__) <= set(search_schema(Limits())["properties"])
-
-
 def test_options_of_the_command_line_reach_the_search(tmp_path, capsys) -> None:
     docs = [{"id": f"d{number}", "text": f"moon text {number}"} for number in range(30)]
     engine.build(docs, tmp_path / "index", threads=1, encoder=WordEncoder())

@@ -12,16 +12,16 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from support.indexes.decoded_codes import best_and_mean, decoded_vectors, share_of_mean
+from support.indexes.inside import view_of
+from support.indexes.small_index import allowed_docs, searcher_of
 from support.indexes.word_encoder import TableEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.backends.registry import BACKENDS, Adapter, open_backend
-from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.gpu.device import Device
-from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.search.searcher import Searcher
+from quarry.engine.options import SearchOptions
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import BackendUnavailable, InvalidQuery, InvalidSetting
@@ -31,7 +31,7 @@ DIM = 32
 N_DOCS = 600  # in the first segment; the second has 300, the third 400
 EVERYTHING = 1 << 20  # candidates or nprobe that include all
 
-SMALL = Thresholds(calibration_queries=64, list_rows=1700, graph_rows=100)
+SMALL = Thresholds(calibration_queries=64, list_rows=1700, graph_rows=100, graph_step_rows=1)
 open_index, build = partial(Engine.open, thresholds=SMALL), partial(engine.build, thresholds=SMALL)
 
 LIBRARIES = {"gpu": "torch"}  # a backend is tested only if its library is installed
@@ -182,12 +182,6 @@ def indexes(tmp_path_factory):
         return path, encoder, docs, Oracle(path)
 
     return index
-
-
-@pytest.fixture(autouse=True)
-def graphs_are_searched(monkeypatch):
-    """Search graphs although the segments of these tests are small enough to score all documents."""
-    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
 
 
 @pytest.fixture(params=[None, 8.0], ids=["max", "softmax"])
@@ -361,15 +355,13 @@ def test_candidates_keep_the_contract(case, share):
 @pytest.mark.parametrize("share", [0.02, 0.5])
 def test_a_filter_leaves_the_best_of_what_passes(case, share):
     snapshot, queries = Snapshot(Directory(case.path)), some_queries(4)
-    allowed = [Allowed(allowed_in(segment, share)) for segment in snapshot.segments]
+    allowed = [allowed_docs(allowed_in(segment, share)) for segment in snapshot.segments]
     kept = {
         segment.reader.ids[doc]
         for segment, docs in zip(snapshot.segments, allowed, strict=True)
         for doc in docs.docs.tolist()
     }
-    searcher = Searcher(
-        snapshot, OpenOptions(backend=case.backend, threads=1, device=DEVICES.get(case.backend), thresholds=SMALL)
-    )
+    searcher = searcher_of(snapshot, backend=case.backend, device=DEVICES.get(case.backend), thresholds=SMALL)
     options = SearchOptions(k=10, candidates=200, nprobe=EVERYTHING)
     for query, found in zip(queries, searcher.search(queries, options, allowed), strict=True):
         scores = {doc_id: score for doc_id, score in case.oracle.scores(query).items() if doc_id in kept}
@@ -448,7 +440,7 @@ def test_the_length_of_a_query_does_not_change_the_order(indexes, size):
 
 def test_memory_is_estimated_before_opening_and_freed_at_the_end(case):
     with open_index(case.path, backend=case.backend, device=DEVICES.get(case.backend)) as index:
-        searcher = index._view.get().partitions[0].searcher
+        searcher = view_of(index).partitions[0].searcher
         assert index.stats()["memory"]["resident_bytes"]["backends"] == 0
         index.search_vectors(some_queries(1))
         opened = searcher.backends

@@ -20,7 +20,7 @@ DIM = 12
 N_DOCS = 300
 METRICS = ("ip", "cosine", "l2")
 STORED = ("int8", "float16", "none")
-LISTS = Thresholds(calibration_queries=64, list_rows=100, training_rows=100, graph_rows=100)
+LISTS = Thresholds(calibration_queries=64, list_rows=100, training_rows=100, graph_rows=100, graph_step_rows=1)
 
 
 def gaussian(generator, n):
@@ -115,9 +115,8 @@ def test_hits_are_those_of_numpy(tmp_path, make, metric, stored):
 @pytest.mark.parametrize(
     ("metric", "stored", "backend"), pairs_of(METRICS, STORED, ["exact", "scan", "cpu_faiss", "hnsw"])
 )
-def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, backend):
+def test_changes_merges_and_backends(tmp_path, metric, stored, backend):
     """All backends find the best documents after replacements, deletions and a merge of several segments."""
-    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
     if (backend, stored) == ("scan", "none"):
         backend = "auto"
     vectors, counts, queries = collection(gaussian)
@@ -146,9 +145,8 @@ def test_changes_merges_and_backends(tmp_path, monkeypatch, metric, stored, back
 
 
 @pytest.mark.parametrize(("seed", "stored", "backend"), pairs_of(range(3), STORED, ["auto", "exact", "hnsw"]))
-def test_distances_of_vectors_of_all_norms(tmp_path, monkeypatch, seed, stored, backend):
+def test_distances_of_vectors_of_all_norms(tmp_path, seed, stored, backend):
     """Norms from 1e-6 to 1e4, added in any order, rank as distances of the stored vectors in float64."""
-    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
     generator = np.random.default_rng(seed)
     vectors = generator.standard_normal((N_DOCS, DIM))
     vectors *= 10 ** generator.uniform(-6, 4, (N_DOCS, 1)) / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -156,7 +154,7 @@ def test_distances_of_vectors_of_all_norms(tmp_path, monkeypatch, seed, stored, 
     docs = [{"id": str(number), "vectors": vector} for number, vector in enumerate(vectors)]
     options = {"dim": DIM, "metric": "l2", "centroids": stored, "code_bytes": 0 if stored != "none" else 4}
     order = [np.argsort(np.linalg.norm(vectors, axis=1)), generator.permutation(N_DOCS)][seed % 2].tolist()
-    thresholds = Thresholds(graph_rows=50)
+    thresholds = Thresholds(graph_rows=50, graph_step_rows=1)
     with Engine.open(
         tmp_path, writable=True, create=True, backend=backend, thresholds=thresholds, **options
     ) as index:

@@ -127,15 +127,7 @@ def stored_vectors(segment):
     return decoded_vectors(segment)
 
 
-THRESHOLDS = Thresholds(calibration_queries=64, list_rows=N_ROWS // 2, graph_rows=100)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def graphs_are_searched():
-    """Search graphs also in the small segments of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
-        yield
+THRESHOLDS = Thresholds(calibration_queries=64, list_rows=N_ROWS // 2, graph_rows=100, graph_step_rows=1)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.models.tokenized import prepared_text
 
-from quarry.engine.encoding.batch_encoder import PreparedText
-from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
@@ -45,9 +44,6 @@ class TestOnDevice(RepresentationContract):
         on_device = device_representation(representation)
         offsets = np.cumsum([0, *(len(document.values) for document in documents)])
         values = torch.from_numpy(np.concatenate([document.values for document in documents]))
-        prepared = [
-            PreparedText(Tokens(np.ones(len(each.values), np.int64), each.starts, each.ends), each.bounds)
-            for each in documents
-        ]
+        prepared = [prepared_text(each.starts, each.ends, each.bounds) for each in documents]
         plans = [on_device.plan(each.text, text) for each, text in zip(documents, prepared, strict=True)]
         return on_device.represent(DeviceTokens(values, offsets), prepared, plans, normalize)

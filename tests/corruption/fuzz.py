@@ -28,13 +28,12 @@ with atheris.instrument_imports(include=["quarry.formats", "msgpack"]):
     from support.faults.fuzz_seeds import Target, targets
     from support.faults.fuzz_targets import joined, parts_of
     from support.faults.memory_directory import MemoryDirectory
-    from support.indexes.format_samples import container
+    from support.indexes.format_samples import container, pack
     from support.indexes.small_index import DIM, Container, build, current, records
 
     from quarry.engine.options import OpenOptions, SearchOptions
     from quarry.engine.search.searcher import Searcher
     from quarry.formats.container.directory import Directory
-    from quarry.formats.container.packing import pack
     from quarry.formats.documents.spans import unpack_spans
     from quarry.formats.errors import FormatError
     from quarry.formats.snapshot import Snapshot, check_files

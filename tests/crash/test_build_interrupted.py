@@ -234,15 +234,14 @@ def strike_at(change: str, signal_number: int, path: Path, moment: str) -> str:
         os.kill(os.getpid(), signal_number)
 
     def action() -> None:
-        training = quarry.engine.quantization.training
-        train = training.train_quantizer
+        train = faiss.Kmeans.train
 
         def struck_training(*arguments: object, **options: object) -> object:
             strike()
             return train(*arguments, **options)
 
         if moment == "training":
-            training.train_quantizer = struck_training
+            faiss.Kmeans.train = struck_training
         work(change, path, lambda: documents(moment, strike))
 
     state = strike_and_check(change, signal_number, path, action)
@@ -261,7 +260,7 @@ def main(mode: str, changes: str, name: str, base: Path, *rest: str) -> dict:
 
 
 if __name__ == "__main__":
-    import quarry.engine.quantization.training
+    import faiss
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore the signal
     json.dump(main(*sys.argv[1:4], Path(sys.argv[4]), *sys.argv[5:]), sys.stdout)

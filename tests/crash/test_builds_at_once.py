@@ -25,7 +25,6 @@ from support.processes import fork, run_python
 
 from quarry import engine
 from quarry.engine import Engine, IndexExists, IndexLocked, IndexNotFound, QuarryError
-from quarry.engine.indexer import build_folder
 from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -150,15 +149,15 @@ def test_a_lost_lock_file_is_not_deleted(tmp_path):
 def test_folders_deleted_again_and_again(tmp_path, monkeypatch):
     """A build recreates a folder that others delete before it is locked, and gives up after many attempts."""
     path, left = tmp_path / "above" / "index", [5]
-    real = build_folder.WriteLock
+    real = os.open
 
-    def too_late(folder, wait_s):
-        if left[0]:
+    def too_late(name, *arguments, **options):
+        if Path(name).name == LOCK_NAME and left[0]:
             left[0] -= 1
             shutil.rmtree(path.parent)
-        return real(folder, wait_s)
+        return real(name, *arguments, **options)
 
-    monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", too_late)
+    monkeypatch.setattr(os, "open", too_late)
     engine.build(texts("a", 3), path, **options())
     assert owner(path) == "a"
     shutil.rmtree(path)

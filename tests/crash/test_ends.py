@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,9 +38,6 @@ from support.processes import run_python
 
 from quarry import engine
 from quarry.engine import IndexClosed, IndexLocked, InvalidDocument
-from quarry.engine.documents.reader import read_documents
-from quarry.engine.indexer.batches.encode import EncodedBatches
-from quarry.engine.representation.kmeans import KMeans
 
 REPEATS = (1, 12)
 open_index = partial(changes.open_index, thresholds=SMALL_MERGED_OFTEN)
@@ -92,8 +88,7 @@ def is_half_read(path: Path) -> engine.Engine:
     """Keep iterators that are not exhausted."""
     index = open_index(path, writable=True)
     kept.append(iter(index.search(["old", "text"], k=4)))
-    how = replace(index._writer.document_encoder, representation=KMeans(2))
-    kept.append(EncodedBatches(read_documents(list(documents(NEW)) * 100), how, index._writer._pool))
+    kept.append(index.documents())
     next(kept[0])
     next(kept[1])
     return index
@@ -136,8 +131,11 @@ def change(index: engine.Engine) -> None:
     index.commit()
 
 
-def build_beside(index: engine.Engine) -> None:
-    engine.build(documents(NEW), index._directory.path.parent / "new", overwrite=True, **options())
+def is_building(path: Path) -> engine.Engine:
+    def build(_: engine.Engine) -> None:
+        engine.build(documents(NEW), path.parent / "new", overwrite=True, **options())
+
+    return under_way(build, writable=False)(path)
 
 
 STATES: dict[str, Callable[[Path], engine.Engine]] = {
@@ -152,7 +150,7 @@ STATES: dict[str, Callable[[Path], engine.Engine]] = {
     "adding": under_way(lambda index: (index.add(documents(NEW)), index.rollback()), writable=True),
     "merging": under_way(lambda index: index.merge(retrain=True), writable=True),
     "writing graphs": under_way(lambda index: index.optimize(), writable=True),
-    "building": under_way(build_beside, writable=False),
+    "building": is_building,
     "verifying": under_way(lambda index: index.verify(), writable=False),
     "refreshing": under_way(lambda index: (index.refresh(), index.stats()), writable=False),
     **{

@@ -29,7 +29,7 @@ from support.indexes.changes import (
     stray_files,
     work,
 )
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import wait_for_merges
 
 from quarry.formats.container.directory import WriterLimits
 from quarry.formats.errors import (

@@ -15,7 +15,7 @@ from support.faults.system_calls import SystemCalls
 from support.faults.torture import SHARE, figure
 from support.indexes import changes
 from support.indexes.changes import OFTEN, SMALL, stray_files
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import wait_for_merges
 
 from quarry import engine
 from quarry.formats.container.directory import WriterLimits

@@ -22,6 +22,7 @@ from support.indexes.changes import (
     stray_files,
 )
 
+from quarry.engine.thresholds import MergeLimits
 from quarry.formats.container.directory import WriterLimits
 from quarry.formats.errors import IndexClosed
 
@@ -36,12 +37,15 @@ WHOLE = CORE | {
     "new_quantizer.py", "quantizer.py", "reader.py", "segment.py", "segment_builder.py", "segment_merger.py",
     "snapshot.py", "spool.py", "store.py", "system_errors.py", "tombstones.py", "writer.py",
 }  # fmt: skip
-THRESHOLDS = replace(SMALL, writing=WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512))
+THRESHOLDS = replace(
+    SMALL,
+    merging=MergeLimits(width=1000),  # merges in the background would make runs differ
+    writing=WriterLimits(section_bytes=256, posting_bytes=512, sample_bytes=512),
+)
 open_index = partial(changes.open_index, thresholds=THRESHOLDS)
 
 
 def make(change, index):
-    index._writer.partitions[0]._is_automatic = False  # background merges would make runs differ
     if change == "merge":
         index.merge()
         return

@@ -10,11 +10,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from support.indexes.format_samples import reread
+from support.indexes.stored import section_of
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.filtering.evaluation import Allowed
-from quarry.engine.lexical import bm25, segment_scorer, term_scores
+from quarry.engine.lexical import bm25, term_scores
 from quarry.engine.lexical.bm25 import Bm25
+from quarry.engine.lexical.costs import Costs
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import ChecksumMismatch, InvalidSetting
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter
@@ -69,7 +71,7 @@ def flattened(searcher, readers, query, n):
 def all_scores(searcher, query):
     """Return the scores of all documents of all segments, 0 for those that do not match."""
     per_segment = []
-    for segment, (docs, scores) in zip(searcher._segments, searcher.query(query).scores(), strict=True):
+    for segment, (docs, scores) in zip(searcher.segments, searcher.query(query).scores(), strict=True):
         assert (np.diff(docs) > 0).all()
         assert (scores > 0).all()
         every = np.zeros(segment.n_ordinals, np.float32)
@@ -131,15 +133,13 @@ def test_scores_do_not_depend_on_segments(collection, n_segments):
 
 
 @pytest.mark.parametrize(("dense", "sparse"), [(0, 0), (0, 10**6), (6, 10**6), (100, 10**6), (10**6, 10**6)])
-def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
+def test_however_parts_are_held(collection, dense, sparse):
     """Hits do not depend on which terms and queries use dense arrays of scores: none, some or all."""
     _, readers = collection
     expected = Bm25(readers[1], [None])
     wanted = [(query, n) for query in SPECIAL + zipf_queries(40) for n in (1, 20, N_DOCS)]
     answers = [(expected.query(each[0]).top(each[1]), all_scores(expected, each[0])) for each in wanted]
-    monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
-    monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
-    searcher = Bm25(readers[1], [None])
+    searcher = Bm25(readers[1], [None], costs=Costs(dense_factor=dense, sparse_factor=sparse))
     for (query, n), (best, every) in zip(wanted, answers, strict=True):
         for found, right in zip(searcher.query(query).top(n)[:3], best[:3], strict=True):
             assert found.tolist() == right.tolist()
@@ -147,16 +147,15 @@ def test_however_parts_are_held(collection, monkeypatch, dense, sparse):
 
 
 @pytest.mark.parametrize(("per_lookup", "cache_bytes"), [(0, 0), (0, 1 << 20), (4, 20_000), (10**9, 1 << 20)])
-def test_frequent_terms_are_looked_up_or_decoded(collection, monkeypatch, per_lookup, cache_bytes):
+def test_frequent_terms_are_looked_up_or_decoded(collection, per_lookup, cache_bytes):
     """Hits and scores have the same bits whether postings are decoded, looked up, or both."""
     _, readers = collection
     flags = [None, np.random.default_rng(7).random(readers[3][1].n_docs) < 0.2, None]
     expected = Bm25(readers[3], flags)
     queries = SPECIAL + zipf_queries(60)
     answers = [(expected.query(each), all_scores(expected, each)) for each in queries]
-    monkeypatch.setattr(bm25, "_FREQUENT", 64)
-    monkeypatch.setattr(term_scores, "_POSTINGS_PER_LOOKUP", per_lookup)
-    searcher = Bm25(readers[3], flags, cache_bytes=cache_bytes)
+    costs = Costs(frequent=64, postings_per_lookup=per_lookup)
+    searcher = Bm25(readers[3], flags, cache_bytes=cache_bytes, costs=costs)
     docs = np.random.default_rng(8).permutation(N_DOCS // 3)[:200]
     for query, (right, every) in zip(queries, answers, strict=True):
         for n in (1, 20, N_DOCS):
@@ -177,12 +176,11 @@ def test_the_bound_of_a_frequent_term_is_above_its_scores(collection):
     (reader,) = readers[1]
     for name in ("t0", "t1", "t5", "t20"):
         entry = reader.find(name)
-        decoded = searcher.query([name, "t1999"])._terms[-1].parts[0]
         lookup = reader.lookup(entry)
         idf = bm25.inverse_document_frequency(N_DOCS, entry.n_docs)
-        (norms,) = searcher._norms
+        norms = (K1 * (1 - B + B * reader.lengths / reader.lengths.mean())).astype(np.float32)
         term = term_scores.EncodedTerm.of(entry.n_docs, lookup, norms, float(norms.min()), idf)
-        assert decoded.max_score <= term.max_score <= idf * 1.001
+        assert all_scores(searcher, [name]).max() <= term.max_score <= idf * 1.001
 
 
 def test_a_frequent_term_in_many_queries(tmp_path):
@@ -231,15 +229,13 @@ def test_deleted_documents_count_for_nothing(collection, partly_deleted, n_segme
 
 
 @pytest.mark.parametrize(("dense", "sparse"), [(0, 0), (0, 10**6), (100, 10**6), (10**6, 10**6)])
-def test_deleted_documents_however_parts_are_held(collection, monkeypatch, dense, sparse):
+def test_deleted_documents_however_parts_are_held(collection, dense, sparse):
     _, readers = collection
     flags = np.array_split(np.random.default_rng(4).random(N_DOCS) < 0.3, 3)
     queries = SPECIAL + zipf_queries(30)
     expected = Bm25(readers[3], flags)
     answers = [flattened(expected, readers[3], query, 20) for query in queries]
-    monkeypatch.setattr(term_scores, "_DENSE_FACTOR", dense)
-    monkeypatch.setattr(segment_scorer, "_SPARSE_FACTOR", sparse)
-    searcher = Bm25(readers[3], flags)
+    searcher = Bm25(readers[3], flags, costs=Costs(dense_factor=dense, sparse_factor=sparse))
     assert [flattened(searcher, readers[3], query, 20) for query in queries] == answers
 
 
@@ -292,22 +288,22 @@ def test_what_each_term_adds(collection):
             assert score == pytest.approx(query.count(term) * oracle.term_score(term, doc), rel=1e-5)
 
 
-def test_of_too_many_terms_the_rarest_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(bm25, "MAX_QUERY_TERMS", 2)
+def test_of_too_many_terms_the_rarest_count(tmp_path):
     documents = [["a", "b", "c"], ["a", "b"], ["a"], ["d"]]
     readers = segments(tmp_path, documents, 2)
     oracle = Oracle(documents)
-    found = all_scores(Bm25(readers, [None] * 2), ["a", "absent", "b", "c", "zero"])
+    found = all_scores(Bm25(readers, [None] * 2, costs=Costs(max_terms=2)), ["a", "absent", "b", "c", "zero"])
     np.testing.assert_allclose(found, oracle.scores(["b", "c"]), rtol=1e-5)
 
 
-def test_the_rarest_terms_are_those_of_live_documents(tmp_path, monkeypatch):
+def test_the_rarest_terms_are_those_of_live_documents(tmp_path):
     """Rarity counts live documents: "a" is the most frequent term of all documents, "c" of the live ones."""
-    monkeypatch.setattr(bm25, "MAX_QUERY_TERMS", 2)
     live = [["a", "b", "c"], ["b", "c"], ["c"], ["x"]]
     documents = [*live[:2], *[["a", "d"]] * 5, *live[2:]]
     flags = [np.array(["d" in terms for terms in part]) for part in (documents[:5], documents[5:])]
-    found = all_scores(Bm25(segments(tmp_path, documents, 2), flags), ["a", "b", "c", "d"])
+    found = all_scores(
+        Bm25(segments(tmp_path, documents, 2), flags, costs=Costs(max_terms=2)), ["a", "b", "c", "d"]
+    )
     expected = Oracle(live).scores(["a", "b"])
     np.testing.assert_allclose(found[~np.concatenate(flags)], expected, rtol=1e-5)
 
@@ -317,7 +313,7 @@ def test_a_query_of_ten_thousand_words(collection):
     oracle = Oracle(documents)
     query = [f"t{number}" for number in range(2000)] * 5
     present = sorted(term for term in set(query) if oracle.frequency[term])
-    kept = sorted(present, key=lambda term: oracle.frequency[term])[: bm25.MAX_QUERY_TERMS]
+    kept = sorted(present, key=lambda term: oracle.frequency[term])[: Costs.max_terms]
     assert len(kept) < len(present)
     for n_segments in (1, 3):
         found = all_scores(Bm25(readers[n_segments], [None] * n_segments), query)
@@ -338,8 +334,7 @@ def test_a_small_cache_changes_nothing(collection, cache_bytes):
     large, small = Bm25(readers[3], flags), Bm25(readers[3], flags, cache_bytes=cache_bytes)
     for query in zipf_queries(40) + zipf_queries(40):
         assert all_scores(small, query).tobytes() == all_scores(large, query).tobytes()
-    assert small._cache.n_bytes <= cache_bytes
-    assert small._cache.n_bytes == sum(term.n_bytes for term in small._cache._terms.values())
+    assert small.cached_bytes <= cache_bytes
 
 
 def test_many_threads_search_at_once(collection):
@@ -366,9 +361,8 @@ def test_many_threads_search_at_once(collection):
 def test_damaged_postings_are_reported(tmp_path):
     (reader,) = segments(tmp_path, zipf_documents(300))
     path = tmp_path / "1-0.seg"
-    offset = reader._records.offset
-    data = bytearray(path.read_bytes())
-    data[offset : offset + reader._records.n_bytes] = b"\xff" * reader._records.n_bytes
+    data, postings = bytearray(path.read_bytes()), section_of(path, "postings")
+    data[postings] = b"\xff" * len(data[postings])
     path.write_bytes(data)
     with pytest.raises(ChecksumMismatch, match="postings"):
         Bm25([reader], [None]).query(["t0", "t1"]).top(10)

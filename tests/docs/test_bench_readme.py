@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,8 @@ def test_missing_parts_are_named_in_one_line(
         printed = capsys.readouterr().err
         assert printed.count("\n") == 1
         assert message in printed
-    monkeypatch.setattr("bench.__main__.find_spec", lambda name: None)
+    for module in ("ir_measures", "matplotlib"):
+        monkeypatch.setitem(sys.modules, module, None)
     assert main(["tradeoff"]) == 1
     printed = capsys.readouterr().err
     assert printed == (

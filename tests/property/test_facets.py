@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from functools import partial
 
-import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.indexes.metadata_oracle import KEYS, fields_of, found_at, metadata, titles, type_of
@@ -15,7 +13,6 @@ from support.indexes.metadata_segments import ids_of, open_index
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.listing.facets import FacetRequest, count_values, select_documents
-from quarry.formats.metadata.columns import MetadataWriter
 
 collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
 paths = st.sampled_from([*KEYS, "a.a", "b.a", "a.b.c", ".", "nothing"])
@@ -55,10 +52,8 @@ def test_counts(parts, field, condition, data):
     found = [own[field] if field in own else found_at(document, field) for document, own in live]
     values = [{key_of(value) for value in each if value is not ...} for each in found]
     expected = Counter(key for each in values for key in each)
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        writer = partial(MetadataWriter, max_paths=data.draw(st.sampled_from([0, 1, 3, 4096])))
-        patch.setattr("quarry.formats.segment.MetadataWriter", writer)
-        snapshot = open_index(folder, parts, deleted)
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = open_index(folder, parts, deleted, data.draw(st.sampled_from([0, 1, 3, 4096])))
         found = counted(snapshot, field, condition)
         snapshot.close()
     assert {key_of(each.value): each.n_documents for each in found.values} == expected

@@ -31,7 +31,6 @@ from quarry.engine.filtering.evaluation import find_unknown_paths
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.formats.errors import InvalidFilter
-from quarry.formats.metadata.columns import MetadataWriter
 
 collections = st.lists(st.tuples(titles, metadata), min_size=1, max_size=12)
 few = settings(deadline=None, max_examples=figure(30, 1000))
@@ -70,11 +69,8 @@ def test_a_filter_matches_like_plain_python(parts, conditions, data):
         for n, doc_id in enumerate(ids_of(number, docs))
         if n not in deleted[number]
     }
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        writer = partial(MetadataWriter, max_paths=data.draw(st.sampled_from([0, 1, 3, 4096])))
-        patch.setattr("quarry.formats.segment.MetadataWriter", writer)
-        patch.setattr("quarry.engine.filtering.own_fields._FEW_DOCS", data.draw(st.sampled_from([0, 4096])))
-        snapshot = open_index(folder, parts, deleted)
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = open_index(folder, parts, deleted, data.draw(st.sampled_from([0, 1, 3, 4096])))
         for condition in conditions:
             document_filter, warned = DocumentFilter(snapshot.segments, 1 << 20, str.split), UnknownFields()
             if clashes(live.values(), condition):

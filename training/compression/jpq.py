@@ -36,6 +36,7 @@ class Jpq(CompressedObjective):
         codebook_rate: the codebook's learning rate as a multiple of the encoder's; 10 in the paper.
         codes: the codes of each source of the run by name.
         n_negatives: documents found for each query, 0 or more; 200 in the authors' code.
+        n_at_once: documents that are scored at a time.
 
     Raises:
         InvalidSetting: a setting is out of range, or the rows have parameters of their own.
@@ -48,6 +49,7 @@ class Jpq(CompressedObjective):
         codebook_rate: float,
         codes: Mapping[str, StoredCodes],
         n_negatives: int,
+        n_at_once: int = _DOCUMENTS_AT_ONCE,
     ) -> None:
         trained = torch.nn.Parameter(quantizer.score_codebook.detach().clone())
         encode = quantizer.encode_codebook.detach()
@@ -58,7 +60,7 @@ class Jpq(CompressedObjective):
             raise InvalidSetting(
                 "jpq trains queries apart from documents, so their vectors can have no trained layers in common"
             )
-        self._codes, self._n_negatives = codes, n_negatives
+        self._codes, self._n_negatives, self._n_at_once = codes, n_negatives, n_at_once
 
     @property
     def encodes_documents(self) -> bool:
@@ -97,7 +99,7 @@ class Jpq(CompressedObjective):
         numbers = torch.full(best.shape, -1, device=rotated.device)
         if not n_kept:
             return numbers
-        bounds = [*range(0, codes.n_documents, _DOCUMENTS_AT_ONCE), codes.n_documents]
+        bounds = [*range(0, codes.n_documents, self._n_at_once), codes.n_documents]
         with torch.no_grad():
             for low, high in pairwise(bounds):
                 block = torch.arange(low, high, device=rotated.device)

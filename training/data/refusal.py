@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["FINGERPRINTS_PATH", "Refusal", "fingerprint", "make_text_forms", "save_fingerprints"]
+__all__ = [
+    "FINGERPRINTS_PATH",
+    "Refusal",
+    "fingerprint",
+    "load_fingerprints",
+    "make_text_forms",
+    "save_fingerprints",
+]
 
 FINGERPRINTS_PATH = Path(__file__).with_name("evaluation_texts.bin")
 """Fingerprints of the texts of evaluation collections; `quarry.training.data.evaluation_texts` makes them."""
@@ -40,7 +47,7 @@ class Refusal:
     @classmethod
     def shipped(cls) -> Refusal:
         """The refusal of what Quarry itself is evaluated on: see ``DATA.md``."""
-        return cls(_load(FINGERPRINTS_PATH))
+        return cls(load_fingerprints(FINGERPRINTS_PATH))
 
     @classmethod
     def of_nothing(cls) -> Refusal:
@@ -81,7 +88,12 @@ def save_fingerprints(texts: Iterable[str], path: Path) -> int:
     return len(marks)
 
 
-def _load(path: Path) -> Fingerprints:
+def load_fingerprints(path: Path) -> Fingerprints:
+    """Read what `save_fingerprints` wrote.
+
+    Raises:
+        CorruptFile: the file holds something else.
+    """
     content = path.read_bytes()
     if not content or len(content) % _BYTES:
         raise CorruptFile("not a file of fingerprints", path=path, expected=f"a multiple of {_BYTES} bytes")

@@ -23,7 +23,6 @@ from quarry.training.data.example_store import ExampleStore
 
 __all__ = ["StoredRows", "encode_rows"]
 
-_ROWS_AT_ONCE = 1 << 16  # scored
 _DOCUMENTS_AT_ONCE = 256  # encoded
 
 
@@ -35,10 +34,12 @@ class StoredRows:
         values: (n_rows, dim) float32.
         offsets: (n_documents + 1,) int64; document d has rows offsets[d] to offsets[d + 1] - 1, one at least. The
             last row of a passage document is the mean of the whole.
+        rows_at_once: about so many are scored at a time.
     """
 
     values: torch.Tensor
     offsets: torch.Tensor
+    rows_at_once: int = 1 << 16
 
     @property
     def n_documents(self) -> int:
@@ -142,8 +143,8 @@ class StoredRows:
         return StoredRows(values.to(device), torch.from_numpy(offsets).to(device))
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of documents with about `_ROWS_AT_ONCE` rows."""
-        wanted = torch.arange(0, int(self.offsets[-1]), _ROWS_AT_ONCE, device=self.offsets.device)
+        """Ranges of documents with about `rows_at_once` rows."""
+        wanted = torch.arange(0, int(self.offsets[-1]), self.rows_at_once, device=self.offsets.device)
         lows = torch.searchsorted(self.offsets, wanted, right=True) - 1
         yield from pairwise(sorted({*lows.tolist(), self.n_documents}))
 

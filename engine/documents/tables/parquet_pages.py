@@ -11,18 +11,28 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from quarry.formats.errors import InvalidDocument
 
-__all__ = ["MAX_DICTIONARY_BYTES", "MAX_PAGE_BYTES", "bounded_batch_rows"]
+__all__ = ["PageLimits", "bounded_batch_rows"]
 
-MAX_DICTIONARY_BYTES = 256 << 20
-"""The largest dictionary of a column that is read, inflated; writers make them of about 1 MiB."""
-MAX_PAGE_BYTES = 1 << 30
-"""The largest page at the beginning of a column that is read, inflated; it is read as a whole."""
 
-_BATCH_BYTES = 64 << 20  # of the values of a batch
+class PageLimits(NamedTuple):
+    """Limits of what is read of a file.
+
+    Attributes:
+        dictionary_bytes: the largest dictionary of a column, inflated; writers make them of about 1 MiB.
+        page_bytes: the largest page at the beginning of a column, inflated; it is read as a whole.
+        batch_bytes: of the values of a batch.
+    """
+
+    dictionary_bytes: int = 256 << 20
+    page_bytes: int = 1 << 30
+    batch_bytes: int = 64 << 20
+
+
+_LIMITS = PageLimits()
 _NUMBER_BYTES = 8
 _HEADER_BYTES = 16  # of which the type of a page and its inflated size take at most 12
 _INTEGER_FIELD = 0x15  # the next field of a struct, an i32, in the compact protocol of Thrift
@@ -33,6 +43,7 @@ def bounded_batch_rows(
     metadata: Any,  # noqa: ANN401  # of pyarrow
     most: int,
     content: bytes | None = None,
+    limits: PageLimits = _LIMITS,
 ) -> int:
     """Return how many rows to read at a time, from 1 to `most`.
 
@@ -41,26 +52,27 @@ def bounded_batch_rows(
         metadata: what `pyarrow.parquet.ParquetFile.metadata` is.
         most: number of rows to read at a time when they are small.
         content: of the file, if it was read already.
+        limits: of what is read.
 
     Raises:
-        InvalidDocument: a dictionary is larger than `MAX_DICTIONARY_BYTES`, or the first page of a column larger
-            than `MAX_PAGE_BYTES`.
+        InvalidDocument: a dictionary, or the first page of a column, is larger than its limit.
         OSError: the system does not let the file be read.
     """
     largest = 1
     with path.open("rb") if content is None else io.BytesIO(content) as file:
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            largest = max(largest, sum(_row_bytes(file, path, chunk, group.num_rows) for chunk in _chunks(group)))
-    return max(1, min(most, _BATCH_BYTES // largest))
+            sizes = (_row_bytes(file, path, chunk, group.num_rows, limits) for chunk in _chunks(group))
+            largest = max(largest, sum(sizes))
+    return max(1, min(most, limits.batch_bytes // largest))
 
 
 def _chunks(group: Any) -> Iterator[Any]:  # noqa: ANN401
     return (group.column(number) for number in range(group.num_columns))
 
 
-def _row_bytes(file: BinaryIO, path: Path, chunk: Any, n_rows: int) -> int:  # noqa: ANN401
+def _row_bytes(file: BinaryIO, path: Path, chunk: Any, n_rows: int, limits: PageLimits) -> int:  # noqa: ANN401
     """Return a bound of the size of a row's values in a column, or their mean size if there is no dictionary."""
-    _check_size(_inflated_bytes(file, chunk.data_page_offset), MAX_PAGE_BYTES, "page", path, chunk)
+    _check_size(_inflated_bytes(file, chunk.data_page_offset), limits.page_bytes, "page", path, chunk)
     n_values = -(-chunk.num_values // max(1, n_rows))  # more than 1 in a column of lists
     mean = -(-chunk.total_uncompressed_size // max(1, n_rows))
     if chunk.physical_type != "BYTE_ARRAY":
@@ -68,7 +80,7 @@ def _row_bytes(file: BinaryIO, path: Path, chunk: Any, n_rows: int) -> int:  # n
     if not chunk.has_dictionary_page:
         return int(mean)
     n_bytes = _inflated_bytes(file, chunk.dictionary_page_offset)
-    _check_size(n_bytes, MAX_DICTIONARY_BYTES, "dictionary", path, chunk)
+    _check_size(n_bytes, limits.dictionary_bytes, "dictionary", path, chunk)
     return int(max(mean, n_values * n_bytes))
 
 

@@ -103,7 +103,7 @@ def _check_lean(bundle: EncoderBundle, runtime: str) -> None:
 
 
 def _cuda_runner() -> MakeRunner:
-    if not _has_cuda():
+    if not has_onnx_cuda():
         raise BackendUnavailable(
             "ONNX Runtime cannot use CUDA here",
             expected="a CUDA device; pip uninstall onnxruntime, then pip install onnxruntime-gpu",
@@ -143,7 +143,7 @@ def _fastest_runtime(bundle: EncoderBundle) -> str:
         return "onnx-cpu"
     if _plan(bundle) is not None:
         return "tensorrt"
-    if _has_cuda():
+    if has_onnx_cuda():
         return "onnx-cuda"
     return "torch" if has_cuda() and find_spec("onnx") is not None else "onnx-cpu"
 
@@ -162,7 +162,7 @@ def _plan(bundle: EncoderBundle) -> PlanRecord | None:
     return plan
 
 
-def _has_cuda() -> bool:
+def has_onnx_cuda() -> bool:
     """Return whether there is a CUDA device, and ONNX Runtime was built for it, which takes longer to find out."""
     if not has_cuda():
         return False

@@ -110,7 +110,10 @@ class SectionsTarget:
 
     def seed(self, file: ContainerReader, n_docs: int, n_rows: int) -> bytes:
         """Return the input that represents the sections of a file."""
-        sections = [file._sections[name].array().tobytes() for name in self.kinds]
+        sections = [
+            file.section(name, dtype, (None,) if row is None else (None, row)).array().tobytes()
+            for name, (dtype, row) in self.kinds.items()
+        ]
         return joined([bytes([n_docs - 1, n_rows - 1]), *sections])
 
 
@@ -323,7 +326,8 @@ def segment(directory: MemoryDirectory, record: FileRecord) -> None:
     """Open a segment and check its checksums."""
     reader = SegmentReader(directory, record, DIM)
     assert reader.n_docs <= reader.n_rows
-    assert all(finding.path == reader.path for finding in reader._container.find_damage())
+    container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
+    assert all(finding.path == reader.path for finding in container.find_damage())
 
 
 def tombstones(directory: MemoryDirectory, record: FileRecord) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.indexes.inside import held_locks
 
 import quarry.engine.indexer.build_folder
 import quarry.formats.container.directory
@@ -138,7 +139,7 @@ class KilledAt(SystemCalls):
 
 def release_locks() -> None:
     """Release all locks, as the system does when a process ends."""
-    for lock in list(quarry.formats.write_lock._held):
+    for lock in held_locks():
         lock.release()
 
 

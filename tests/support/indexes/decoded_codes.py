@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+
+from quarry.engine.quantization.coder import VectorCoder
+from quarry.engine.scoring.stored_vectors import decode_vectors
 
 
 def decoded_vectors(segment):
@@ -35,3 +40,25 @@ def best_and_mean(scores, offsets, share):
     best = np.maximum.reduceat(scores, offsets[:-1], axis=-1)
     means = np.add.reduceat(scores, offsets[:-1], axis=-1) / np.diff(offsets)
     return (1 - share) * best + share * means
+
+
+def unpacked(codes):
+    """Return the numbers of sub-vectors of (n, code_bytes) codes of 4 bits, two to a byte: (n, n_sub)."""
+    return np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+
+
+def coded_and_decoded(quantizer, vectors):
+    """Return the codes of vectors, one number for each sub-vector, and the vectors that they stand for."""
+    lists, codes = VectorCoder(quantizer, 1).code(vectors)
+    return codes if quantizer.nbits == 8 else unpacked(codes), decode_vectors(quantizer, lists, codes)
+
+
+def aggregated(scores, offsets, beta, share=0.0):
+    """Return the scores of documents, a share of which is the mean over their rows, one by one in float64."""
+    found = []
+    for low, high in pairwise(offsets):
+        rows = scores[low:high].astype(np.float64)
+        weights = np.exp(beta * (rows - rows.max())) if beta is not None else rows == rows.max()
+        best = np.average(rows, weights=weights)
+        found.append(best - share * max(0.0, best - rows.mean()))
+    return np.array(found)

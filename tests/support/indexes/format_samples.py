@@ -16,6 +16,7 @@ from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest, SegmentRecord
+from quarry.formats.metadata.columns import MAX_PATHS, MetadataWriter
 from quarry.formats.segment import SegmentWriter
 from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.inverted_lists import InvertedListsWriter
@@ -135,7 +136,16 @@ def document(number=0, **changes):
 
 
 def write_segment(  # noqa: PLR0917
-    directory, ids, kind="int8", made_with=None, dim=8, keep=True, rows_per_doc=3, metadata=None, title=None
+    directory,
+    ids,
+    kind="int8",
+    made_with=None,
+    dim=8,
+    keep=True,
+    rows_per_doc=3,
+    metadata=None,
+    title=None,
+    max_paths=MAX_PATHS,
 ):
     """Write a segment of random vectors, with inverted lists of random codes if there is a quantizer.
 
@@ -143,6 +153,7 @@ def write_segment(  # noqa: PLR0917
     """
     generator = np.random.default_rng(len(ids))
     writer = SegmentWriter(directory, dim, kind)
+    writer.metadata = MetadataWriter(directory, max_paths)
     for number, doc_id in enumerate(ids):
         vectors = generator.standard_normal((1 + number % rows_per_doc, dim)).astype(np.float32)
         stored = document(number, **({"metadata": metadata(number)} if metadata else {}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from quarry.engine.backends.protocol import SearchParameters
+from quarry.engine.backends.registry import open_backend
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.manifest import SegmentRecord
@@ -46,6 +48,11 @@ QUANTIZERS = {
     "unit residual": (True, True),
 }
 """`by_residual` and `unit_length` of quantizers by name."""
+
+
+def candidates_of(segment, backend, queries, n):
+    """Return the n candidates for each query that a backend finds in five lists."""
+    return open_backend(backend, segment).candidates(queries, SearchParameters(n, n, 5, 1))
 
 
 def random_quantizer(generator, n_sub, nbits, by_residual, turned, apart, unit_length=False):

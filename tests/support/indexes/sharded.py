@@ -10,7 +10,11 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.formats.container.directory import Directory
-from quarry.formats.shard_set import ShardSet, shard_folder_names
+from quarry.formats.shard_set import (
+    ShardSet,
+    shard_folder_names,
+    shard_of,  # noqa: F401  # which tests use
+)
 
 ENCODER = WordEncoder()
 WORDS = [f"w{number}" for number in range(120)]

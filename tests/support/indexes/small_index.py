@@ -10,6 +10,7 @@ import xxhash
 from support.indexes.format_samples import container, manifest
 from support.indexes.stored_postings import iterate_postings
 
+from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import measured, train_quantizer
@@ -153,10 +154,20 @@ def refusal(use, *arguments):
     return None
 
 
+def allowed_docs(flags):
+    """Return the documents of a segment that a filter lets pass."""
+    return Allowed(flags)
+
+
+def searcher_of(snapshot, **options):
+    """Return what searches a snapshot on one thread."""
+    return Searcher(snapshot, OpenOptions(**{"threads": 1, **options}))
+
+
 def search(directory, backend):
     """Search the index in every way; only errors other than FormatError matter, not the hits."""
     snapshot = Snapshot(directory)
-    searcher = Searcher(snapshot, OpenOptions(backend=backend, threads=1))
+    searcher = searcher_of(snapshot, backend=backend)
     queries = np.random.default_rng(1).standard_normal((3, DIM)).astype(np.float32)
     with np.errstate(all="ignore"):
         found = searcher.search(queries, SearchOptions(k=20))
@@ -180,18 +191,9 @@ def changed_copy(value, steps, new):
 class Container:
     """A file split into its parts, which can be changed and written again with correct checksums."""
 
-    def __init__(self, path):
+    def __init__(self, path, blob=None):
         self.path = path
-        self._take(Path(path).read_bytes())
-
-    @classmethod
-    def of(cls, blob):
-        """Split the bytes of a file."""
-        part = cls.__new__(cls)
-        part._take(blob)
-        return part
-
-    def _take(self, blob):
+        blob = Path(path).read_bytes() if blob is None else blob
         offset, length = (
             int.from_bytes(blob[low : low + 8], "little") for low in (len(blob) - 64, len(blob) - 56)
         )
@@ -199,13 +201,18 @@ class Container:
         self.contents = msgpack.unpackb(blob[offset : offset + length])
         self.data = bytearray(blob[64:offset])
 
+    @classmethod
+    def of(cls, blob):
+        """Split the bytes of a file."""
+        return cls(None, blob)
+
     def records(self):
         """Return the manifest's records of other files, which can be changed in place."""
         fields = self.contents["fields"]
         named = list(fields["quantizers"])
         for segment in fields["segments"]:
             named += [segment["file"], segment["tombstones"]]
-        return named
+        return [record for record in named if record]
 
     def array(self, name):
         """Return a section, which can be changed in place."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from support.indexes.word_encoder import WordEncoder
 
 from quarry.engine.encoding.token_vectors import TokenVectors
-from quarry.formats.container.directory import OutputFile
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,15 @@ class MomentEncoder(StrikingEncoder):
         return super().windows(text)
 
     def _strike_at_files(self) -> None:
-        name = {"during": "write", "after": "sync"}[self.moment]
-        real = getattr(OutputFile, name)
+        name = {"during": "write", "after": "fsync"}[self.moment]
+        real = getattr(os, name)
         if real.__name__ == "struck":
             return
 
-        def struck(file: OutputFile, *arguments: object) -> object:
-            result = real(file, *arguments)
+        def struck(*arguments: object) -> object:
+            result = real(*arguments)
             if self._is_first():
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
 
-        setattr(OutputFile, name, struck)
+        setattr(os, name, struck)

@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
+from quarry.formats.bundle.folder import SourceRecord
+from quarry.formats.bundle.reranker import RerankerSettings, write_reranker_bundle
+
 N_LAYERS, N_HEADS, DIM, INNER, N_POSITIONS = 2, 4, 32, 64, 40
 EPSILON = 1e-12
 WORDS = (
@@ -176,6 +179,13 @@ def write_checkpoint(
     (folder / "LICENSE").write_text("Do what you like.\n", "utf-8")
     save_file(random_weights() if weights is None else weights, folder / "model.safetensors")
     return folder
+
+
+def write_reranker(folder: Path, model: bytes) -> Path:
+    """Write a bundle of a reranker with any graph, and the tokenizer of the checkpoint."""
+    settings = RerankerSettings("tiny", "fp32", 64, SourceRecord("model.safetensors", "0" * 64), "mit", None)
+    files = {"model.onnx": model, "tokenizer.json": json.dumps(tokenizer_object()).encode()}
+    return write_reranker_bundle(folder, settings, files).path
 
 
 def edit_json(path: Path, **changes: object) -> None:

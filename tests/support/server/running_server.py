@@ -88,9 +88,9 @@ def bearer(key: str = WRITE_KEY) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(app: Any, grace_s: float = 20) -> Iterator[RunningServer]:
+def running(app: Any, grace_s: float = 20, **options: Any) -> Iterator[RunningServer]:
     """Serve an application on a thread."""
-    server = make_server(app, grace_s)
+    server = make_server(app, grace_s, **options)
     with listen("127.0.0.1", 0) as opened:
         address = opened.getsockname()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})

@@ -35,16 +35,17 @@ def run_and_kill(recipe: Path, out: Path) -> None:
 
 def run_and_interrupt(recipe: Path, out: Path) -> None:
     """Train by a recipe into `out` and interrupt it behind the first checkpoint, without another process."""
-    from quarry.training.loop.trainer import Checkpoints
     from quarry.training.run import train
 
-    class FirstCheckpoint(Checkpoints):
-        def save(self, *args, **options):
-            super().save(*args, **options)
+    real = Path.rename
+
+    def rename(path, target):
+        real(path, target)
+        if target.name.startswith("step-"):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quarry.training.loop.trainer.Checkpoints", FirstCheckpoint)
+        patch.setattr(Path, "rename", rename)
         with pytest.raises(KeyboardInterrupt):
             train(recipe, out)
     assert any(out.glob("checkpoints/step-*"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -304,15 +306,16 @@ def test_an_error_in_the_block_discards_changes_and_releases_the_lock(path):
 
 def test_a_cancelled_opening_leaves_nothing_open(path, monkeypatch):
     gate = Gate()
-    really_open = Engine.open.__func__
+    really_open = os.open
 
-    def slow_open(cls, *args, **options):
-        opened = really_open(cls, *args, **options)
-        gate(opened)
-        return opened
+    def slow_open(name, *arguments, **options):
+        descriptor = really_open(name, *arguments, **options)
+        if Path(name).name == "write.lock":
+            gate("")
+        return descriptor
 
     async def run():
-        monkeypatch.setattr(Engine, "open", classmethod(slow_open))
+        monkeypatch.setattr(os, "open", slow_open)
         task = asyncio.ensure_future(AsyncEngine.open(path, encoder=ENCODER, writable=True))
         await begun(gate)
         task.cancel()

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 from support.combinations import pairs_of
+from support.indexes.sharded import shard_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Document, Engine
 from quarry.formats.errors import EncoderMismatch, InvalidDocument, InvalidQuery, InvalidSetting
-from quarry.formats.shard_set import shard_of
 
 DIM = 4
 DOCS = [

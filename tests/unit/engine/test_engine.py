@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import gc
@@ -17,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
+from support.indexes.inside import locks_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Document, Engine, KMeans, open_encoder
 from quarry.engine.bundled import DEFAULT_NAME, default_bundle_path
-from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
@@ -522,15 +523,16 @@ class TestLock:
 
     def test_a_writer_sees_what_was_committed_before_it_had_the_lock(self, path, monkeypatch):
         """A writer uses the index that was committed while it waited for the lock."""
-        real = IndexWriter
+        real = os.open
 
-        def slow(directory, encoder, threads, **options):
-            monkeypatch.setattr("quarry.engine.engine.IndexWriter", real)
-            other = WordEncoder(dim=8, name="words")
-            engine.build(docs(1, 2), directory.path, encoder=other, representation=KMeans(2), overwrite=True)
-            return real(directory, encoder, threads, **options)
+        def slow(name, *arguments, **options):
+            if Path(name).name == "write.lock":
+                monkeypatch.setattr(os, "open", real)
+                other = WordEncoder(dim=8, name="words")
+                engine.build(docs(1, 2), path, encoder=other, representation=KMeans(2), overwrite=True)
+            return real(name, *arguments, **options)
 
-        monkeypatch.setattr("quarry.engine.engine.IndexWriter", slow)
+        monkeypatch.setattr(os, "open", slow)
         with pytest.raises(EncoderMismatch):
             Engine.open(path, writable=True, encoder=ENCODER)
         with Engine.open(path, writable=True, encoder=WordEncoder(dim=8)) as index:
@@ -626,7 +628,7 @@ class TestClosed:
     def test_after_a_failed_commit_searching_goes_on(self, index, monkeypatch):
         index.add(docs(30))
         with monkeypatch.context() as patch:
-            patch.setattr(Directory, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+            patch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
             with pytest.raises(engine.CommitFailed):
                 index.commit()
         assert "d3" in found(index)
@@ -695,16 +697,12 @@ class TestFork:
     def test_a_child_is_not_stopped_by_what_the_parents_threads_hold(self, path):
         """A child can use an index whose locks other threads of the parent held at the fork."""
         index = Engine.open(path, writable=True, encoder=ENCODER)
-        segment = index._view.get().partitions[0].snapshot.segments[0].reader
         held, done = threading.Barrier(2), threading.Event()
 
         def hold():
-            with (
-                index._view._lock,
-                index._writer.partitions[0]._mutex,
-                index._writer.partitions[0]._committer._mutex,
-                segment._holding,
-            ):
+            with contextlib.ExitStack() as stack:
+                for lock in locks_of(index):
+                    stack.enter_context(lock)
                 held.wait()
                 done.wait(60)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
+from support.indexes.inside import view_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -24,7 +25,7 @@ def path(tmp_path):
 
 
 def backends(index):
-    return index._view.get().partitions[0].searcher.backends
+    return view_of(index).partitions[0].searcher.backends
 
 
 def best(index, k=20):

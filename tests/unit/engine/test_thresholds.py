@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from support.indexes.stored import only_segment
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -50,7 +51,7 @@ def test_they_decide_when_there_are_lists_and_how_many(tmp_path):
     for number, chosen in enumerate((Thresholds(), Thresholds(list_rows=80), Thresholds(list_rows=80, nlist=2))):
         path = tmp_path / str(number)
         engine.build(texts, path, encoder=ENCODER, code_bytes=4, thresholds=chosen)
-        with Engine.open(path) as index:
-            quantizer = index._view.get().partitions[0].snapshot.segments[0].quantizer
+        with only_segment(path) as segment:
+            quantizer = segment.quantizer
             found.append(quantizer.nlist if quantizer else 0)
     assert found[0] == 0 < found[2] == 2 < found[1]

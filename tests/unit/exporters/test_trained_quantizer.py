@@ -1,31 +1,25 @@
 """The quantizer and the representation of a checkpoint are exported to the bundle and used by the index."""
 
 import json
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.indexes.stored import only_segment, stored
 from support.models.tiny_checkpoint import DIM, write_checkpoint
 
 pytest.importorskip("onnx", reason="exporting needs onnx")
 
 from quarry import engine
+from quarry.engine import open_encoder
 from quarry.engine.encoding.encoder import trained_quantizer, trained_settings
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.quantization.coder import VectorCoder
-from quarry.engine.quantization.training import train_lists
-from quarry.engine.scoring.stored_vectors import unpack_codes
 from quarry.engine.thresholds import Thresholds
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting
-from quarry.formats.manifest import IndexSettings
-from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.quantizer import Quantizer, SearchSetting, open_quantizer, write_quantizer
+from quarry.formats.vectors.quantizer import Quantizer, open_quantizer, write_quantizer
 
 SETTINGS = {
     "format": 1, "pooling": "mean", "normalise": True, "window": 32, "query_prefix": "", "document_prefix": "",
@@ -84,24 +78,18 @@ def test_a_bundle_brings_quantizer_and_settings(bundle: EncoderBundle, tmp_path:
     assert trained_quantizer(None) is None
 
 
-def test_few_documents_are_coded_without_training(
-    bundle: EncoderBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("something is trained")
-
-    for name in ("train_quantizer", "train_coarse_centroids"):
-        monkeypatch.setattr(f"quarry.engine.quantization.training.{name}", refuse)
+def test_few_documents_are_coded_without_training(bundle: EncoderBundle, tmp_path: Path) -> None:
     texts = words(20)
     documents = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
     engine.build(documents, tmp_path / "index", encoder=bundle.path, centroids="none", progress=False)
     expected, encoder = made_quantizer(), open_encoder(bundle.path)
-    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+    with stored(tmp_path / "index") as snapshot:
         (segment,) = snapshot.segments
         assert segment.quantizer is not None
-        assert segment.quantizer.identity() == expected.identity()
+        assert segment.quantizer.identity() == expected.identity()  # nothing was trained
         assert snapshot.manifest.settings.representation_settings == {"tokens_per_piece": 5}
-        codes = unpack_codes(segment.reader.lists.codes()[segment.reader.lists.places()], 4)
+        packed = segment.reader.lists.codes()[segment.reader.lists.places()]
+        codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), N_SUB)
         offsets = segment.reader.centroids.offsets
         counts = np.diff(offsets.astype(np.int64))
     query = encoder.encode_query("abc") @ expected.rotation.T
@@ -119,8 +107,7 @@ def test_many_documents_get_lists_and_keep_the_codebooks(
 ) -> None:
     path, small = tmp_path / "index", Thresholds(calibration_queries=64, list_rows=300)
     engine.build(words(300), path, encoder=bundle.path, centroids=centroids, progress=False, thresholds=small)
-    with closing(Snapshot(Directory(path))) as snapshot:
-        (first,) = snapshot.segments
+    with only_segment(path) as first:
         assert first.quantizer is not None
         assert first.quantizer.nlist > 1
         assert first.quantizer.probe_recall is not None
@@ -133,29 +120,9 @@ def test_many_documents_get_lists_and_keep_the_codebooks(
         opened.commit()
         opened.merge(retrain=centroids == "int8")
         assert len(opened.search("abc", 5)) == 5
-    with closing(Snapshot(Directory(path))) as snapshot:
-        (merged,) = snapshot.segments
+    with only_segment(path) as merged:
         assert merged.quantizer is not None
         assert is_same(merged.quantizer, made_quantizer())
-
-
-def test_lists_change_no_code() -> None:
-    small = Thresholds(calibration_queries=64, list_rows=100)
-    rows = np.random.default_rng(1).normal(0, 1, (500, DIM)).astype(np.float32)
-    made = replace(made_quantizer(), search_settings=(SearchSetting(10, 1, 7),))
-    settings = IndexSettings(
-        dim=DIM, representation="pieces", representation_settings={}, beta=None, centroids="none", code_bytes=4,
-        language="none", analysis_rules=1, k1=1.2, b=0.75, seed=0,
-    )  # fmt: skip
-    listed = train_lists(made, [rows[:300], rows[300:]], 500, settings, 1, small)
-    assert listed.nlist > 1
-    assert listed.search_settings == ()  # settings of other lists are dropped
-    lists, codes = VectorCoder(listed, 1).code(rows)
-    assert len(set(lists.tolist())) > 1
-    np.testing.assert_array_equal(codes, VectorCoder(made, 1).code(rows)[1])
-    assert train_lists(made, [rows[:99]], 99, settings, 1, small) is made
-    residual = Quantizer(made.coarse, made.encode_codebook, made.score_codebook, made.rotation, by_residual=True)
-    assert train_lists(residual, [rows], 500, settings, 1, small) is residual
 
 
 @pytest.mark.parametrize(

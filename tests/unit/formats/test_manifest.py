@@ -9,7 +9,7 @@ import pytest
 from support.indexes.format_samples import container, manifest, preamble, store, write_file
 from support.indexes.small_index import Container
 
-import quarry.formats.container.directory
+from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
@@ -342,16 +342,16 @@ def test_a_folder_that_is_deleted_meanwhile(directory):
     assert caught.value.path == directory.path
 
 
-def test_a_manifest_is_not_mapped(directory, monkeypatch):
+def test_a_manifest_is_not_mapped(tmp_path):
     """A manifest is read without mapping it, because Windows cannot rename or delete mapped files."""
 
-    def no_map(path):
-        raise AssertionError(path)
+    class Unmapped(Directory):
+        def map(self, name):
+            raise AssertionError(name)
 
-    monkeypatch.setattr(quarry.formats.container.directory, "MappedFile", no_map)
     made = manifest()
-    made.commit(directory)
-    assert Manifest.load(directory, 1) == made
+    made.commit(Unmapped(tmp_path))
+    assert Manifest.load(Unmapped(tmp_path), 1) == made
 
 
 def test_a_manifest_longer_than_any_can_be(directory):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
 import xxhash
 from support.indexes.format_samples import FILE_ID, preamble, write_file
 
-import quarry.formats.container.directory
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError, FormatTooNew, IndexNotFound
@@ -75,7 +75,7 @@ def test_a_commit_that_fails_leaves_nothing(directory, monkeypatch):
     def refuse(*_):
         raise OSError(5, "input/output error")
 
-    monkeypatch.setattr(quarry.formats.container.directory.os, "rename", refuse)
+    monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(OSError, match="input/output"):
         SET.commit(directory)
     assert directory.names() == []

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.faults.watched_directory import WatchedDirectory
 from support.indexes.format_samples import document, manifest, n_descriptors, quantizer, segment_record
 
-import quarry.formats.manifest
-import quarry.formats.snapshot
 from quarry.formats.errors import CorruptFile, FormatError, IndexNotFound
 from quarry.formats.manifest import find_latest_generation
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.tombstones import read_tombstones, write_tombstones
+from quarry.formats.tombstones import write_tombstones
 from quarry.formats.vectors.quantizer import write_quantizer
 
 
@@ -85,52 +84,42 @@ def remove(directory, committed):
         directory.delete(name)
 
 
-@pytest.mark.parametrize("after", ["find_latest_generation", "read_quantizer", "SegmentReader", "read_tombstones"])
-def test_a_commit_in_between_is_followed(directory, first, monkeypatch, after):
-    """A snapshot is complete if a commit replaces the generation after any step of opening it."""
-    module = quarry.formats.manifest if after == "find_latest_generation" else quarry.formats.snapshot
-    step = getattr(module, after)
-    third = first.next((segment_record(directory, ["x", "y"]),), ())
+@pytest.mark.parametrize("step", range(1, 9))
+def test_a_commit_in_between_is_followed(directory, first, step):
+    """A snapshot is complete if a commit replaces the generation before any step of opening it."""
+    steps, third = [], first.next((segment_record(directory, ["x", "y"]),), ())
 
-    def interrupted(*arguments):
-        result = step(*arguments)
-        if third.name not in directory.names():
+    def commit(name):
+        steps.append(name)
+        if len(steps) == step:
             third.commit(directory)
             remove(directory, first)
-        return result
 
-    monkeypatch.setattr(module, after, interrupted)
-    snapshot = Snapshot(directory)
-    assert snapshot.manifest.generation in (1, 2)
+    snapshot = Snapshot(WatchedDirectory(directory.path, commit))
+    expected = first if step == 8 else third  # there are seven steps
+    assert snapshot.manifest == expected
     ids = [segment.reader.ids[0] for segment in snapshot.segments]
-    assert ids == (["a", "d"] if snapshot.manifest.generation == 1 else ["x"])
+    assert ids == (["a", "d"] if expected is first else ["x"])
 
 
 @pytest.mark.parametrize("n_commits", [1, 30])
-def test_open_files_are_reused_by_the_next_attempt(directory, first, monkeypatch, n_commits):
+def test_open_files_are_reused_by_the_next_attempt(directory, first, n_commits):
     """Segments that are already open are reused, so that an index can be opened beside fast commits."""
     opened, made, before = [], first, n_descriptors()
 
-    class Reader(quarry.formats.snapshot.SegmentReader):
-        def __init__(self, directory, record, dim):
-            opened.append(record.name)
-            super().__init__(directory, record, dim)
-
-    def overtaken(directory, record, *arguments):
+    def overtaken(name):
         """Commit new tombstones just before these are read."""
         nonlocal made
-        if made.generation <= n_commits and record == made.segments[1].tombstones:
+        opened.append(name)
+        if made.generation <= n_commits and name == made.segments[1].tombstones.name:
             flags = np.array([True, False, False, made.generation % 2 == 1])
             tombstones = write_tombstones(directory, made.segments[1].file.file_id, flags)
             renewed = replace(made.segments[1], tombstones=tombstones, n_deleted=int(flags.sum()))
             made = made.next((made.segments[0], renewed), made.quantizers)
             made.commit(directory)
-            directory.delete(record.name)
-        return read_tombstones(directory, record, *arguments)
+            directory.delete(name)
 
-    monkeypatch.setattr(quarry.formats.snapshot, "SegmentReader", Reader)
-    monkeypatch.setattr(quarry.formats.snapshot, "read_tombstones", overtaken)
-    snapshot = Snapshot(directory)
+    snapshot = Snapshot(WatchedDirectory(directory.path, overtaken))
     assert snapshot.manifest == made
     assert opened.count(first.segments[0].file.name) == 1
     assert n_descriptors() == before + 2
@@ -138,38 +127,35 @@ def test_open_files_are_reused_by_the_next_attempt(directory, first, monkeypatch
     assert n_descriptors() == before
 
 
-def test_what_the_last_attempt_did_not_take_is_closed(directory, first, monkeypatch):
+def test_what_the_last_attempt_did_not_take_is_closed(directory, first):
     """Segments that are not in the next generation, because a merge replaced them, are closed."""
     before, merged = n_descriptors(), first.next((segment_record(directory, ["x", "y"]),), ())
 
-    def overtaken(directory, record, *arguments):
-        if record == first.segments[1].tombstones:
+    def overtaken(name):
+        if name == first.segments[1].tombstones.name:
             merged.commit(directory)
-            directory.delete(record.name)
-        return read_tombstones(directory, record, *arguments)
+            directory.delete(name)
 
-    monkeypatch.setattr(quarry.formats.snapshot, "read_tombstones", overtaken)
-    snapshot = Snapshot(directory)
+    snapshot = Snapshot(WatchedDirectory(directory.path, overtaken))
     assert snapshot.manifest == merged
     assert n_descriptors() == before + 1
     snapshot.close()
     assert n_descriptors() == before
 
 
-def test_opening_an_index_that_changes_all_the_time_fails(directory, monkeypatch):
+def test_opening_an_index_that_changes_all_the_time_fails(directory):
     made = manifest([segment_record(directory, ["a"])])
     made.commit(directory)
 
-    def always_newer(directory):
+    def always_newer(name):
         nonlocal made
-        remove(directory, made)
-        made = made.next((segment_record(directory, ["a"]),), ())
-        made.commit(directory)
-        return made.generation - 1
+        if not name:
+            remove(directory, made)
+            made = made.next((segment_record(directory, ["a"]),), ())
+            made.commit(directory)
 
-    monkeypatch.setattr(quarry.formats.manifest, "find_latest_generation", always_newer)
     with pytest.raises(CorruptFile, match="a file of the index is missing"):
-        Snapshot(directory)
+        Snapshot(WatchedDirectory(directory.path, always_newer))
 
 
 def test_readers_beside_a_writer_that_commits_continuously(directory):

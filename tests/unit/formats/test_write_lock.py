@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 import signal
@@ -12,7 +13,6 @@ import sys
 import pytest
 from support.indexes.format_samples import n_descriptors
 
-import quarry.formats.write_lock
 from quarry.formats.errors import AccessFailed, CorruptFile, IndexLocked, IndexNotFound
 from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
@@ -156,10 +156,10 @@ def test_a_folder_that_is_gone(tmp_path):
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
-    def refuse(descriptor):
+    def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(quarry.formats.write_lock, "_lock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     before = n_descriptors()
     with pytest.raises(AccessFailed, match="cannot be locked; expected a file system that can lock files"):
         WriteLock(tmp_path)
@@ -169,12 +169,12 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 def test_a_lock_that_the_system_does_not_release_in_order(tmp_path, monkeypatch):
     """If unlocking fails, closing the file releases the lock."""
 
-    def fail(descriptor):
+    def fail(descriptor, operation):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     lock = WriteLock(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(quarry.formats.write_lock, "_unlock", fail)
+        patch.setattr(fcntl, "flock", fail)
         lock.release()
     WriteLock(tmp_path).release()
 
@@ -232,11 +232,11 @@ def test_a_lock_without_references_is_released(tmp_path):
 
 
 def test_an_interrupt_while_it_is_taken(tmp_path, monkeypatch):
-    def interrupt(self):
+    def interrupt(descriptor, length):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(WriteLock, "_write_holder", interrupt)
+        patch.setattr(os, "ftruncate", interrupt)
         with pytest.raises(KeyboardInterrupt) as caught:
             WriteLock(tmp_path)
     assert caught.traceback  # its frames keep the object alive
@@ -261,15 +261,15 @@ def test_a_lock_file_that_is_deleted(tmp_path):
 
 def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
     """If a failed build deletes the file between opening and locking, a new file is created and locked."""
-    real, left = quarry.formats.write_lock._lock, [3]
+    real, left = fcntl.flock, [3]
 
-    def lock_too_late(descriptor):
+    def lock_too_late(descriptor, operation):
         if left[0]:
             left[0] -= 1
             (tmp_path / LOCK_NAME).unlink()
-        real(descriptor)
+        real(descriptor, operation)
 
-    monkeypatch.setattr(quarry.formats.write_lock, "_lock", lock_too_late)
+    monkeypatch.setattr(fcntl, "flock", lock_too_late)
     lock = WriteLock(tmp_path)
     with pytest.raises(IndexLocked, match="another writer holds the index"):
         WriteLock(tmp_path)

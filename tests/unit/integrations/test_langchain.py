@@ -187,11 +187,11 @@ class TestSearch:
 
 
 class TestChanges:
-    def test_one_commit_for_each_call(self, store):
-        before = Engine.open(store._index.path).stats()["generation"]
+    def test_one_commit_for_each_call(self, store, tmp_path):
+        before = Engine.open(tmp_path / "index").stats()["generation"]
         store.add_documents([Document(page_content=text) for text in TEXTS])
         store.delete(["linen", "nothing"])
-        with Engine.open(store._index.path) as index:
+        with Engine.open(tmp_path / "index") as index:
             assert index.stats()["generation"] == before + 2
             assert len(index) == 7
 
@@ -202,8 +202,8 @@ class TestChanges:
         with pytest.raises(ValueError, match="1 metadatas for 2 texts"):
             store.add_texts(["a", "b"], [{}])
 
-    def test_other_processes_write_in_between(self, store):
-        with Engine.open(store._index.path, writable=True) as other:
+    def test_other_processes_write_in_between(self, store, tmp_path):
+        with Engine.open(tmp_path / "index", writable=True) as other:
             other.add([{"id": "snow", "text": "Snow falls in winter."}])
             other.commit()
         assert store.similarity_search("winter", k=1)[0].id == "snow"
@@ -217,9 +217,9 @@ class TestChanges:
         store.add_texts(["a"])
         store.close()
 
-    def test_other_embeddings_are_refused(self, store):
+    def test_other_embeddings_are_refused(self, store, tmp_path):
         with pytest.raises(EncoderMismatch):
-            QuarryVectorStore(store._index.path, DeterministicFakeEmbedding(size=16))
+            QuarryVectorStore(tmp_path / "index", DeterministicFakeEmbedding(size=16))
 
     def test_from_texts(self, tmp_path):
         store = QuarryVectorStore.from_texts(TEXTS, ids=list("abcd"), path=tmp_path / "index")

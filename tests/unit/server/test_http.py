@@ -29,10 +29,8 @@ from support.processes import until
 from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, Answer, RunningServer, bearer, running
 
 from quarry import engine
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.formats.errors import IndexNotFound, InvalidSetting
 from quarry.server import Access, Limits, app
-from quarry.server import running as serving
 from quarry.server.http.failures import RequestError
 from quarry.server.workers import finished
 
@@ -506,13 +504,18 @@ def test_a_child_of_the_process_that_made_the_application_refuses_requests_at_on
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 50
 
 
-def test_headers_that_arrive_slowly_are_given_up(reader: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_HEADERS_TIMEOUT_S", 0.1)
+@pytest.fixture
+def impatient(indexes: dict[str, Path]) -> Iterator[RunningServer]:
+    with app(indexes, encoder=ENCODER) as served, running(served, headers_timeout_s=0.1) as server:
+        yield server
+
+
+def test_headers_that_arrive_slowly_are_given_up(impatient: RunningServer) -> None:
     for begin in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
-        with reader.connect() as connection:
+        with impatient.connect() as connection:
             connection.sendall(begin)
             assert connection.recv(1000) == b""
-    with reader.connect() as connection:  # a connection that stays open
+    with impatient.connect() as connection:  # a connection that stays open
         for _ in range(2):
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             received = b""
@@ -630,7 +633,7 @@ class WaitingEncoder(WordEncoder):
     go = threading.Event()
     n_begun = 0
 
-    def windows(self, text: str) -> Iterator[TokenVectors]:
+    def windows(self, text: str) -> Iterator[engine.TokenVectors]:
         if text.startswith("wait"):
             type(self).n_begun += 1
             assert self.go.wait(LONGEST_S)

@@ -1,12 +1,13 @@
 import json
 import shutil
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.indexes.decoded_codes import unpacked
+from support.indexes.stored import stored
 from support.models.tiny_checkpoint import DIM
 from support.training.killed_run import run_and_interrupt
 from support.training.tiny_run import N_ARTICLES, short_recipe, write_recipe
@@ -18,12 +19,9 @@ pytest.importorskip("matplotlib", reason="plots need matplotlib")
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from quarry import engine  # noqa: E402
-from quarry.engine.scoring.stored_vectors import unpack_codes  # noqa: E402
 from quarry.exporters.export import export  # noqa: E402
 from quarry.formats.bundle.encoder import EncoderBundle  # noqa: E402
-from quarry.formats.container.directory import Directory  # noqa: E402
 from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting  # noqa: E402
-from quarry.formats.snapshot import Snapshot  # noqa: E402
 from quarry.training.compression.product_quantizer import (  # noqa: E402
     ProductQuantizer,
     read_checkpoint_quantizer,
@@ -148,7 +146,7 @@ def test_codes_and_scores_of_an_index_are_those_that_were_trained(
     arrays = read_checkpoint_quantizer(finished / "final")
     assert arrays is not None
     quantizer = ProductQuantizer.from_arrays(arrays)
-    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+    with stored(tmp_path / "index") as snapshot:
         (segment,) = snapshot.segments
         settings = snapshot.manifest.settings
         assert (settings.representation, settings.representation_settings) == ("pieces", {"tokens_per_piece": 8})
@@ -156,7 +154,7 @@ def test_codes_and_scores_of_an_index_are_those_that_were_trained(
         assert segment.quantizer is not None
         assert segment.quantizer.identity() == arrays.identity()  # nothing was trained
         places = segment.reader.lists.places()
-        codes = unpack_codes(segment.reader.lists.codes()[places], 4)
+        codes = unpacked(segment.reader.lists.codes()[places])
         offsets = segment.reader.centroids.offsets.tolist()
         rows = torch_rows(finished, texts)
         assert [len(each) for each in rows] == np.diff(offsets).tolist()
@@ -191,7 +189,7 @@ def test_an_index_of_codes_grows_with_the_quantizer_of_its_bundle(bundle: Encode
             opened.commit()
         opened.merge()
         assert len(opened.search("klm", 3, mode="dense")) == 3
-    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+    with stored(tmp_path / "index") as snapshot:
         assert {segment.reader.centroids.kind for segment in snapshot.segments} == {"none"}
         assert len(snapshot.manifest.quantizers) == 1
 
@@ -199,7 +197,7 @@ def test_an_index_of_codes_grows_with_the_quantizer_of_its_bundle(bundle: Encode
 def test_codes_of_another_size_are_trained_by_the_engine(bundle: EncoderBundle, tmp_path: Path) -> None:
     options = {"centroids": "none", "code_bytes": 8}
     engine.build(["abc", "def"], tmp_path / "index", encoder=bundle.path, progress=False, **options)
-    with closing(Snapshot(Directory(tmp_path / "index"))) as snapshot:
+    with stored(tmp_path / "index") as snapshot:
         assert snapshot.segments[0].reader.centroids.kind == "int8"  # too few rows to train on
         assert snapshot.manifest.settings.code_bytes == 8
 

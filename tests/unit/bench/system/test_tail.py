@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.system.tail import Tail, simulate
+from bench.system.tail import Tail, simulate, simulate_shard
 
 FIXED = {"p50_ms": 4.0, "p95_ms": 4.0 + 1e-9, "n_queries": 1500}
 
@@ -24,10 +24,8 @@ def test_a_queue_waits_as_the_formula_of_pollaczek_and_khinchine_says():
     (2 (1 - load))).
     """
     case = Tail(n_shards=1, n_replicas=1, is_hedged=False, load=0.5, slow_share=0, **FIXED | {"n_queries": 40_000})
-    from bench.system.tail import _simulate_shard
-
     arrivals = np.cumsum(np.random.default_rng(1).exponential(8.0, case.n_queries))
-    took, _ = _simulate_shard(case, arrivals, 0)
+    took, _ = simulate_shard(case, arrivals, 0)
     assert took.mean() == pytest.approx(6.0, rel=0.05)
 
 

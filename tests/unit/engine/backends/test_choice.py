@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.indexes.small_index import DIM, build
+from support.indexes.small_index import DIM, build, searcher_of
 
 from quarry.engine.backends.registry import BACKENDS, Adapter
 from quarry.engine.backends.selection import choose_backends
 from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.search.searcher import Searcher
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import BackendUnavailable
 from quarry.formats.snapshot import Snapshot
@@ -58,15 +58,15 @@ def test_a_device_that_does_not_work_after_all(snapshot, monkeypatch, caplog):
     """If the selected device fails, as with an unsuitable driver, searches continue on the CPU with a warning."""
     monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
     monkeypatch.setitem(BACKENDS, "gpu", Adapter("broken_gpu:Broken", "gpu"))
-    monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
-    searcher = Searcher(snapshot, OpenOptions(threads=1))
+    monkeypatch.setitem(sys.modules, "broken_gpu", SimpleNamespace(Broken=Broken))
+    searcher = searcher_of(snapshot)
     assert [choice.backend for choice in searcher.choices] == ["gpu", "gpu"]
     with caplog.at_level(logging.WARNING):
         assert len(searcher.search(query(), SearchOptions(k=5))[0].docs) == 5
     assert [choice.backend for choice in searcher.choices] == ["cpu_faiss", "cpu_faiss"]
     assert "backend cpu_faiss instead of gpu: no device" in caplog.text
     with pytest.raises(BackendUnavailable, match="no device"):
-        Searcher(snapshot, OpenOptions(backend="gpu")).search(query(), SearchOptions(k=5))
+        searcher_of(snapshot, backend="gpu").search(query(), SearchOptions(k=5))
 
 
 class Broken:
@@ -78,17 +78,13 @@ class Broken:
         return 0
 
 
-def loaded_or_broken(load):
-    return lambda adapter, name: Broken if adapter.place.startswith("broken") else load(adapter, name)
-
-
 def test_the_last_resort_must_work(snapshot, monkeypatch):
     monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: False)
     for name in ("cpu_faiss", "scan"):
         monkeypatch.setitem(BACKENDS, name, BACKENDS[name]._replace(place="broken:Broken"))
-    monkeypatch.setattr(Adapter, "load", loaded_or_broken(Adapter.load))
+    monkeypatch.setitem(sys.modules, "broken", SimpleNamespace(Broken=Broken))
     with pytest.raises(BackendUnavailable):
-        Searcher(snapshot, OpenOptions()).search(query(), SearchOptions(k=5))
+        searcher_of(snapshot).search(query(), SearchOptions(k=5))
 
 
 def test_looking_for_a_device_loads_no_library(repository):

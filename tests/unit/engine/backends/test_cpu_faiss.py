@@ -8,6 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from support.indexes import small_index
+from support.indexes.format_samples import quantizer
 
 from quarry.engine.backends.cpu_faiss import FaissBackend
 from quarry.engine.backends.faiss_lists import build_faiss_lists
@@ -16,7 +17,6 @@ from quarry.engine.backends.protocol import Resources, SearchParameters
 from quarry.engine.quantization.candidates import rows_per_candidate
 from quarry.engine.scoring.stored_vectors import StoredVectors
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.quantizer import SearchSetting
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,8 @@ def test_the_best_of_the_allowed_are_found(segments, queries):
 
 
 def test_the_calibrated_number_of_lists_is_read(segments):
-    settings = (SearchSetting(10, 3, 1), SearchSetting(100, 7, 1))
+    settings = quantizer(measured=True).search_settings
+    settings = tuple(replace(each, nprobe=n) for each, n in zip(settings, (3, 7), strict=True))
     segment = replace(segments[0], quantizer=replace(segments[0].quantizer, search_settings=settings))
     policy = ProbingPolicy.of(segment)
     assert [policy.first_probe(k, k, None, 1.0).nprobe for k in (1, 10, 100, 1 << 20)] == [3, 3, 7, 16]
@@ -103,13 +104,12 @@ def test_searches_with_filters_by_turns(segments, queries):
 
 
 @pytest.mark.parametrize("steps", [1, 3, 32])
-def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, monkeypatch, steps):
+def test_lists_are_copied_part_by_part_as_a_whole(segments, queries, steps):
     """Lists that are copied in parts give the same index as all lists at once."""
-    monkeypatch.setattr("quarry.engine.backends.faiss_lists._FILL_STEPS", steps)
     segment = segments[0]
     owners = np.arange(segment.reader.n_rows)
     owners[::5] = -1
-    index = build_faiss_lists(segment.quantizer, segment.reader.lists, owners)
+    index = build_faiss_lists(segment.quantizer, segment.reader.lists, owners, steps)
     whole = interleaved_at_once(segment.quantizer, segment.reader.lists, owners)
     assert index.ntotal == (owners >= 0).sum()
     parameters = faiss.SearchParametersIVF(nprobe=small_index.NLIST)

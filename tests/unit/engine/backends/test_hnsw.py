@@ -12,21 +12,14 @@ from support.indexes.word_encoder import table_of
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.backends.hnsw_index import build_graph
-from quarry.engine.indexer.segments.graphs import write_graphs
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.layout import FileKind
 from quarry.formats.errors import FormatError, ReadOnlyIndex
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.hnsw_graph import NONE, HnswGraph, read_graph, write_graph
 
 N_DOCS, DIM = 400, 32
-open_index = partial(Engine.open, thresholds=Thresholds(graph_rows=1000))
-
-
-@pytest.fixture(autouse=True)
-def small_graphs(monkeypatch):
-    monkeypatch.setattr("quarry.engine.backends.hnsw._ROWS_PER_STEP", 1)
+open_index = partial(Engine.open, thresholds=Thresholds(graph_rows=1000, graph_step_rows=1))
 
 
 def vectors(seed, n_docs=N_DOCS):
@@ -218,7 +211,6 @@ def test_one_thread_builds_the_same_graph_each_time(index):
 
 def test_writing_needs_a_kind_of_its_own(index):
     path, _, _ = index
-    snapshot = Snapshot(Directory(path))
-    assert write_graphs(snapshot, 1000, 1) == 1
-    assert graphs(path)[0].read_bytes()[9] == FileKind.HNSW_GRAPH == 5
-    snapshot.close()
+    with open_index(path, writable=True) as opened:
+        opened.optimize()
+    assert graphs(path)[0].read_bytes()[9] == 5

@@ -42,5 +42,4 @@ def test_the_bitmap_has_the_bits_of_the_allowed_documents(seed):
 
 def test_needed_bytes_are_known_beforehand():
     offsets = offsets_of(np.random.default_rng(0).integers(1, 40, 300))
-    ids = RowIds(offsets)
-    assert ids.needed_bytes(offsets) == ids._docs.nbytes + ids._rows.nbytes
+    assert RowIds.needed_bytes(offsets) == sum(array.nbytes for array in vars(RowIds(offsets)).values())

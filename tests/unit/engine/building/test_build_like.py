@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.indexes.sharded import columns, random_documents, random_queries
+from support.indexes.stored import stored
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -27,8 +28,8 @@ def model(tmp_path_factory):
 
 
 def manifest(path):
-    with Engine.open(path) as index:
-        return index._view.get().partitions[0].snapshot.manifest
+    with stored(path) as snapshot:
+        return snapshot.manifest
 
 
 @pytest.mark.parametrize("n", [0, 5, 120])

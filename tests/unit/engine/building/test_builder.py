@@ -25,7 +25,7 @@ from quarry.formats.errors import (
     InvalidSetting,
 )
 from quarry.formats.manifest import Manifest, find_latest_generation
-from quarry.formats.write_lock import WriteLock
+from quarry.formats.write_lock import LOCK_NAME
 
 ENCODER = WordEncoder(dim=16)
 DOCS = [
@@ -146,13 +146,14 @@ class TestReplacing:
 
     def test_folders_that_are_made_are_made_durable(self, tmp_path, monkeypatch):
         """The parents of all created folders are synced, because they contain their names."""
-        synced = []
-        monkeypatch.setattr("quarry.engine.indexer.build_folder.sync_folder", synced.append)
+        synced, real = set(), os.fsync
+        monkeypatch.setattr(os, "fsync", lambda file: (synced.add(os.fstat(file).st_ino), real(file)))
         build(DOCS, tmp_path / "one" / "two" / "index")
-        assert set(synced) == {tmp_path / "one" / "two", tmp_path / "one", tmp_path}
+        above = {folder.stat().st_ino for folder in (tmp_path / "one" / "two", tmp_path / "one", tmp_path)}
+        assert above <= synced
         synced.clear()
         build(DOCS, tmp_path / "one" / "two" / "index", overwrite=True)
-        assert synced == []
+        assert not above & synced
 
     def test_the_old_index_answers_until_the_new_one_is_there(self, tmp_path):
         path = tmp_path / "index"
@@ -230,14 +231,15 @@ class TestReplacing:
     def test_a_build_that_was_quicker_is_not_replaced(self, tmp_path, monkeypatch):
         """A build raises IndexExists if another one finishes before it gets the lock."""
         path = tmp_path / "index"
-        real = WriteLock
+        real = os.open
 
-        def slow(folder, wait_s):
-            monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", real)
-            build(DOCS, folder)
-            return real(folder, wait_s)
+        def slow(name, *arguments, **options):
+            if Path(name).name == LOCK_NAME:
+                monkeypatch.setattr(os, "open", real)
+                build(DOCS, path)
+            return real(name, *arguments, **options)
 
-        monkeypatch.setattr("quarry.engine.indexer.build_folder.WriteLock", slow)
+        monkeypatch.setattr(os, "open", slow)
         with pytest.raises(IndexExists):
             build(DOCS[:2], path)
         assert contents(path) == EXPECTED
@@ -474,15 +476,15 @@ class TestFailures:
     def test_the_note_is_correct_after_the_commit(self, tmp_path, monkeypatch):
         """A failure after the commit, when the new manifest is read, is reported with the new generation."""
         build(DOCS, tmp_path / "index")
-        real = Manifest.load
+        real = os.open
 
-        def load(directory, generation):
-            if generation == 2:
+        def opened(name, flags, *mode):
+            if Path(name).name.endswith("00002") and not flags & os.O_CREAT:
                 raise self.Trouble("too late")
-            return real(directory, generation)
+            return real(name, flags, *mode)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Manifest, "load", load)
+            patch.setattr(os, "open", opened)
             with pytest.raises(self.Trouble) as caught:
                 build(DOCS[:9], tmp_path / "index", overwrite=True)
         assert caught.value.__notes__ == [f"{tmp_path / 'index'} was changed nevertheless: it is at generation 2."]

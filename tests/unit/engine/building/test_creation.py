@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 
 import pytest
 from support.indexes.changes import stray_files
+from support.indexes.inside import view_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -49,7 +51,7 @@ def test_a_created_index_has_the_settings(tmp_path):
     wanted = {"language": "none", "b": 0.5, "seed": 7, "centroids": "float16", "code_bytes": 4}
     opened(tmp_path / "index", create=True, representation=KMeans(3), **wanted).close()
     with opened(tmp_path / "index", create=True, representation=KMeans(3), **wanted) as index:
-        found = index._view.get().settings
+        found = view_of(index).settings
         assert {name: getattr(found, name) for name in wanted} == wanted
 
 
@@ -145,8 +147,8 @@ def test_the_error_after_the_wait(tmp_path, shards, wait):
 
 def test_waiting_is_not_busy(tmp_path, monkeypatch):
     attempts = []
-    real = WriteLock._acquire
-    monkeypatch.setattr(WriteLock, "_acquire", lambda lock: (attempts.append(None), real(lock)))
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda *arguments: (attempts.append(None), real(*arguments)))
     held = WriteLock(tmp_path)
     with pytest.raises(IndexLocked):
         WriteLock(tmp_path, 0.3)

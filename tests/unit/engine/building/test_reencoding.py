@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from support.indexes.changes import stray_files
+from support.indexes.inside import view_of
 from support.indexes.sharded import columns, random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
@@ -19,13 +21,13 @@ from quarry.engine import (
     KMeans,
     ReadOnlyIndex,
 )
-from quarry.engine.building import reencoding
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.cli.commands import main
 from quarry.engine.thresholds import Thresholds
 
 OLD, NEW = WordEncoder(dim=16), WordEncoder(dim=24)
 LISTS = Thresholds(calibration_queries=64, list_rows=30, training_rows=30)
+OFTEN = replace(LISTS, reencoding_s=0)  # committed after each document
 DOCUMENTS = random_documents(80)
 SETTINGS = {"language": "none", "k1": 2.0, "seed": 5, "code_bytes": 4}
 
@@ -58,8 +60,8 @@ def path(tmp_path):
     return tmp_path / "index"
 
 
-def opened(path, encoder=OLD, **given):
-    return Engine.open(path, encoder=encoder, thresholds=LISTS, threads=1, **given)
+def opened(path, encoder=OLD, thresholds=LISTS, **given):
+    return Engine.open(path, encoder=encoder, thresholds=thresholds, threads=1, **given)
 
 
 def content(index):
@@ -72,7 +74,7 @@ def check_like_a_build(path, tmp_path, encoder=NEW, **settings):
         docs = [{"id": d.id, "title": d.title, "text": d.text, "metadata": d.metadata} for d in index.documents()]
         engine.build(docs, tmp_path / "built", encoder=encoder, thresholds=LISTS, **settings)
         with opened(tmp_path / "built", encoder, backend="exact") as built:
-            assert index._view.get().settings == built._view.get().settings
+            assert view_of(index).settings == view_of(built).settings
             for query in random_queries(20):
                 assert columns(index.search(query)) == columns(built.search(query))
 
@@ -124,15 +126,13 @@ def test_several_segments_and_replaced_documents(path, tmp_path):
     check_like_a_build(path, tmp_path, **SETTINGS)
 
 
-def test_what_was_finished_is_not_encoded_again(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
+def test_what_was_finished_is_not_encoded_again(path, tmp_path):
     with opened(path) as index:
         before = content(index)
     first, second = Counting(24, fails_at=15), Counting(24)
-    with opened(path, writable=True) as index:
+    with opened(path, writable=True, thresholds=OFTEN) as index:
         with pytest.raises(InvalidDocument, match="refused"):
             index.reencode(first)
-        monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
         assert content(index) == before
         assert index.search("w1")
         # other changes in between are kept
@@ -150,24 +150,20 @@ def test_what_was_finished_is_not_encoded_again(path, tmp_path, monkeypatch):
     check_like_a_build(path, tmp_path, **SETTINGS)
 
 
-def test_a_third_encoder_starts_over(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
-    with opened(path, writable=True) as index:
+def test_a_third_encoder_starts_over(path, tmp_path):
+    with opened(path, writable=True, thresholds=OFTEN) as index:
         with pytest.raises(InvalidDocument):
             index.reencode(Counting(24, fails_at=5))
-        monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
         third = Counting(8)
         index.reencode(third)
         assert len(third.texts) == 79
     check_like_a_build(path, tmp_path, WordEncoder(dim=8), **SETTINGS)
 
 
-def test_a_damaged_work_index_is_discarded(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(reencoding, "_COMMIT_S", 0.0)
-    with opened(path, writable=True) as index:
+def test_a_damaged_work_index_is_discarded(path, tmp_path):
+    with opened(path, writable=True, thresholds=OFTEN) as index:
         with pytest.raises(InvalidDocument):
             index.reencode(Counting(24, fails_at=5))
-        monkeypatch.setattr(reencoding, "_COMMIT_S", 30.0)
         for file in (path / "reencoding").glob("*.seg"):
             file.write_bytes(b"damage")
         index.reencode(NEW)
@@ -217,7 +213,7 @@ def test_the_representation(tmp_path):
     engine.build(DOCUMENTS[:9], tmp_path / "index", encoder=OLD, representation=KMeans(2))
     with opened(tmp_path / "index", writable=True) as index:
         index.reencode(NEW)
-        settings = index._view.get().settings
+        settings = view_of(index).settings
         assert (settings.representation, settings.representation_settings) == (
             KMeans.name,
             KMeans(2).settings(),
@@ -230,7 +226,7 @@ def test_given_vectors_are_replaced(tmp_path, settings):
     engine.build(rows, tmp_path / "index", dim=3, **settings)
     with Engine.open(tmp_path / "index", writable=True) as index:
         index.reencode(NEW)
-        made = index._view.get().settings
+        made = view_of(index).settings
         assert (made.representation, made.code_bytes) == ("pieces", 16 if settings == {"metric": "l2"} else 12)
         assert index.stats()["metric"] == settings.get("metric", "cosine")
         assert index.search("w3 w4")[0].id == "3"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 
 import pytest
 
 from quarry.engine import EncoderMismatch, Engine, InvalidSetting, build, open_encoder
-from quarry.engine.building.workers.job import packed_parts
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, bundled_path, default_bundle_path, path_by_identity
-from quarry.engine.encoding.opening import bundle_folder
-from quarry.formats.bundle.encoder import load_bundle
 
 DOCS = [
     {"id": "tides", "text": "The Moon raises the tides."},
@@ -24,9 +20,8 @@ OTHERS = [name for name in BUNDLED if name != DEFAULT_NAME]
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_every_name_is_a_bundle_of_that_name(name: str) -> None:
-    bundle = load_bundle(bundled_path(name))
-    assert bundle.settings.name == name
-    assert bundle.identity == bundle.vector_identity == BUNDLED[name]
+    encoder = open_encoder(bundled_path(name))
+    assert (encoder.name, encoder.identity) == (name, BUNDLED[name])
     assert path_by_identity(BUNDLED[name]) == bundled_path(name)
 
 
@@ -59,18 +54,13 @@ def test_an_unknown_name_is_a_folder_that_is_missing() -> None:
 def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     name, other = OTHERS[0], bundled_path(DEFAULT_NAME)
-    assert bundle_folder(name) == bundled_path(name)
+    assert open_encoder(name).identity == BUNDLED[name]
     Path(name).mkdir()
-    assert bundle_folder(name) == Path(name)
     with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
         open_encoder(name)
     Path(name).rmdir()
     shutil.copytree(other, name)
     assert open_encoder(name).identity == BUNDLED[DEFAULT_NAME]
-
-
-def test_a_name_is_known_to_other_processes() -> None:
-    assert pickle.loads(packed_parts(OTHERS[0], None))[0] == bundled_path(OTHERS[0])
 
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["one folder", "shards"])
@@ -124,8 +114,8 @@ def reader_identity_after(reader: Engine) -> str:
     return reader.encoder.identity
 
 
-def test_processes_build_with_the_encoder_of_another_index(tmp_path: Path) -> None:
-    build(DOCS, tmp_path / "old", encoder=OTHERS[0])
+def test_processes_build_with_an_encoder_by_its_name_or_that_of_another_index(tmp_path: Path) -> None:
+    build(DOCS, tmp_path / "old", encoder=OTHERS[0], workers=1)
     build(DOCS, tmp_path / "new", like=tmp_path / "old", workers=1)
     with Engine.open(tmp_path / "new") as index:
         assert index.encoder.identity == BUNDLED[OTHERS[0]]
@@ -136,11 +126,3 @@ def test_an_index_of_given_vectors_has_none_of_them(tmp_path: Path) -> None:
     build([{"id": "a", "vectors": [1.0, 0.0]}], tmp_path / "index", dim=2)
     with Engine.open(tmp_path / "index") as index, pytest.raises(EncoderMismatch, match="without an encoder"):
         index.search("a", mode="dense")
-
-
-def test_the_folders_hold_what_their_manifests_list() -> None:
-    for name in BUNDLED:
-        bundle = load_bundle(bundled_path(name))
-        bundle.verify_files()
-        assert {path.name for path in bundle.path.iterdir()} == {"bundle.json", *bundle.files}
-        assert {"LICENSE", "NOTICE", "relevance.json", "reference.json"} <= set(bundle.files)

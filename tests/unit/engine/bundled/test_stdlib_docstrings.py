@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from quarry.engine import Document
 from quarry.engine.bundled.stdlib_docstrings import StdlibDocument, stdlib_documents
-from quarry.engine.documents.document import document_from
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def documents() -> dict[str, StdlibDocument]:
 def test_there_are_several_thousand_and_each_is_valid(documents: dict[str, StdlibDocument]) -> None:
     assert 4_000 < len(documents) < 12_000
     for name, document in documents.items():
-        assert document_from(document, name).title.startswith(f"{document['metadata']['kind']} {name}")
+        assert Document(**document).title.startswith(f"{document['metadata']['kind']} {name}")
         assert len(document["text"]) >= 20
         assert document["metadata"]["module"] in {name, name[: len(document["metadata"]["module"])]}
 

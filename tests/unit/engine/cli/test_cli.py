@@ -11,20 +11,19 @@ import signal
 import subprocess
 import sys
 import tomllib
-from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
 from quarry.engine.cli.commands import main
+from quarry.engine.cli.demo import run_demo
 from quarry.engine.cli.output import marks_words, printable
-from quarry.engine.documents.document import Document
 from quarry.engine.search.hits.hits import snippet
-from quarry.engine.thresholds import Thresholds
 
 
 class Output:
@@ -36,6 +35,11 @@ class Output:
     @property
     def json(self) -> list[dict]:
         return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -131,8 +135,10 @@ def test_search_prints_the_best_passage_and_marks_words_on_a_terminal(quarry, tm
     assert "The ferry sails at noon" in plain
     assert re.search(r"  handbook/x+\.\.\.x+/chapter-12\.md  ", plain)
     assert "\x1b" not in plain
-    monkeypatch.setattr("quarry.engine.cli.commands.marks_words", lambda _: True)
-    marked = quarry("search", tmp_path / "index", "when does the ferry sail").out
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    quarry("search", tmp_path / "index", "when does the ferry sail")
+    marked = terminal.getvalue()
     assert "The \x1b[1mferry\x1b[0m \x1b[1msails\x1b[0m at noon" in marked
     assert re.sub(r"\x1b\[\dm", "", marked) == plain
 
@@ -144,10 +150,6 @@ def test_search_leaves_out_what_is_not_relevant(quarry, index: Path) -> None:
 
 
 def test_words_are_marked_on_terminals_alone(monkeypatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert marks_words(Terminal())
@@ -280,9 +282,9 @@ def test_info_and_verify_describe_the_index(quarry, index: Path) -> None:
     assert report["n_bytes"] == sum(path.stat().st_size for path in index.iterdir() if path.name != "write.lock")
 
 
-def test_merge_writes_graphs_on_demand(quarry, index: Path, monkeypatch) -> None:
-    small = Thresholds(graph_rows=1)
-    monkeypatch.setattr(engine.Engine, "open", partial(engine.Engine.open, thresholds=small))
+def test_merge_writes_graphs_on_demand(quarry, index: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((40, 500, 4))
+    engine.build([{"id": str(n), "vectors": each} for n, each in enumerate(rows)], index, dim=4, overwrite=True)
     assert quarry("merge", index, "--json").json[0]["n_graphs_written"] == 0
     assert not list(index.glob("*.hnsw"))
     (info,) = quarry("merge", index, "--graphs", "--json").json
@@ -468,40 +470,32 @@ def test_an_interruption_is_exit_code_130(repository: Path, index: Path) -> None
 # Commands of higher layers
 
 
-class Entry:
-    """An entry point with a given module."""
+SHOUT = '''
+"""Print a word in capitals; 100 % sure.
 
-    def __init__(self, name: str, module: object) -> None:
-        self.name, self.module = name, module
+More about it.
+"""
 
-    def load(self) -> object:
-        if isinstance(self.module, Exception):
-            raise self.module
-        return self.module
+def add_arguments(parser):
+    parser.add_argument("word")
 
-
-class Shout:
-    """Print a word in capitals; 100 % sure.
-
-    More about it.
-    """
-
-    @staticmethod
-    def add_arguments(parser) -> None:
-        parser.add_argument("word")
-
-    @staticmethod
-    def run(args) -> int:
-        sys.stdout.write(args.word.upper())
-        return 0
+def run(args):
+    print(end=args.word.upper())
+    return 0
+'''
 
 
 @pytest.fixture
-def plugins(monkeypatch) -> None:
-    entries = [Entry("shout", Shout), Entry("broken", ImportError("no such library"))]
-    monkeypatch.setattr(
-        "quarry.engine.cli.commands.entry_points", lambda group: entries if group == "quarry.commands" else []
+def plugins(monkeypatch, tmp_path: Path) -> None:
+    """Install a distribution with two commands, one of which cannot be loaded."""
+    (tmp_path / "shouting.py").write_text(SHOUT)
+    (tmp_path / "silent.py").write_text('raise ImportError("no such library")')
+    (tmp_path / "shouting-1.dist-info").mkdir()
+    (tmp_path / "shouting-1.dist-info" / "METADATA").write_text("Name: shouting\nVersion: 1\n")
+    (tmp_path / "shouting-1.dist-info" / "entry_points.txt").write_text(
+        "[quarry.commands]\nshout = shouting\nbroken = silent\n"
     )
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.mark.usefixtures("plugins")
@@ -539,9 +533,7 @@ def test_the_declared_commands_are_commands(repository: Path) -> None:
 # The demonstration
 
 
-def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(
-    quarry, tmp_path: Path, monkeypatch
-) -> None:
+def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(quarry, tmp_path: Path, capsys) -> None:
     modules = {
         "argparse",
         "subprocess",
@@ -553,8 +545,8 @@ def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(
         "textwrap",
         "bisect",
     }
-    monkeypatch.setattr("quarry.engine.cli.demo.stdlib_documents", lambda: stdlib_documents(modules))
-    (result,) = quarry("demo", tmp_path, "--json").json
+    assert run_demo(tmp_path, True, stdlib_documents(modules)) == 0
+    result = json.loads(capsys.readouterr().out)
     assert 100 < result["n_documents"] == result["build"]["n_documents"]
     assert Path(result["path"]).parent == tmp_path
     found = {answer["query"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
@@ -576,15 +568,13 @@ def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(
 
 
 @pytest.mark.parametrize("damage", ["another encoder", "a damaged file"])
-def test_a_demonstration_that_cannot_use_what_is_there_builds_anew(
-    quarry, tmp_path: Path, monkeypatch, damage: str
-) -> None:
-    monkeypatch.setattr("quarry.engine.cli.demo.stdlib_documents", lambda: [Document("one", "all there is")])
+def test_a_demonstration_that_cannot_use_what_is_there_builds_anew(tmp_path: Path, capsys, damage: str) -> None:
     folder = tmp_path / f"python-{platform.python_version()}"
     engine.build(["something else"], folder, encoder=WordEncoder() if damage == "another encoder" else None)
     if damage == "a damaged file":
         next(folder.glob("MANIFEST-*")).write_bytes(b"nonsense")
-    (result,) = quarry("demo", tmp_path, "--json").json
+    assert run_demo(tmp_path, True, [engine.Document("one", "all there is")]) == 0
+    result = json.loads(capsys.readouterr().out)
     assert result["build"]["n_documents"] == 1
     assert {hit["id"] for answer in result["answers"] for hit in answer["hits"]} == {"one"}
 

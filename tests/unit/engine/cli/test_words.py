@@ -15,7 +15,7 @@ from quarry.formats.errors import InvalidFilter
 def all_commands() -> dict[str, argparse.ArgumentParser]:
     """Return the parser of every command, those of plug-ins included."""
     (subparsers,) = [
-        action for action in commands._make_parser([])._actions if isinstance(action, argparse._SubParsersAction)
+        action for action in commands.make_parser([])._actions if isinstance(action, argparse._SubParsersAction)
     ]
     return dict(subparsers.choices)
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS, Document, document_from
-from quarry.engine.filtering.filter import parse_filter
 from quarry.formats.errors import InvalidDocument
 
 
@@ -118,7 +117,6 @@ def test_subclasses_of_builtin_types_become_those_types() -> None:
     document = document_from({"text": "x", "metadata": OrderedDict(metadata)}, "document 1")
     assert document.metadata == {"c": "red", "l": 3, "f": 0.5, "d": {"a": [1]}}
     assert {type(value) for value in document.metadata.values()} == {str, int, float, dict}
-    assert parse_filter({"c": Color.RED, "l": Level.HIGH}) == parse_filter({"c": "red", "l": 3})
 
 
 def test_any_mapping_is_read_once() -> None:

@@ -98,8 +98,8 @@ def assert_equal(some, others):
     assert [(hit.id, hit.score) for hit in some] == [(hit.id, hit.score) for hit in others]
 
 
-def test_the_weight_stays_through_commits_and_merges_and_can_be_removed(index):
-    path = index._directory.path
+def test_the_weight_stays_through_commits_and_merges_and_can_be_removed(index, tmp_path):
+    path = tmp_path / "index"
     index.set_dense_weight(0.25)
     index.add([{"id": "new", "text": "w1"}])
     index.commit()
@@ -148,18 +148,13 @@ def test_judgments_of_other_documents_are_refused(index, queries):
 
 
 @WHOLE
-def test_the_command_line(index, queries, tmp_path, capsys, monkeypatch):
-    path = index._directory.path
-    index.close()
-    bundled = engine.open_encoder
-    monkeypatch.setattr(
-        "quarry.engine.engine.open_encoder", lambda source: ENCODER if str(source) == "words" else bundled(source)
-    )
+def test_the_command_line(index, queries, tmp_path, capsys):
+    path = tmp_path / "with the default encoder"
+    engine.build([{"id": each.id, "text": each.text} for each in index.documents()], path)
     lines = [json.dumps({"_id": f"q{n}", "text": text}) for n, text in enumerate(queries.texts)]
     (tmp_path / "queries.jsonl").write_text("\n".join(lines))
     (tmp_path / "qrels.tsv").write_text("\n".join(f"q{n}\td{n}\t1" for n in range(N)))
     given = [str(path), "--queries", str(tmp_path / "queries.jsonl"), "--qrels", str(tmp_path / "qrels.tsv")]
-    given += ["--encoder", "words"]
     assert main(["eval", *given, "-k", "20"]) == 0
     assert "recall@20" in capsys.readouterr().out
     assert main(["eval", *given, "--mode", "lexical", "--json"]) == 0
@@ -172,7 +167,7 @@ def test_the_command_line(index, queries, tmp_path, capsys, monkeypatch):
     assert main(["tune", *given, "--json"]) == 0
     tuned = json.loads(capsys.readouterr().out)
     assert tuned["is_stored"] is True
-    with Engine.open(path, encoder=ENCODER) as reader:
+    with Engine.open(path) as reader:
         assert reader.stats()["dense_weight"] == tuned["dense_weight"]
     assert main(["tune", *given, "--dry-run"]) == 0
     assert "not stored" in capsys.readouterr().out

@@ -7,6 +7,8 @@ import threading
 import tracemalloc
 import warnings
 from datetime import date, datetime
+from enum import Enum
+from http import HTTPStatus
 
 import numpy as np
 import pytest
@@ -656,3 +658,10 @@ def test_numbers_of_numpy_are_operands(kind):
     for wrong in (np.complex64(1), np.timedelta64(1, "s"), np.datetime64("NaT")):
         with pytest.raises(InvalidFilter):
             parse_filter({"a": wrong})
+
+
+def test_members_of_enumerations_are_compared_by_their_values():
+    class Color(str, Enum):  # noqa: UP042  # whose str() is not its value
+        RED = "red"
+
+    assert parse_filter({"c": Color.RED, "l": HTTPStatus.OK}) == parse_filter({"c": "red", "l": 200})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.indexes.decoded_codes import aggregated
 
 torch = pytest.importorskip("torch", reason="aggregation on a device needs torch")
 
+
 from quarry.engine.gpu import aggregation  # noqa: E402
 from quarry.engine.gpu.aggregation import aggregate_rows  # noqa: E402
-from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
@@ -26,11 +27,7 @@ def test_scores_are_those_of_numpy(betas, share):
     )
     assert found.dtype == torch.float32
     for column, each in enumerate(found.T.numpy()):
-        expected = aggregate(
-            np.ascontiguousarray(scores[:, column]), offsets, None if betas is None else betas[column], share
-        )
-        if betas is None:
-            assert each.tolist() == expected.tolist()
+        expected = aggregated(scores[:, column], offsets, None if betas is None else betas[column], share)
         np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -42,10 +39,14 @@ def test_a_device_without_segments_has_the_same_scores(betas, monkeypatch):
     arguments = scores, offsets, None if betas is None else torch.tensor(betas), 0.2
     expected = aggregate_rows(*arguments)
 
-    def fail(*_, **__):
-        raise RuntimeError("not implemented for 'meta'")
-
-    monkeypatch.setattr(torch, "segment_reduce", fail)
-    aggregation._has_segments.cache_clear()
+    monkeypatch.setattr(aggregation, "has_segments", lambda _: False)
     torch.testing.assert_close(aggregate_rows(*arguments), expected, rtol=1e-6, atol=1e-6)
-    aggregation._has_segments.cache_clear()
+
+
+def test_a_device_that_cannot_reduce_segments_is_found_out(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("not implemented")
+
+    assert aggregation.has_segments(torch.device("cpu"))
+    monkeypatch.setattr(torch, "segment_reduce", fail)
+    assert not aggregation.has_segments(torch.device("cpu", 0))  # another one: the answer for a device is kept

@@ -15,8 +15,7 @@ PLACE = torch.device("cpu")
 
 @pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32])
 @pytest.mark.parametrize("stage_bytes", [1, 700, 1 << 25], ids=["one row", "some rows", "all rows"])
-def test_rows_are_uploaded_in_steps(monkeypatch: pytest.MonkeyPatch, kind: type, stage_bytes: int) -> None:
-    monkeypatch.setattr(transfer, "_STAGE_BYTES", stage_bytes)
+def test_rows_are_uploaded_in_steps(kind: type, stage_bytes: int) -> None:
     rows = np.random.default_rng(0).integers(-100, 100, (37, 24)).astype(kind)
     steps: list[tuple[int, int]] = []
 
@@ -24,7 +23,7 @@ def test_rows_are_uploaded_in_steps(monkeypatch: pytest.MonkeyPatch, kind: type,
         steps.append((low, high))
         return rows[low:high]
 
-    found = transfer.upload(read, len(rows), PLACE)
+    found = transfer.upload(read, len(rows), PLACE, stage_bytes)
     assert found.numpy().dtype == kind
     np.testing.assert_array_equal(found.numpy(), rows)
     assert max(high - low for low, high in steps) <= max(1, stage_bytes // rows[0].nbytes)

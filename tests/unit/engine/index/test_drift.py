@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,12 +11,9 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.index.drift import FINE, REBUILD, RETRAIN, _advise
-from quarry.engine.indexer.batches.batch import Batch
-from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.index.drift import FINE, REBUILD, RETRAIN, advise
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import QuantizationError, combine_errors, list_imbalance
 
@@ -38,11 +34,9 @@ def of_topics(seed, n):
 
 
 def add(path, vectors, first):
-    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=SMALL)) as writer:
-        for number, vector in enumerate(vectors, first):
-            counts, spans = np.array([1]), [pack_spans([()])]
-            writer.add_batch(Batch([str(number)], [""], ["text"], [{}], vector[None], counts, spans, [[]], [1]))
-        writer.commit()
+    with Engine.open(path, encoder=ENCODER, writable=True, thresholds=SMALL) as index:
+        index.add({"id": str(n), "text": "text", "vectors": [each]} for n, each in enumerate(vectors, first))
+        index.commit()
 
 
 @pytest.fixture(scope="module")
@@ -152,5 +146,5 @@ def test_fits_together():
 def test_advice_names_every_reason():
     ratios = {"coarse_error_ratio": 1.5, "code_error_ratio": 1.0, "imbalance_ratio": 2.1, "growth": 4.0}
     why = "coarse_error_ratio 1.50 is above 1.4, imbalance_ratio 2.10 is above 2.0"
-    assert _advise(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
-    assert _advise(ratios, can_retrain=False) == f"{REBUILD}: {why}"
+    assert advise(ratios, can_retrain=True) == f"{RETRAIN}: {why}"
+    assert advise(ratios, can_retrain=False) == f"{REBUILD}: {why}"

@@ -10,25 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.indexes.filled import fill
 from support.indexes.word_encoder import WordEncoder, table_of
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.index.memory import memory_bytes, plan_memory
-from quarry.engine.indexer.batches.batch import Batch
-from quarry.engine.indexer.segments.new_quantizer import ListPlan
-from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
-from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
-from quarry.formats.vectors.hnsw_graph import HnswGraph, write_graph
-from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
 DIM, N_DOCS, N_EACH = 64, 6000, 4
 ROWS = N_DOCS * N_EACH
-M = 16
 
 
 @pytest.mark.parametrize(
@@ -62,24 +55,8 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("memory") / "index"
     encoder, docs = table_of([np.ones((1, DIM), np.float32)])
     engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
-    fill(Directory(path), N_DOCS, N_EACH, None)
+    fill(Directory(path), N_DOCS, N_EACH)
     return path
-
-
-def fill(directory, n_docs, n_each, quantizer):
-    """Commit documents of `n_each` random centroids, and write a random graph of them."""
-    generator, n_rows = np.random.default_rng(0), n_docs * n_each
-    manifest = Snapshot(directory).manifest
-    builder = SegmentBuilder(directory, ListPlan(manifest.settings, 2, Thresholds()))
-    for doc in range(n_docs):
-        vectors = generator.standard_normal((n_each, DIM), np.float32)
-        counts, spans, terms = np.array([n_each]), [pack_spans([()] * n_each)], [["text", f"w{doc % 500}"]]
-        builder.add(Batch([f"new {doc}"], [""], ["text"], [{}], vectors, counts, spans, terms, [0]))
-    built = builder.finish(quantizer)
-    builder.close()
-    manifest.next((built.record,), (built.quantizer,)).commit(directory)
-    neighbors = generator.integers(0, n_rows, n_rows * 2 * M).astype(np.uint32)
-    write_graph(directory, built.record.file, HnswGraph(M, 0, np.ones(n_rows, np.uint8), neighbors))
 
 
 def needs(path, name):
@@ -207,12 +184,7 @@ def large(tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "index"
     encoder, docs = table_of([np.ones((1, DIM), np.float32)])
     engine.build(docs, path, encoder=encoder, representation=KMeans(4096))
-    generator = np.random.default_rng(0)
-    codebook = generator.standard_normal((DIM, 16, 1), np.float32)
-    coarse = generator.standard_normal((600, DIM), np.float32)
-    quantizer = Quantizer(coarse, codebook, codebook, None, by_residual=False)
-    stored = StoredQuantizer(quantizer, write_quantizer(Directory(path), quantizer))
-    fill(Directory(path), 1000, 400, stored)
+    fill(Directory(path), 1000, 400, n_lists=600)
     return path
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.indexes.inside import threads_of
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
+from support.indexes.stored import flip_first_bit
 
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.cli.commands import main
 from quarry.engine.index.gathering import Gathering, ShardThreads
 from quarry.formats.container.directory import Directory
-from quarry.formats.container.layout import FileKind
-from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import (
     ChecksumMismatch,
     CorruptFile,
@@ -28,7 +30,7 @@ from quarry.formats.errors import (
     ShardNotFound,
     ShardTimeout,
 )
-from quarry.formats.shard_set import ShardSet, load_newest_shard_set, shard_of
+from quarry.formats.shard_set import load_newest_shard_set, shard_of
 
 DOCUMENTS = random_documents(200)
 QUERIES = random_queries(6)
@@ -51,12 +53,7 @@ def damage(folder, section):
     """Change a byte of a section in a shard's only segment; return the name of the shard's folder."""
     name = load_newest_shard_set(Directory(folder)).folders[BROKEN]
     (path,) = (folder / name).glob("*.seg")
-    container = ContainerReader(Directory(path.parent), path.name, FileKind.SEGMENT)
-    offset = container._sections[section].offset
-    container.close()
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 1
-    path.write_bytes(content)
+    flip_first_bit(path, section)
     return name
 
 
@@ -154,7 +151,7 @@ def test_a_shard_that_is_late(sound, mode):
     with opened(sound) as index:
         name = load_newest_shard_set(Directory(sound)).folders[BROKEN]
         hangs = threading.Event()
-        threads = index._view._threads
+        threads = threads_of(index)
         busy = [threads.submit(BROKEN, lambda _: hangs.wait(60)) for _ in range(4)]
         try:
             with pytest.raises(ShardTimeout, match=r"did not answer in time.*within 0\.05 s"):
@@ -179,12 +176,7 @@ def test_errors_of_the_caller_are_raised_in_any_case(sound):
 
 def test_an_answer_of_no_shard_is_an_error(folder):
     for path in folder.glob("shard-*/*.seg"):
-        container = ContainerReader(Directory(path.parent), path.name, FileKind.SEGMENT)
-        offset = container._sections["centroids"].offset
-        container.close()
-        content = bytearray(path.read_bytes())
-        content[offset] ^= 1
-        path.write_bytes(content)
+        flip_first_bit(path, "centroids")
     with opened(folder) as index, pytest.raises(ChecksumMismatch):
         index.search("w1", mode="dense", partial=True)
 
@@ -193,7 +185,7 @@ def test_the_shard_of_the_document_of_a_search_is_late(sound):
     """A late shard of the example document is an error also with `partial`, because there is no query."""
     doc_id = next(document["id"] for document in DOCUMENTS if shard_of(document["id"], 4) == BROKEN)
     with opened(sound) as index:
-        threads, hangs = index._view._threads, threading.Event()
+        threads, hangs = threads_of(index), threading.Event()
         busy = [threads.submit(BROKEN, lambda _: hangs.wait(60)) for _ in range(4)]
         try:
             for is_partial in (False, True):
@@ -240,16 +232,17 @@ def test_a_shard_that_disappears_while_the_index_is_open(folder, tmp_path):
 
 def test_an_index_is_built_again_while_its_shards_are_refreshed(folder, monkeypatch):
     """Folders of shards that a build has replaced are not reported as missing."""
-    is_newest, built = ShardSet.is_newest, []
+    real, built = os.open, []
 
-    def is_newest_and_then_built(shard_set, directory):
-        answer = is_newest(shard_set, directory)
-        if not built:
+    def open_and_build(name, *arguments, **options):
+        answer = real(name, *arguments, **options)
+        if not built and Path(name).name.startswith("SHARDS-"):
+            monkeypatch.setattr(os, "open", real)
             built.append(engine.build(DOCUMENTS[:50], folder, encoder=ENCODER, shards=2, overwrite=True))
         return answer
 
     with opened(folder, refresh=True) as index:
-        monkeypatch.setattr(ShardSet, "is_newest", is_newest_and_then_built)
+        monkeypatch.setattr(os, "open", open_and_build)
         hits = index.search(QUERIES[0], k=200, mode="dense")
         assert built
         assert (len(hits), hits.coverage.n_shards, hits.coverage.n_documents) == (50, 2, 50)

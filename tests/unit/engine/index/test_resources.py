@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine import Engine, bundled
-from quarry.engine.bundled import BUNDLED, DEFAULT_NAME
+from quarry.engine import Engine
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, default_bundle_path
 from quarry.engine.encoding.no_encoder import NoEncoder
-from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.gpu.device import Device
-from quarry.engine.index import resources
 from quarry.engine.index.partition import OpenPartition
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.view import View
@@ -35,31 +33,30 @@ def shards(request: pytest.FixtureRequest) -> int | None:
 
 
 @pytest.fixture
-def bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copy the bundled encoders and use the copies; the manifest of the default one is damaged."""
-    folder = tmp_path / "bundles"
-    for name in BUNDLED:
-        shutil.copytree(bundled.bundled_path(name), folder / name)
-    monkeypatch.setattr(bundled, "__file__", str(folder / "__init__.py"))
-    (folder / DEFAULT_NAME / "bundle.json").write_text("{", encoding="utf-8")
-    return folder
+def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the manifest of the default encoder be read as if it were damaged."""
+    real, manifest, other = io.open, default_bundle_path() / "bundle.json", tmp_path / "bundle.json"
+    other.write_text("{", encoding="utf-8")
+
+    def open_other(file: Path, *arguments: Any, **options: Any) -> Any:
+        return real(other if file == manifest else file, *arguments, **options)
+
+    monkeypatch.setattr(io, "open", open_other)
 
 
-def test_a_damaged_default_encoder_stops_those_that_use_it(tmp_path: Path, shards: int | None) -> None:
+def test_a_damaged_default_encoder_stops_those_that_use_it(
+    tmp_path: Path, shards: int | None, request: pytest.FixtureRequest
+) -> None:
     engine.build(DOCS, tmp_path / "index", shards=shards)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundled, "__file__", str(tmp_path / "bundles" / "__init__.py"))
-        shutil.copytree(
-            Path(engine.__file__).parent / "bundled" / DEFAULT_NAME, tmp_path / "bundles" / DEFAULT_NAME
-        )
-        (tmp_path / "bundles" / DEFAULT_NAME / "bundle.json").write_text("{", encoding="utf-8")
-        with pytest.raises(FormatError, match=r"bundle\.json"):
-            Engine.open(tmp_path / "index")
+    request.getfixturevalue("damaged")
+    with pytest.raises(FormatError, match=r"bundle\.json"):
+        Engine.open(tmp_path / "index")
+    request.getfixturevalue("monkeypatch").undo()
     with Engine.open(tmp_path / "index") as index:
         assert index.search("sailing", k=1)[0].id == "b"
 
 
-@pytest.mark.usefixtures("bundles")
+@pytest.mark.usefixtures("damaged")
 def test_an_index_of_another_bundled_encoder_is_not_stopped(tmp_path: Path, shards: int | None) -> None:
     engine.build(DOCS, tmp_path / "index", encoder=OTHER, shards=shards)
     with Engine.open(tmp_path / "index", writable=True) as index:
@@ -70,7 +67,7 @@ def test_an_index_of_another_bundled_encoder_is_not_stopped(tmp_path: Path, shar
         assert index.search("wet weather", k=1)[0].id == "c"
 
 
-@pytest.mark.usefixtures("bundles")
+@pytest.mark.usefixtures("damaged")
 def test_an_index_without_an_encoder_is_not_stopped(tmp_path: Path, shards: int | None) -> None:
     engine.build(GIVEN, tmp_path / "index", dim=2, shards=shards)
     with Engine.open(tmp_path / "index", writable=True) as index:
@@ -82,7 +79,7 @@ def test_an_index_without_an_encoder_is_not_stopped(tmp_path: Path, shards: int 
             index.search("ship", mode="dense")
 
 
-@pytest.mark.usefixtures("bundles")
+@pytest.mark.usefixtures("damaged")
 def test_an_index_of_an_applications_encoder_is_not_stopped(tmp_path: Path, shards: int | None) -> None:
     encoder = WordEncoder()
     engine.build(DOCS, tmp_path / "index", encoder=encoder, shards=shards)
@@ -100,27 +97,23 @@ def test_an_index_of_an_applications_encoder_is_not_stopped(tmp_path: Path, shar
         assert index.search("ship", k=1)[0].id == "b"
 
 
-def test_a_bundle_is_opened_once_for_all_generations(
-    tmp_path: Path, shards: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_opened_once_for_all_generations(tmp_path: Path, shards: int | None) -> None:
     engine.build(DOCS, tmp_path / "index", encoder=OTHER, shards=shards)
-    opened: list[Path] = []
-    monkeypatch.setattr(resources, "open_encoder", lambda folder: opened.append(folder) or open_encoder(folder))
     with Engine.open(tmp_path / "index") as reader:
         with Engine.open(tmp_path / "index", writable=True) as writer:
             writer.delete("a")
             writer.commit()
-        opened.clear()
+        before = reader.encoder
         assert reader.refresh()
         assert reader.search("sailing", k=1)[0].id == "b"
-    assert opened == []
+        assert reader.encoder is before
 
 
 def test_resources_know_whether_texts_can_be_encoded(tmp_path: Path) -> None:
     engine.build(DOCS, tmp_path / "index", encoder=WordEncoder())
     snapshot = Snapshot(Directory(tmp_path / "index"))
     record = snapshot.manifest.encoder
-    unchosen, right = (ViewResources(OpenOptions(threads=1), Device(), each) for each in (None, WordEncoder()))
+    unchosen, right = (ViewResources(OpenOptions(threads=1), None, each) for each in (None, WordEncoder()))
     partition = OpenPartition("index", snapshot, unchosen.options, unchosen.device)
     assert not unchosen.has_encoder_of(record)
     assert isinstance(View(tmp_path, [partition], unchosen).writing_encoder, NoEncoder)

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from support.indexes.stored import section_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -468,10 +469,8 @@ class TestDictionaries:
         writer.commit()
         writer.close()
         reader = Snapshot(filled).segments[1].reader
-        place, content = (
-            reader._container._sections["document_dictionaries"].offset,
-            bytearray(reader.path.read_bytes()),
-        )
+        place = section_of(reader.path, "document_dictionaries").start
+        content = bytearray(reader.path.read_bytes())
         content[place + 100] ^= 1
         reader.path.write_bytes(content)
         again = IndexWriter(filled, ENCODER, 1)

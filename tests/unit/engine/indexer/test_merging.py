@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import wait_for_merges
+from support.indexes.stored import flip_first_bit
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -110,13 +111,9 @@ def stray_files(path):
 def damage(path, number):
     """Flip a bit in the texts of a segment."""
     snapshot = Snapshot(Directory(path))
-    reader = snapshot.segments[number].reader
-    at = reader._container._sections["documents"].offset
-    name = reader.path
+    name = snapshot.segments[number].reader.path
     snapshot.close()
-    data = bytearray(name.read_bytes())
-    data[at] ^= 1
-    name.write_bytes(data)
+    flip_first_bit(name, "documents")
 
 
 class TestInTheBackground:
@@ -206,7 +203,7 @@ class TestInTheBackground:
         def finish_after_the_merge(self):
             built = real(self)
             slow.go.set()
-            index._writer.partitions[0]._merges.wait()
+            wait_for_merges(index)
             assert find_latest_generation(Directory(path)) == 3
             return built
 

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from support.indexes.inside import writer_of
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
 
 from quarry import engine
@@ -313,7 +314,7 @@ def test_synchronization_that_stopped_between_two_shards(tmp_path, capsys):
         torn = tmp_path / f"torn{n_committed}"
         shutil.copytree(path, torn)
         with opened(torn, writable=True) as index:
-            broken = index._writer.partitions[n_committed]
+            broken = writer_of(index).partitions[n_committed]
 
             def fail():
                 raise CommitFailed("the disk is full")
@@ -361,7 +362,7 @@ def test_a_rollback_of_the_other_shards_if_one_is_missing(tmp_path):
         with pytest.raises(IndexLocked, match=missing.name):
             index.rollback()
         (tmp_path / "away").rename(missing)
-        writers = index._require_writer().partitions
+        writers = writer_of(index).partitions
         assert [writer.has_changes() for writer in writers] == [True, False, False]
         index.rollback()
         assert not any(writer.has_changes() for writer in writers)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quarry.engine.filtering.evaluation import Allowed
-from quarry.engine.lexical import segment_scorer
+from quarry.engine.lexical.costs import Costs
 from quarry.engine.lexical.segment_scorer import SegmentScorer
 from quarry.engine.lexical.term_scores import TermScores
 from quarry.formats.postings.elias_fano import Postings
@@ -49,11 +49,10 @@ SHARES = [
 @pytest.mark.parametrize("many", [1, 8192])
 @pytest.mark.parametrize("share", [None, 0.5, 0.02, 0.0])
 @pytest.mark.parametrize("shares", SHARES)
-def test_the_best_are_those_of_all_sums(monkeypatch, shares, share, many, is_short):
-    monkeypatch.setattr(segment_scorer, "_MANY_CANDIDATES", many)
-    monkeypatch.setattr(segment_scorer, "_LARGE_SEGMENT", many)  # 1: every segment is large
+def test_the_best_are_those_of_all_sums(shares, share, many, is_short):
+    costs = Costs(many_candidates=many, large_segment=many)  # 1: every segment is large
     generator = np.random.default_rng(len(shares))
-    parts, scorer = make_parts(generator, shares, is_short), SegmentScorer(N_DOCS)
+    parts, scorer = make_parts(generator, shares, is_short), SegmentScorer(N_DOCS, costs)
     allowed = None if share is None else Allowed(generator.random(N_DOCS) < share)
     expected = add_up(parts, allowed)
     for n in (1, 10, 300, N_DOCS):

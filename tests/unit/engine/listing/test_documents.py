@@ -9,13 +9,12 @@ import tracemalloc
 
 import pytest
 from support.indexes.format_samples import n_descriptors
+from support.indexes.inside import view_of
 from support.indexes.sharded import ENCODER
 
 from quarry import engine
 from quarry.engine import Document, Engine, IndexClosed, InvalidFilter, InvalidSetting, UnknownFieldWarning
-from quarry.engine.listing import documents as listing
-from quarry.formats.container.directory import Directory
-from quarry.formats.shard_set import has_shard_set
+from quarry.engine.listing.documents import StoredDocuments
 
 N = 60
 DOCS = [
@@ -48,7 +47,7 @@ def index(path):
 def own(path, tmp_path):
     """Open an index that a test may change."""
     copied = tmp_path / "own"
-    engine.build(DOCS, copied, encoder=ENCODER, shards=3 if has_shard_set(Directory(path)) else None)
+    engine.build(DOCS, copied, encoder=ENCODER, shards=3 if any(path.glob("SHARDS-*")) else None)
     with Engine.open(copied, encoder=ENCODER, writable=True) as opened:
         yield opened
 
@@ -66,16 +65,22 @@ def test_documents_are_those_that_get_returns(index):
     assert list(index) == index.get(index.ids())
 
 
-def test_pages_are_parts_of_the_whole(index, monkeypatch):
-    monkeypatch.setattr(listing, "_WINDOW_DOCS", 7)
-    monkeypatch.setattr(listing, "_BATCH_IDS", 3)
-    monkeypatch.setattr(listing, "_BATCH_DOCS", 3)
+def test_pages_are_parts_of_the_whole(index):
     for only in (None, {"odd": True}, {"n": {"$gte": 55}}):
         whole = list(index.ids(filter=only))
         for offset, limit in itertools.product((0, 1, 6, 7, 25, len(whole), 10**12), (0, 1, 7, 30, None)):
             expected = whole[offset:] if limit is None else whole[offset : offset + limit]
             assert list(index.ids(filter=only, offset=offset, limit=limit)) == expected
             assert [doc.id for doc in index.documents(filter=only, offset=offset, limit=limit)] == expected
+
+
+def test_pages_are_parts_of_the_whole_however_many_are_read_at_a_time(index, tmp_path):
+    whole, segments = list(index.ids()), [each for part in view_of(index).partitions for each in part.segments]
+    stored = StoredDocuments(segments, [None] * len(segments), tmp_path, (3, 3, 7))
+    for offset, limit in itertools.product((0, 1, 6, 7, 25, len(whole), 10**12), (0, 1, 7, 30, None)):
+        expected = whole[offset:] if limit is None else whole[offset : offset + limit]
+        assert list(stored.ids(offset, limit)) == expected
+        assert [doc.id for doc in stored.documents(offset, limit)] == expected
 
 
 def test_filters(index):

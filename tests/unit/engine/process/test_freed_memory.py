@@ -6,15 +6,7 @@ import ctypes
 
 import pytest
 
-from quarry.engine.process import freed_memory
 from quarry.engine.process.freed_memory import return_freed_memory
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    freed_memory._find_trim.cache_clear()
-    yield
-    freed_memory._find_trim.cache_clear()
 
 
 def test_it_can_be_called_at_any_time():
@@ -29,4 +21,3 @@ def test_without_the_function_nothing_is_done(monkeypatch, error):
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     return_freed_memory()
-    assert freed_memory._find_trim() is None

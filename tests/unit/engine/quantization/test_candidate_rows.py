@@ -7,13 +7,10 @@ import pytest
 from support.indexes import small_index
 from support.indexes.format_samples import quantizer
 
-from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.quantization import candidates as candidate_rows
-from quarry.engine.quantization import held_out
+from quarry.engine.options import SearchOptions
 from quarry.engine.quantization.candidates import default_candidates, measure_candidate_rows, rows_per_candidate
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import train_quantizer
-from quarry.engine.search.searcher import Searcher
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.vectors.quantizer import SearchSetting
 
@@ -34,23 +31,20 @@ def n_before(scores, row, tolerance):
 
 @pytest.mark.parametrize("input_dim", [None, 12], ids=["plain", "rotated"])
 @pytest.mark.parametrize("by_residual", [False, True])
-@pytest.mark.parametrize("batch_scores", [1, 1 << 23])
-def test_the_number_is_a_count(monkeypatch, by_residual, batch_scores, input_dim):
-    monkeypatch.setattr(held_out, "_BLOCK_SCORES", batch_scores)
-    monkeypatch.setattr(candidate_rows, "_N_HELD_OUT", 30)
-    monkeypatch.setattr(candidate_rows, "_BATCH_ROWS", 64)
-    sample = np.random.default_rng(0).standard_normal((400, input_dim or 8)).astype(np.float32)
+def test_the_number_is_a_count(by_residual, input_dim):
+    n = 2100  # more than are counted at a time
+    sample = np.random.default_rng(0).standard_normal((n, input_dim or 8)).astype(np.float32)
     made = quantizer(by_residual=by_residual, input_dim=input_dim)
     turned = sample if input_dim is None else sample @ made.rotation.T
     lists, codes = VectorCoder(made, 1).code(sample)
     vectors, ranks = decoded(made, lists, codes), []
-    for place in np.linspace(0, 399, 30).astype(int):
-        others = [row for row in range(400) if abs(row - place) > 16]
+    for place in np.linspace(0, n - 1, 30).astype(int):
+        others = [row for row in range(n) if abs(row - place) > 16]
         near = sorted(others, key=lambda row: -(sample[row] @ sample[place]))[:10]
         scores = {row: vectors[row] @ turned[place] for row in others}
         ranks += [n_before(scores, row, 1e-5 * np.linalg.norm(turned[place])) for row in near]
-    found = measure_candidate_rows(made, sample, lists, codes)
-    shares = [np.mean(np.array(ranks) < n) for n in (found // 2 - 1, found // 2)]
+    found = measure_candidate_rows(made, sample, lists, codes, n_held_out=30)
+    shares = [np.mean(np.array(ranks) < most) for most in (found // 2 - 1, found // 2)]
     assert found % 2 == 0
     assert shares[0] < 0.995 <= shares[1]
 
@@ -161,7 +155,7 @@ def test_a_search_takes_the_measured_number(tmp_path):
         snapshot.segments = [
             replace(each, quantizer=replace(each.quantizer, candidate_rows=rows)) for each in snapshot.segments
         ]
-        searcher = Searcher(snapshot, OpenOptions(backend="cpu_faiss"))
+        searcher = small_index.searcher_of(snapshot, backend="cpu_faiss")
         exactness[rows] = {answer.exactness.value for answer in searcher.search(queries, SearchOptions(k=10))}
     assert exactness == {1: {"approximate"}, 10_000: {"exact"}}
 

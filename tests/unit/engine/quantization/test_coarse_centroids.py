@@ -1,9 +1,9 @@
 """Coarse centroids of one length divide rows into lists of similar sizes, and nearest rows are in few of them."""
 
+import faiss
 import numpy as np
 import pytest
 
-from quarry.engine.quantization import coarse_centroids
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
 
 N_ROWS, DIM, NLIST = 12_000, 32, 128
@@ -37,15 +37,18 @@ def imbalance(centroids, rows):
 
 @pytest.mark.parametrize("is_rounding", [True, False])
 @pytest.mark.parametrize("length_deviation", [0.0, 0.3])
-def test_fewer_rows_are_read_than_with_means(monkeypatch, length_deviation, is_rounding):
-    monkeypatch.setattr(coarse_centroids.RoundedCentroids, "pays", lambda *_: is_rounding)
+def test_fewer_rows_are_read_than_with_means(length_deviation, is_rounding):
     rows, queries = make_rows(N_ROWS, length_deviation, 0), make_rows(100, 0.0, 1)
-    centroids = train_coarse_centroids(rows, NLIST, 5, 1)
-    monkeypatch.setattr(coarse_centroids, "_scale_to_one_length", lambda means: means)
-    means = train_coarse_centroids(rows, NLIST, 5, 1)
+    centroids = train_coarse_centroids(rows, NLIST, 5, 1, is_rounding)
+    kmeans = faiss.Kmeans(DIM, NLIST, niter=8, seed=5, max_points_per_centroid=N_ROWS)
+    kmeans.train(rows)
+    means = kmeans.centroids
     lengths = np.linalg.norm(centroids, axis=1)
-    np.testing.assert_allclose(lengths, np.linalg.norm(means, axis=1).mean(), rtol=1e-5)
-    np.testing.assert_allclose((centroids * means).sum(axis=1), lengths * np.linalg.norm(means, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(lengths, lengths.mean(), rtol=1e-5)
+    if not is_rounding:
+        np.testing.assert_allclose(lengths, np.linalg.norm(means, axis=1).mean(), rtol=1e-5)
+        cosines = (centroids * means).sum(axis=1) / lengths / np.linalg.norm(means, axis=1)
+        np.testing.assert_allclose(cosines, 1, rtol=1e-5)
     assert imbalance(centroids, rows) < imbalance(means, rows)
     assert share_of_rows_read(centroids, rows, queries) < share_of_rows_read(means, rows, queries)
 
@@ -59,14 +62,13 @@ def test_rows_of_zeros():
 
 
 @pytest.mark.parametrize("is_rounding", [True, False])
-def test_opposite_rows_share_no_list_without_a_direction(monkeypatch, is_rounding):
+def test_opposite_rows_share_no_list_without_a_direction(is_rounding):
     """Longer rows take the other lists, so that the mean of a cluster of rows and their opposites is zero."""
-    monkeypatch.setattr(coarse_centroids.RoundedCentroids, "pays", lambda *_: is_rounding)
     axes, noise = np.eye(DIM, dtype=np.float32), np.random.default_rng(0).standard_normal((1040, DIM))
     rows = np.concatenate(
         [np.tile(axes[0], (500, 1)), np.tile(-axes[0], (500, 1)), np.tile(200 * axes[1], (40, 1))]
     )
     rows = (rows + 0.01 * noise).astype(np.float32)
-    centroids = train_coarse_centroids(rows, 2, 0, 1)
+    centroids = train_coarse_centroids(rows, 2, 0, 1, is_rounding)
     directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
     assert np.abs(directions @ axes[:2].T).max(axis=0).min() > 0.9

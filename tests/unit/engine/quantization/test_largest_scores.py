@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quarry.engine.quantization import held_out
-from quarry.engine.quantization.held_out import _Largest, find_nearest_rows
+from quarry.engine.quantization.held_out import Largest, find_nearest_rows
 from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
 
 SHAPES = [(50, 3000, 20), (50, 100, 20), (20, 64 * 25 + 7, 10), (5, 27, 20), (30, 5000, 2)]
@@ -23,7 +22,7 @@ KINDS = {
 def test_the_largest_scores(kind, n_rows, n_columns, n, n_block):
     scores = KINDS[kind](np.random.default_rng(0), (n_rows, n_columns)).astype(np.float32)
     scores[:, :5] = -np.inf
-    largest = _Largest(n_rows, n)
+    largest = Largest(n_rows, n)
     for low in range(0, n_columns, n_block):
         largest.add(scores[:, low : low + n_block], low)
     columns, found = largest.ordered()
@@ -33,7 +32,7 @@ def test_the_largest_scores(kind, n_rows, n_columns, n, n_block):
 
 
 def test_fewer_scores_than_places():
-    largest = _Largest(2, 4)
+    largest = Largest(2, 4)
     largest.add(np.array([[1, 3], [-np.inf, 2]], np.float32), 7)
     columns, found = largest.ordered()
     assert found.tolist() == [[3, 1, -np.inf, -np.inf], [2, -np.inf, -np.inf, -np.inf]]
@@ -42,13 +41,12 @@ def test_fewer_scores_than_places():
 
 
 @pytest.mark.parametrize("block_scores", [1, 1 << 22])
-def test_nearest_rows_as_stored_are_those_of_float32(monkeypatch, block_scores):
-    monkeypatch.setattr(held_out, "_BLOCK_SCORES", block_scores)
+def test_nearest_rows_as_stored_are_those_of_float32(block_scores):
     rounded = RoundedRows.of(np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32), "int8")
     stored = StoredBatch(rounded.values, rounded.scales)
     sample = stored[:]
     for rows in (stored, sample):
-        found = find_nearest_rows(rows, rows.__getitem__, 25, 10)
+        found = find_nearest_rows(rows, rows.__getitem__, 25, 10, block_scores=block_scores)
         assert found.places.tolist() == np.linspace(0, 299, 25).astype(int).tolist()
         assert found.is_separated.all()
         for place, nearest, scores in zip(found.places, found.nearest, found.scores, strict=True):

@@ -5,29 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quarry.engine.quantization import list_assigner
 from quarry.engine.quantization.coarse_centroids import train_coarse_centroids
 from quarry.engine.quantization.list_assigner import Int8Products, ListAssigner, RoundedCentroids, has_fast_int8
 
 DIM, NLIST = 96, 300
 
 
-class _IntegersInNumpy:
-    """Computes the same products for CPUs on which those of ONNX Runtime overflow."""
-
-    def __init__(self, vectors):
-        self._vectors = vectors.astype(np.int32)
-
-    def write(self, rows, products):
-        np.matmul(rows.astype(np.int32), self._vectors.T, out=products)
-
-
-@pytest.fixture(autouse=True)
-def _rounding(monkeypatch):
-    """Use rounded products on every CPU."""
-    if not has_fast_int8():
-        monkeypatch.setattr(list_assigner, "Int8Products", _IntegersInNumpy)
-        monkeypatch.setattr(list_assigner, "has_fast_int8", lambda: True)
+pytestmark = pytest.mark.skipif(not has_fast_int8(), reason="no CPU that is fast at products of int8 numbers")
 
 
 def clustered(n, seed=0, n_topics=400):
@@ -46,10 +30,9 @@ def check_best(centroids, vectors, lists):
     assert (lost <= 1e-6 * lengths).all()
 
 
-@pytest.mark.parametrize("largest", [127 if has_fast_int8() else 60])
 @pytest.mark.parametrize(("b", "n", "dim"), [(1, 1, 1), (3, 300, 64), (70, 17, 385), (2, 5, 4096)])
-def test_products_are_exact(b, n, dim, largest):
-    generator = np.random.default_rng(dim)
+def test_products_are_exact(b, n, dim):
+    largest, generator = 127, np.random.default_rng(dim)
     vectors, rows = (generator.integers(-largest, largest + 1, (size, dim), np.int8) for size in (n, b))
     vectors[0], rows[0] = largest, -largest
     found = np.empty((b, n), np.int32)
@@ -64,11 +47,10 @@ def test_lists_are_those_of_exact_products(scale):
     check_best(centroids, vectors, ListAssigner(centroids).assign(vectors, 1))
 
 
-def test_rounding_alone_is_not_enough(monkeypatch):
+def test_rounding_alone_is_not_enough():
     """The comparison of close lists is necessary: without it, some lists of the test above are wrong."""
     centroids, vectors = clustered(NLIST, seed=1), clustered(6000)
-    monkeypatch.setattr(list_assigner, "_DEVIATIONS", 0.0)
-    lists, _ = RoundedCentroids(centroids).find_best(vectors)
+    lists, _ = RoundedCentroids(centroids, deviations=0.0).find_best(vectors)
     assert 0.9 < (lists == (vectors @ centroids.T).argmax(axis=1)).mean() < 1
 
 
@@ -105,12 +87,11 @@ def test_a_list_does_not_depend_on_the_batch():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_clusters_are_as_good_as_those_of_float32_distances(monkeypatch, threads):
+def test_clusters_are_as_good_as_those_of_float32_distances(threads):
     sample, others = clustered(NLIST * 40), clustered(5000, seed=3)
     errors = []
     for is_rounding in (True, False):
-        monkeypatch.setattr(list_assigner.RoundedCentroids, "pays", lambda *_, each=is_rounding: each)
-        centroids = train_coarse_centroids(sample, NLIST, 5, threads)
+        centroids = train_coarse_centroids(sample, NLIST, 5, threads, is_rounding)
         assert (centroids.shape, centroids.dtype) == ((NLIST, DIM), np.float32)
         away = (centroids**2).sum(axis=1) - 2 * others @ centroids.T
         errors.append(float(1 + away.min(axis=1).mean()))

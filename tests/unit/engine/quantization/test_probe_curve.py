@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import quantizer
 
-from quarry.engine.quantization import held_out
-from quarry.engine.quantization import nprobe as probe_curve
 from quarry.engine.quantization.nprobe import default_nprobe, probe_recall
 from quarry.formats.vectors.quantizer import SearchSetting
 
@@ -25,27 +23,23 @@ def expected_recall(sample, coarse, held_out_rows, turned=None):
     return [np.mean(counted <= n) for n in range(len(coarse))]
 
 
-@pytest.mark.parametrize("batch_scores", [1, 1 << 23])
-def test_the_curve_is_a_count(monkeypatch, batch_scores):
-    monkeypatch.setattr(held_out, "_BLOCK_SCORES", batch_scores)
-    monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
+def test_the_curve_is_a_count():
     generator = np.random.default_rng(0)
     sample = generator.standard_normal((500, 8)).astype(np.float32)
     coarse = generator.standard_normal((20, 8)).astype(np.float32)
-    found = probe_recall(sample, replace(quantizer(), coarse=coarse))
+    found = probe_recall(sample, replace(quantizer(), coarse=coarse), n_held_out=41)
     assert found.dtype == np.float32
     expected = expected_recall(sample, coarse, np.linspace(0, 499, 41).astype(int))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert found[-1] == 1
 
 
-def test_the_curve_with_a_rotation(monkeypatch):
+def test_the_curve_with_a_rotation():
     """The nearest rows are those of whole vectors, and their lists those of rotated ones."""
-    monkeypatch.setattr(probe_curve, "_N_HELD_OUT", 41)
     sample = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
     made = quantizer(nlist=20, input_dim=12)
     expected = expected_recall(sample, made.coarse, np.linspace(0, 499, 41).astype(int), sample @ made.rotation.T)
-    np.testing.assert_allclose(probe_recall(sample, made), expected, atol=1e-6)
+    np.testing.assert_allclose(probe_recall(sample, made, n_held_out=41), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [1, 5, 30])

@@ -1,24 +1,28 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.combinations import pairs_of
+from support.indexes import format_samples
 
 from quarry.engine.quantization.codebook import extract_codebook, train_codes
+from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import (
-    VectorCoder,
     choose_nlist,
     count_training_rows,
     measured,
+    train_lists,
     train_on,
     train_quantizer,
 )
-from quarry.engine.scoring.metric import unit_rows
 from quarry.engine.scoring.stored_vectors import decode_vectors
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.centroids import RoundedRows, StoredBatch
+from quarry.formats.vectors.quantizer import Quantizer, SearchSetting
 
 DIM = 32
 
@@ -73,7 +77,8 @@ def test_the_same_seed_gives_the_same_quantizer(sample, quantizer):
     ("kind", "codes_only", "code_bytes"), pairs_of(["int8", "float16"], [False, True], [2, 8])
 )
 def test_rows_as_stored_train_the_quantizer_of_float32_rows(kind, codes_only, code_bytes):
-    rounded = RoundedRows.of(unit_rows(vectors(6000)), kind)
+    rows = vectors(6000)
+    rounded = RoundedRows.of(rows / np.linalg.norm(rows, axis=1, keepdims=True), kind)
     stored = StoredBatch(rounded.values, rounded.scales)
     found = [
         measured(train_quantizer(rows, 300, code_bytes, 1, 1, codes_only=codes_only), rows, 9000, 2)
@@ -238,3 +243,20 @@ def test_training_rows_are_bounded(n_rows, dim):
 def test_codes_that_do_not_divide_the_vectors(code_bytes):
     with pytest.raises(InvalidSetting, match="code_bytes does not divide"):
         train_quantizer(np.ones((64, 32), np.float32), 2, code_bytes, 0, 1)
+
+
+def test_lists_change_no_code() -> None:
+    small = Thresholds(calibration_queries=64, list_rows=100)
+    rows = np.random.default_rng(1).normal(0, 1, (500, DIM)).astype(np.float32)
+    made = format_samples.quantizer(nlist=1, dim=24, n_sub=8, input_dim=DIM)
+    made = replace(made, search_settings=(SearchSetting(10, 1, 7),))
+    settings = settings_of("none")
+    listed = train_lists(made, [rows[:300], rows[300:]], 500, settings, 1, small)
+    assert listed.nlist > 1
+    assert listed.search_settings == ()  # settings of other lists are dropped
+    lists, codes = VectorCoder(listed, 1).code(rows)
+    assert len(set(lists.tolist())) > 1
+    np.testing.assert_array_equal(codes, VectorCoder(made, 1).code(rows)[1])
+    assert train_lists(made, [rows[:99]], 99, settings, 1, small) is made
+    residual = Quantizer(made.coarse, made.encode_codebook, made.score_codebook, made.rotation, by_residual=True)
+    assert train_lists(residual, [rows], 500, settings, 1, small) is residual

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
 
-from quarry.engine.quantization import query_sample
 from quarry.engine.quantization.query_sample import QuerySample, sample_vectors
 from quarry.formats.errors import InvalidQuery
 
@@ -22,8 +21,8 @@ SENTENCES = [
 TEXT = " ".join(SENTENCES)
 
 
-def sampled(documents, seed=0):
-    sample = QuerySample(seed)
+def sampled(documents, seed=0, **options):
+    sample = QuerySample(seed, **options)
     for title, text in documents:
         sample.add(title, text)
     return sample.texts
@@ -79,11 +78,10 @@ def test_the_same_documents_give_the_same_texts():
     sampled(documents[:5], (1 << 63) - 1)
 
 
-def test_every_document_is_as_likely(monkeypatch):
-    monkeypatch.setattr(query_sample, "MAX_TEXTS", 8)
+def test_every_document_is_as_likely():
     counts = np.zeros(40)
     for seed in range(3000):
-        for text in sampled([("", f"document {n} of them") for n in range(40)], seed):
+        for text in sampled([("", f"document {n} of them") for n in range(40)], seed, n_texts=8):
             counts[int(text.split()[1])] += 1
     assert counts.sum() == 3000 * 8
     assert abs(counts / 600 - 1).max() < 0.2
@@ -99,30 +97,25 @@ def test_places_where_documents_are_at_hand(n):
 
 
 class TestVectors:
-    @pytest.fixture(autouse=True)
-    def few_do(self, monkeypatch):
-        monkeypatch.setattr(query_sample, "_MIN_QUERIES", 1)
-
-    def test_a_few_repeated_texts_are_not_enough(self, monkeypatch):
-        monkeypatch.setattr(query_sample, "_MIN_QUERIES", 5)
+    def test_a_few_repeated_texts_are_not_enough(self):
         texts = [f"word{n % 4}" for n in range(512)]
-        assert sample_vectors(WordEncoder(), texts, 2).shape == (0, 32)
-        assert sample_vectors(WordEncoder(), [*texts, "other"], 2).shape == (5, 32)
+        assert sample_vectors(WordEncoder(), texts, 2, least=5).shape == (0, 32)
+        assert sample_vectors(WordEncoder(), [*texts, "other"], 2, least=5).shape == (5, 32)
 
     def test_they_are_those_of_queries(self):
         encoder = WordEncoder()
-        vectors = sample_vectors(encoder, ["one two", "three"], 2)
+        vectors = sample_vectors(encoder, ["one two", "three"], 2, least=1)
         np.testing.assert_array_equal(vectors, np.stack([encoder.encode_query(t) for t in ("one two", "three")]))
 
     def test_texts_without_a_vector_are_left_out(self):
-        vectors = sample_vectors(WordEncoder(), ["one", " ", "\ud800", "two"], 2)
+        vectors = sample_vectors(WordEncoder(), ["one", " ", "\ud800", "two"], 2, least=1)
         expected = np.stack([WordEncoder().encode_query(text) for text in ("one", "two")])
         np.testing.assert_array_equal(vectors, expected)
-        assert sample_vectors(WordEncoder(), [" "], 1).shape == (0, 32)
-        assert sample_vectors(WordEncoder(), [], 1).shape == (0, 32)
+        assert sample_vectors(WordEncoder(), [" "], 1, least=1).shape == (0, 32)
+        assert sample_vectors(WordEncoder(), [], 1, least=1).shape == (0, 32)
 
     def test_no_encoder(self):
-        assert len(sample_vectors(None, ["one"], 1)) == 0
+        assert len(sample_vectors(None, ["one"], 1, least=1)) == 0
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
     def test_numbers_that_no_query_may_have(self, value):
@@ -131,7 +124,7 @@ class TestVectors:
                 return super().encode_query(text) if text == "good" else np.full(32, value, np.float32)
 
         np.testing.assert_array_equal(
-            sample_vectors(Odd(), ["bad", "good"], 1), WordEncoder().encode_query("good")[None]
+            sample_vectors(Odd(), ["bad", "good"], 1, least=1), WordEncoder().encode_query("good")[None]
         )
 
     @pytest.mark.parametrize("error", [RuntimeError("out of order"), NotImplementedError(), MemoryError()])
@@ -141,7 +134,7 @@ class TestVectors:
                 raise error
 
         with caplog.at_level(logging.WARNING):
-            assert len(sample_vectors(Broken(), ["one", "two"], 2)) == 0
+            assert len(sample_vectors(Broken(), ["one", "two"], 2, least=1)) == 0
         assert "not calibrated with queries" in caplog.text
 
     def test_an_interrupt_is_none_of_these(self):
@@ -150,7 +143,7 @@ class TestVectors:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            sample_vectors(Interrupted(), ["one"], 1)
+            sample_vectors(Interrupted(), ["one"], 1, least=1)
 
     def test_an_encoder_may_refuse_some(self):
         class Picky(WordEncoder):
@@ -160,4 +153,4 @@ class TestVectors:
                 return super().encode_query(text)
 
         texts = [f"word{n}" for n in range(100)]
-        assert 20 < len(sample_vectors(Picky(), texts, 2)) < 80
+        assert 20 < len(sample_vectors(Picky(), texts, 2, least=1)) < 80

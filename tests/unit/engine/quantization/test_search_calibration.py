@@ -13,7 +13,6 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.quantization import calibration as search_calibration
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import train_quantizer
@@ -46,8 +45,8 @@ def in_batches(vectors, owners, size):
         yield vectors[low : low + size], owners[low : low + size]
 
 
-def measured(made, vectors, owners, query_vectors, size=700):
-    return calibrated(made, in_batches(vectors, owners, size), query_vectors, 1).search_settings
+def measured(made, vectors, owners, query_vectors, size=700, **options):
+    return calibrated(made, in_batches(vectors, owners, size), query_vectors, 1, **options).search_settings
 
 
 def decoded(made, lists, codes):
@@ -118,24 +117,22 @@ def test_as_much_is_found_as_was_aimed_at_and_no_less_would_do(trained, k, aim):
     assert recall(made, vectors, owners, query_vectors, k, setting.nprobe, setting.rows - 1) < aim
 
 
-def test_the_cheapest_of_all_pairs(trained, monkeypatch):
+def test_the_cheapest_of_all_pairs(trained):
     """If lists cost nothing, more lists and fewer rows are read than if rows cost nothing."""
     made, vectors, owners = trained
     found = {}
     for price in (0.01, 1e6):
-        monkeypatch.setattr(search_calibration, "_CODES_PER_ROW", price)
-        found[price] = measured(made, vectors, owners, queries())[0]
+        found[price] = measured(made, vectors, owners, queries(), codes_per_row=price)[0]
     assert found[0.01].nprobe < found[1e6].nprobe
     assert found[0.01].rows > found[1e6].rows
 
 
 @pytest.mark.parametrize("variant", [{}, {"by_residual": True}, {"input_dim": DIM}, {"nbits": 8, "apart": True}])
-def test_all_kinds_of_quantizers(monkeypatch, variant):
-    monkeypatch.setattr(search_calibration, "_TARGETS", {5: 0.9})
+def test_all_kinds_of_quantizers(variant):
     vectors, owners = collection(300)
     made = quantizer(nlist=6, dim=12 if "input_dim" in variant else DIM, n_sub=4, **variant)
     query_vectors = queries(8)
-    (setting,) = measured(made, vectors, owners, query_vectors)
+    (setting,) = measured(made, vectors, owners, query_vectors, targets={5: 0.9})
     found = recall(made, vectors, owners, query_vectors, 5, setting.nprobe, setting.rows)
     assert found >= 0.9
     assert recall(made, vectors, owners, query_vectors, 5, setting.nprobe, setting.rows - 1) < 0.9
@@ -149,19 +146,17 @@ def test_batches_do_not_matter(size):
     assert measured(made, vectors, owners, queries(), size) == measured(made, vectors, owners, queries(), 60)
 
 
-def test_more_hits_read_no_fewer_lists(trained, monkeypatch):
+def test_more_hits_read_no_fewer_lists(trained):
     """If a hundred hits need fewer lists than ten, the best of them would be missed."""
     made, vectors, owners = trained
-    monkeypatch.setattr(search_calibration, "_TARGETS", {10: 1.0, 100: 0.5})
-    ten, hundred = measured(made, vectors, owners, queries())
+    ten, hundred = measured(made, vectors, owners, queries(), targets={10: 1.0, 100: 0.5})
     assert hundred.nprobe >= ten.nprobe > 1
 
 
-def test_only_what_is_kept_counts(trained, monkeypatch):
-    """At most `_MAX_ROWS` rows by codes are kept; documents that only more rows would find count as not found."""
+def test_only_what_is_kept_counts(trained):
+    """At most `max_rows` rows by codes are kept; documents that only more rows would find count as not found."""
     made, vectors, owners = trained
-    monkeypatch.setattr(search_calibration, "_MAX_ROWS", 40)
-    (ten, hundred) = measured(made, vectors, owners, queries())
+    (ten, hundred) = measured(made, vectors, owners, queries(), max_rows=40)
     assert 1 <= ten.rows < 40
     assert 1 <= hundred.rows < 40
 

@@ -10,11 +10,10 @@ import threading
 
 import pytest
 from support.indexes.changes import OFTEN, SMALL, documents, open_index, options, stray_files
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import view_of, wait_for_merges
 from support.indexes.sharded import columns, random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
-import quarry.formats.container.file_copies
 from quarry import engine
 from quarry.engine import (
     CorruptFile,
@@ -110,13 +109,13 @@ def test_the_newest_quantizer_of_the_index_stays(parts, tmp_path):
     build(DOCUMENTS[200:], tmp_path / "other", seed=5)
     path = copied(parts, tmp_path)
     with opened(path, writable=True) as index:
-        before = index._view.get().partitions[0].snapshot.manifest.quantizers[-1]
+        before = view_of(index).partitions[0].snapshot.manifest.quantizers[-1]
         index.add_indexes(tmp_path / "other")
-        after = index._view.get().partitions[0].snapshot.manifest.quantizers
+        after = view_of(index).partitions[0].snapshot.manifest.quantizers
         assert len(after) == 2
         assert after[-1] == before
         index.merge()
-        assert index._view.get().partitions[0].snapshot.manifest.quantizers == (before,)
+        assert view_of(index).partitions[0].snapshot.manifest.quantizers == (before,)
 
 
 def test_equal_ids(tmp_path):
@@ -230,15 +229,11 @@ def test_the_others_may_be_deleted_and_live_on(parts, tmp_path):
 
 
 def test_files_are_copied_if_they_cannot_be_linked(parts, tmp_path, monkeypatch):
-    class Unlinked:
-        def __getattr__(self, name):
-            return getattr(os, name)
-
-        def link(self, *_, **__):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    def refuse(*_, **__):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     path = copied(parts, tmp_path)
-    monkeypatch.setattr(quarry.formats.container.file_copies, "os", Unlinked())
+    monkeypatch.setattr(os, "link", refuse)
     with opened(path, writable=True) as index:
         report = index.add_indexes(parts / "1")
         assert (report.n_segments, report.n_linked) == (1, 0)
@@ -298,7 +293,7 @@ def test_settings_that_may_differ(parts, tmp_path):
     with opened(copied(parts, tmp_path), writable=True) as index:
         index.add_indexes(tmp_path / "other")
         assert "a" in index
-        assert index._view.get().settings.k1 == 1.2
+        assert view_of(index).settings.k1 == 1.2
 
 
 def test_another_encoder_is_refused(parts, tmp_path):

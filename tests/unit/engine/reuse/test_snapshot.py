@@ -12,7 +12,6 @@ from support.faults.system_calls import ReadOnlyMedium
 from support.indexes.changes import OLD, SMALL, content, documents, open_index, options, prepare, stray_files
 from support.indexes.sharded import ENCODER, columns, random_documents, random_queries
 
-import quarry.formats.container.file_copies
 from quarry import engine
 from quarry.engine import (
     AccessFailed,
@@ -42,14 +41,10 @@ def path(tmp_path):
 def no_links(monkeypatch):
     """Model file systems without hard links."""
 
-    class Unlinked:
-        def __getattr__(self, name):
-            return getattr(os, name)
+    def refuse(*_, **__):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-        def link(self, *_, **__):
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    monkeypatch.setattr(quarry.formats.container.file_copies, "os", Unlinked())
+    monkeypatch.setattr(os, "link", refuse)
 
 
 def kinds(folder):

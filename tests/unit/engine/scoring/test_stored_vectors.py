@@ -7,11 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.combinations import pairs_of
-from support.indexes.one_segment import DIM, QUANTIZERS, random_documents, random_quantizer, segment_of
+from support.indexes.one_segment import (
+    DIM,
+    QUANTIZERS,
+    candidates_of,
+    random_documents,
+    random_quantizer,
+    segment_of,
+)
 
-from quarry.engine.backends.protocol import SearchParameters
-from quarry.engine.backends.registry import open_backend
-from quarry.engine.scoring.aggregation import Rescorer
+from quarry.engine.scoring.aggregation import aggregate
 from quarry.engine.scoring.stored_vectors import StoredVectors, lengths_of, mean_share, unpack_codes
 from quarry.formats.container.directory import Directory
 
@@ -113,10 +118,9 @@ class TestCodes:
         segment, vectors, generator = case
         in_first_stage = replace(segment.quantizer, unit_length=False)
         expected = np.stack([coded(vector, in_first_stage) for vector in vectors])
-        backend = open_backend("cpu_faiss", segment)
         queries = generator.standard_normal((20, DIM)).astype(np.float32)
         best = np.maximum.reduceat(queries @ expected.T, segment.reader.centroids.offsets[:-1], axis=1)
-        found = backend.candidates(queries, SearchParameters(10, 10, 5, 1))
+        found = candidates_of(segment, "cpu_faiss", queries, 10)
         hits = [int(scores.argmax()) in each.docs for each, scores in zip(found, best, strict=True)]
         assert all(hits)
 
@@ -174,11 +178,10 @@ class TestShareOfTheMean:
         share, offsets = mean_share(segment), segment.reader.centroids.offsets
         assert share == pytest.approx(0.24)
         query = np.random.default_rng(5).standard_normal(DIM).astype(np.float32)
-        parts = np.split(
-            StoredVectors(segment).scores(query, np.arange(offsets[-1])).astype(np.float64), offsets[1:-1]
-        )
+        scores = StoredVectors(segment).scores(query, np.arange(offsets[-1]))
+        parts = np.split(scores.astype(np.float64), offsets[1:-1])
         expected = [(1 - share) * part.max() + share * part.mean() for part in parts]
-        found = Rescorer(segment, None).scores(query, np.arange(segment.record.n_docs))
+        found = aggregate(scores, offsets, None, share)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         alone = np.flatnonzero(np.diff(offsets) == 1)
         assert len(alone) > 0

@@ -154,8 +154,8 @@ def test_vectors_have_no_words(index, encoder):
         index.search_vectors(vector, mode="hybrid")
 
 
-def test_words_are_found_without_the_encoder_of_the_index(index):
-    with Engine.open(index._directory.path) as opened:
+def test_words_are_found_without_the_encoder_of_the_index(index, tmp_path):
+    with Engine.open(tmp_path / "idx") as opened:
         assert ids(opened.search("0x80070005", mode="lexical")) == ["ports"]
         with pytest.raises(EncoderMismatch):
             opened.search("0x80070005")
@@ -186,8 +186,8 @@ class ShortestFirst:
         return np.array([-len(text) for text in texts], np.float32)
 
 
-def test_the_first_hits_are_ranked_again_by_the_reranker(index, encoder):
-    with Engine.open(index._directory.path, encoder=encoder, reranker=ShortestFirst()) as opened:
+def test_the_first_hits_are_ranked_again_by_the_reranker(index, encoder, tmp_path):
+    with Engine.open(tmp_path / "idx", encoder=encoder, reranker=ShortestFirst()) as opened:
         (plain,) = opened.search(["error of birds"], k=4)
         (again,) = opened.search(["error of birds"], k=2, rerank=4)
     expected = sorted(plain, key=lambda hit: len(hit.title) + len(hit.text) + bool(hit.title))[:2]

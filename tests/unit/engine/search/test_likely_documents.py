@@ -7,13 +7,12 @@ import pytest
 from support.indexes import small_index
 from support.indexes.one_segment import DIM, random_documents, random_quantizer, segment_of
 
-from quarry.engine.options import OpenOptions, SearchOptions
-from quarry.engine.scoring import aggregation as stage2
 from quarry.engine.scoring.aggregation import Rescorer, aggregate
 from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
+
+ALWAYS = -(1 << 40)  # rows to save
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +42,20 @@ def some_rows(segment, generator):
 
 
 @pytest.mark.parametrize("beta", [None, 5.0])
-def test_those_with_the_best_of_the_rows_are_rescored(snapshot, monkeypatch, beta):
-    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
+def test_those_with_the_best_of_the_rows_are_rescored(snapshot, beta):
     segment, generator = snapshot.segments[0], np.random.default_rng(0)
     for query in queries(20):
         docs, rows = some_rows(segment, generator)
         row_scores, doc_scores = exact_scores(segment, query, beta)
         best = [row_scores[rows[(rows >= low) & (rows < high)]].max() for low, high in bounds_of(segment, docs)]
         n = 20 if beta is None else 10  # twice as many are rescored
-        found, scores = Rescorer(segment, beta).likely_scores(query, docs, rows, n)
+        found, scores = Rescorer(segment, beta).likely_scores(query, docs, rows, n, ALWAYS)
         expected = docs[np.sort(np.argsort(-np.array(best), kind="stable")[:20])]
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(scores, doc_scores[expected])
 
 
-def test_twice_as_many_if_the_mean_is_a_part_of_scores(tmp_path, monkeypatch):
-    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
+def test_twice_as_many_if_the_mean_is_a_part_of_scores(tmp_path):
     generator = np.random.default_rng(6)
     quantizer = random_quantizer(generator, 8, 4, True, False, False, unit_length=True)
     documents = random_documents(generator)
@@ -66,7 +63,7 @@ def test_twice_as_many_if_the_mean_is_a_part_of_scores(tmp_path, monkeypatch):
     docs, rows = np.arange(60), np.arange(segment.reader.n_rows)
     query = generator.standard_normal(DIM).astype(np.float32)
     rescorer = Rescorer(segment, None)
-    found, scores = rescorer.likely_scores(query, docs, rows, 10)
+    found, scores = rescorer.likely_scores(query, docs, rows, 10, ALWAYS)
     row_scores = StoredVectors(segment).scores(query, rows)
     best = np.maximum.reduceat(row_scores, segment.reader.centroids.offsets[:-1])
     assert found.tolist() == sorted(np.argsort(-best, kind="stable")[:20].tolist())
@@ -87,32 +84,9 @@ def test_all_are_rescored_where_little_would_be_saved(snapshot):
     np.testing.assert_array_equal(scores, exact_scores(segment, query)[1][docs])
 
 
-def test_no_more_than_there_are(snapshot, monkeypatch):
-    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
+def test_no_more_than_there_are(snapshot):
     segment = snapshot.segments[0]
     docs, rows = some_rows(segment, np.random.default_rng(0))
     for n in (len(docs), len(docs) + 1):
-        found, _ = Rescorer(segment, None).likely_scores(queries(1)[0], docs, rows, n)
+        found, _ = Rescorer(segment, None).likely_scores(queries(1)[0], docs, rows, n, ALWAYS)
         np.testing.assert_array_equal(found, docs)
-
-
-@pytest.mark.parametrize("backend", ["cpu_faiss", "hnsw"])
-def test_a_search_finds_the_best_all_the_same(snapshot, monkeypatch, backend):
-    """If only half of the candidates are rescored, nine in ten of the best ten are the same."""
-    searcher = Searcher(snapshot, OpenOptions(backend=backend))
-    options = SearchOptions(k=10, candidates=100, nprobe=small_index.NLIST, mode="dense")
-    query_vectors = queries(40)
-    everything = searcher.search(query_vectors, options)
-    monkeypatch.setattr(stage2, "_MIN_SAVED_ROWS", -(1 << 40))
-    likely = searcher.search(query_vectors, options)
-    shared = 0
-    for one, other in zip(everything, likely, strict=True):
-        by_document = dict(zip(zip(one.segments, one.docs, strict=True), one.scores, strict=True))
-        common = [
-            (each, score)
-            for each, score in zip(zip(other.segments, other.docs, strict=True), other.scores, strict=True)
-            if each in by_document
-        ]
-        assert all(by_document[each] == score for each, score in common)
-        shared += len(common)
-    assert shared >= 0.9 * 10 * len(query_vectors)

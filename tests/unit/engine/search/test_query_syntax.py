@@ -6,6 +6,7 @@ import random
 
 import pytest
 from support.indexes.sharded import columns
+from support.indexes.small_index import changed_copy, resign
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -13,9 +14,8 @@ from quarry.engine import Engine
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.search.passages import QueryWords
 from quarry.engine.search.query import MAX_PREFIXES, find_phrases, parse_query, parse_words
+from quarry.formats.container.directory import Directory
 from quarry.formats.errors import CorruptFile, InvalidSetting
-from quarry.formats.postings.postings import PostingsReader
-from quarry.formats.postings.term_blocks import make_rows
 
 ENCODER = WordEncoder()
 DOCUMENTS = {
@@ -203,29 +203,26 @@ def test_single_characters_are_found_wherever_they_are(tmp_path, shards):
         assert len(index.search("鳥", mode="lexical")) == 0
 
 
-def test_single_characters_read_the_dictionary_once(tmp_path, monkeypatch):
+def test_single_characters(tmp_path):
     texts = {str(n): "".join(chr(0x4E00 + (7 * n + m) % 150) for m in range(20)) for n in range(60)}
     engine.build([{"id": key, "text": text} for key, text in texts.items()], tmp_path / "index", encoder=ENCODER)
-    n_read = 0
-
-    def counted(reader, read=PostingsReader.term_rows):
-        nonlocal n_read
-        n_read += 1
-        return read(reader)
-
-    monkeypatch.setattr(PostingsReader, "term_rows", counted)
     with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
         for first in range(0, 150, 30):
             query = " ".join(chr(0x4E00 + first + number) for number in range(30))
             hits = index.search(query, k=100, mode="lexical", typos=False)
             assert {hit.id for hit in hits} == {key for key, text in texts.items() if set(query) & set(text)}
-    assert n_read == 1
 
 
-def test_terms_that_are_no_text_are_refused(tmp_path, monkeypatch):
+def test_terms_that_are_no_text_are_refused(tmp_path):
     engine.build([{"id": "city", "text": "東京"}], tmp_path / "index", encoder=ENCODER)
-    damaged = make_rows([b"a", b"\xe3\xe3"])
-    monkeypatch.setattr(PostingsReader, "term_rows", lambda _: iter([damaged]))
+
+    def damage(part):
+        assert "東京".encode() in part.data
+        part.data = bytearray(part.data.replace("東京".encode(), b"\xe3\xe3\x80\x80\x80\x80"))
+        part.sign()
+
+    (path,) = (tmp_path / "index").glob("*.seg")
+    resign(Directory(tmp_path / "index"), path.name, damage)
     with Engine.open(tmp_path / "index", encoder=ENCODER) as index, pytest.raises(CorruptFile, match="not UTF-8"):
         index.search("京", mode="lexical")
 
@@ -310,13 +307,17 @@ def test_operators_and_marked_words_ignore_accents(tmp_path):
     assert marked == ("naïve", "cafe\u0301", "Zürich")
 
 
-def test_an_index_keeps_the_rules_of_its_analyzer(tmp_path, monkeypatch):
-    monkeypatch.setattr("quarry.engine.building.plan.RULES", 1)
-    engine.build(
-        [{"id": "with", "text": "un été à la mer"}], tmp_path / "index", encoder=ENCODER, language="french"
-    )
+def test_an_index_keeps_the_rules_of_its_analyzer(tmp_path):
+    engine.build([], tmp_path / "index", encoder=ENCODER, language="french")
+    (path,) = (tmp_path / "index").glob("MANIFEST-*")
+    rules = ("fields", "settings", "analysis_rules")
+
+    def change(part):
+        part.contents = changed_copy(part.contents, rules, 1)
+
+    resign(Directory(tmp_path / "index"), path.name, change)
     with Engine.open(tmp_path / "index", encoder=ENCODER, writable=True) as opened:
-        opened.add([{"id": "without", "text": "un ete a la mer"}])
+        opened.add([{"id": "with", "text": "un été à la mer"}, {"id": "without", "text": "un ete a la mer"}])
         opened.commit()
         for query, found in (("été", {"with"}), ("ete", {"without"}), ("la", {"with", "without"})):
             assert {hit.id for hit in opened.search(query, mode="lexical", typos=False)} == found

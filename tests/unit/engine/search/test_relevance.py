@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xxhash
 from support.indexes.calibrated_encoder import CalibratedEncoder
 from support.indexes.sharded import random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
@@ -20,7 +21,6 @@ from quarry.engine.search.fusion import fuse
 from quarry.engine.search.relevance import BackgroundSample, merge_samples, sample_background
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.container.directory import Directory
-from quarry.formats.documents.ids import hash_id
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import Snapshot
 
@@ -65,7 +65,7 @@ def test_the_background_is_that_of_the_documents_with_the_smallest_hashes(folder
     with closing(Snapshot(Directory(folder / "segments changed"))) as snapshot:
         sample = sample_background(snapshot.segments, Searcher(snapshot, OpenOptions()))
         live = [each["id"] for number, each in enumerate(DOCUMENTS) if number % 3]
-        assert sample.hashes.tolist() == sorted(hash_id(doc_id) for doc_id in live)[:256]
+        assert sample.hashes.tolist() == sorted(xxhash.xxh3_64_intdigest(doc_id.encode()) for doc_id in live)[:256]
         assert sample.vectors.shape == (256, ENCODER.dim)
         query = ENCODER.encode_query("w1 w2")
         assert sample.spread(query) == pytest.approx(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from support.models.tiny_checkpoint import write_checkpoint, write_reranker_checkpoint
 
+from quarry.engine import open_encoder
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.search.reranker import OnnxReranker, Reranker, open_reranker
 from quarry.exporters.export import export, export_reranker
 from quarry.formats.bundle.reranker import RerankerBundle, write_reranker_bundle

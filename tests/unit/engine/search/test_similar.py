@@ -25,9 +25,14 @@ MODES = ("hybrid", "dense", "lexical")
 
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["whole", "sharded"])
-def index(request, tmp_path_factory):
+def path(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("similar") / "index"
     engine.build(DOCS, path, encoder=ENCODER, shards=request.param)
+    return path
+
+
+@pytest.fixture(scope="module")
+def index(path):
     with Engine.open(path, encoder=ENCODER, writable=True) as opened:
         yield opened
 
@@ -60,8 +65,8 @@ def test_pages(index):
     assert columns(index.search(like="bread 1", k=5, offset=7)) == columns(whole)[7:]
 
 
-def test_another_encoder_is_no_hindrance(index):
-    with Engine.open(index._directory.path, backend="exact") as reader:
+def test_another_encoder_is_no_hindrance(index, path):
+    with Engine.open(path, backend="exact") as reader:
         assert len(reader.search(like="sea 0", k=5)) == 5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,6 @@ def test_a_file_that_is_not_closed(directory):
 def test_a_file_that_is_not_wanted(directory):
     file = directory.create("a.tmp")
     file.write(b"x")
-    os.close(file._descriptor)
     file.discard()
     file.discard()
     assert directory.names() == []
@@ -233,7 +233,8 @@ def test_files_of_a_tree_are_synced_before_their_folders(tmp_path, monkeypatch):
         found = os.fstat(descriptor)
         synced.append((found.st_dev, found.st_ino))
 
-    monkeypatch.setattr("quarry.formats.container.directory._full_sync", sync)
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(sys, "platform", "linux")
     sync_tree(tmp_path)
     paths = [tmp_path, *tmp_path.rglob("*")]
     files = {(each.stat().st_dev, each.stat().st_ino): each for each in paths if os.name != "nt" or each.is_file()}
@@ -257,7 +258,7 @@ def test_a_failed_full_sync_is_not_replaced_by_a_partial_one(directory, monkeypa
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     monkeypatch.setattr(fcntl, "fcntl", full_sync)
     monkeypatch.setattr(os, "fsync", synced.append)
-    monkeypatch.setattr("quarry.formats.container.directory.sys.platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     if number in {errno.ENOTSUP, errno.EINVAL}:
         file.sync()
         assert len(synced) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.indexes.format_samples import ODD_IDS, reread, write_file
 
-import quarry.formats.documents.ids
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.documents.ids import DocIds, DocIdsWriter, hash_id
@@ -20,20 +20,14 @@ def writer(directory):
     writer.close()
 
 
-@pytest.fixture
-def colliding(monkeypatch):
-    """Reduce hashes to three values, because no two ids with the same XXH3-64 are known."""
-    monkeypatch.setattr(quarry.formats.documents.ids, "_hash", lambda encoded: len(encoded) % 3)
-
-
 def filled(writer, ids):
     for doc_id in ids:
         writer.add(doc_id)
     return writer
 
 
-def read(directory, writer):
-    return DocIds(reread(directory, writer.write), len(writer))
+def read(directory, writer, **options):
+    return DocIds(reread(directory, writer.write), len(writer), **options)
 
 
 def last_of_each(ids):
@@ -70,13 +64,17 @@ def test_a_later_document_supersedes(directory, writer, repeats):
     check_superseded(directory, writer, REPEATED * repeats)
 
 
-def test_superseded_by_id_and_not_by_hash(directory, writer, colliding):
-    check_superseded(directory, writer, REPEATED + [f"{n:0{1 + n % 7}}" for n in range(50)] + REPEATED)
+def test_superseded_by_id_and_not_by_hash(directory):
+    """Hashes have three values, because no two ids with the same XXH3-64 are known."""
+    options = {"hash_of": lambda encoded: len(encoded) % 3}
+    ids = REPEATED + [f"{n:0{1 + n % 7}}" for n in range(50)] + REPEATED
+    check_superseded(directory, DocIdsWriter(directory, **options), ids, **options)
 
 
 @pytest.mark.parametrize("sorted_hashes", [1, 10, 300])
-def test_ids_sorted_in_parts(directory, writer, monkeypatch, sorted_hashes):
-    monkeypatch.setattr(quarry.formats.documents.ids, "_SORTED_HASHES", sorted_hashes)
+def test_ids_sorted_in_parts(tmp_path, sorted_hashes):
+    directory = Directory(tmp_path, limits=WriterLimits(sorted_hashes=sorted_hashes))
+    writer = DocIdsWriter(directory)
     ids = REPEATED + [str(n) for n in range(700)] + REPEATED
     filled(writer, ids)
     assert writer.find_superseded().tolist() == sorted(set(range(len(ids))) - set(last_of_each(ids).values()))
@@ -88,7 +86,7 @@ def test_ids_sorted_in_parts(directory, writer, monkeypatch, sorted_hashes):
     assert hashes.tolist() == np.sort(given).tolist()
 
 
-def check_superseded(directory, writer, ids):
+def check_superseded(directory, writer, ids, **options):
     filled(writer, ids)
     live = set(last_of_each(ids).values())
     superseded = writer.find_superseded()
@@ -96,7 +94,7 @@ def check_superseded(directory, writer, ids):
     assert superseded.tolist() == [n for n in range(len(ids)) if n not in live]
     everywhere = {doc_id: [n for n, other in enumerate(ids) if other == doc_id] for doc_id in ids}
     assert {doc_id: writer.ordinals_of(doc_id) for doc_id in ids} == everywhere
-    stored = read(directory, writer)
+    stored = read(directory, writer, **options)
     assert {doc_id: stored.ordinals_of(doc_id) for doc_id in ids} == everywhere
     assert stored.ordinals_of("nobody") == writer.ordinals_of("nobody") == []
 

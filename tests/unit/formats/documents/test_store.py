@@ -152,8 +152,8 @@ def test_frames_made_by_other_threads_follow_in_the_order_of_their_documents(dir
     here.close()
 
 
-def test_frames_that_another_thread_could_not_make(directory, monkeypatch):
-    """They are made by the writer itself; if that fails too, it can be tried again."""
+def test_frames_that_another_thread_could_not_make(directory):
+    """They are made by the writer itself."""
     directory, documents = small_samples(directory), varied(300)
 
     def start(work, item):
@@ -162,13 +162,6 @@ def test_frames_that_another_thread_could_not_make(directory, monkeypatch):
     writer = DocStoreWriter(directory, start=start)
     writer.add_many(documents[:200])
     writer.add_many(documents[200:])
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "quarry.formats.documents.store._Compressor.compress", lambda *_: (_ for _ in ()).throw(MemoryError)
-        )
-        for _ in range(2):
-            with pytest.raises(MemoryError):
-                writer.dictionary()
     container = reread(directory, writer.write)
     writer.close()
     read = DocStore(container, 300)
@@ -324,15 +317,21 @@ def test_a_dictionary_that_is_none(directory, dictionary):
     refused(by_hand(directory, [GOOD], dictionary), match="invalid dictionary")
 
 
-def test_memory_that_is_short_when_the_first_documents_are_compressed(directory, monkeypatch):
-    """Documents that were compressed before a MemoryError are not written twice."""
-    writer, texts = DocStoreWriter(directory), [document(number) for number in range(5)]
+def test_memory_that_is_short_when_the_first_documents_are_compressed(directory):
+    """The dictionary of documents that could not be compressed is chosen again."""
+
+    def known(size):
+        if not refusals:
+            refusals.append(MemoryError())
+            raise refusals[0]
+        return b""
+
+    refusals = []
+    writer, texts = DocStoreWriter(directory, known), [document(number) for number in range(5)]
     for each in texts:
         writer.add(each)
-    with monkeypatch.context() as patch:
-        patch.setattr(writer._lengths, "append", lambda _: (_ for _ in ()).throw(MemoryError))
-        with pytest.raises(MemoryError):
-            writer.dictionary()
+    with pytest.raises(MemoryError):
+        writer.dictionary()
     writer.add(document(5))
     container = reread(directory, writer.write)
     writer.close()

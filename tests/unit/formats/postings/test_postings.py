@@ -16,7 +16,6 @@ from quarry.formats.container.layout import FileKind
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.postings import elias_fano, term_batches
 from quarry.formats.postings.elias_fano import MAX_RECORD_BYTES, Postings, decode, encode
 from quarry.formats.postings.postings import MergedPostings, PostingsReader, PostingsWriter
 from quarry.formats.postings.term_batches import TermBatch, merge_terms
@@ -289,7 +288,7 @@ def test_records_longer_than_a_chunk():
         assert (found.frequencies == frequencies).all()
 
 
-def test_many_postings_are_encoded_as_few(monkeypatch):
+def test_many_postings_are_encoded_as_few():
     """Records of several chunks, made one by one, have the bytes of records that are made together."""
     generator, n_docs = np.random.default_rng(0), 3_000_000
     counts = np.array([3, 70_001, 1, 2, 16_384, 1_600_000, 90_000])
@@ -298,8 +297,7 @@ def test_many_postings_are_encoded_as_few(monkeypatch):
     frequencies[[3, 40_000, -1]] = [100_000, 5, 70_000]
     given = Postings(np.concatenate(docs).astype(np.uint32), frequencies)
     data, lengths = encode(n_docs, counts, given)
-    monkeypatch.setattr(elias_fano, "_MANY_POSTINGS", 1 << 30)
-    together, expected = encode(n_docs, counts, given)
+    together, expected = encode(n_docs, counts, given, many=1 << 30)
     assert lengths.tolist() == expected.tolist()
     assert data.tobytes() == together.tobytes()
 
@@ -316,8 +314,7 @@ def test_a_frequent_term_takes_little_more_memory_than_its_postings():
 
 
 @pytest.mark.parametrize("gathered", [1, 100, 1 << 17])
-def test_merged_terms_are_those_of_sorting_all_postings(monkeypatch, gathered):
-    monkeypatch.setattr(term_batches, "_GATHERED_POSTINGS", gathered)
+def test_merged_terms_are_those_of_sorting_all_postings(gathered):
     generator, first, sources, expected = np.random.default_rng(0), 0, [], {}
     for _ in range(4):
         terms = sorted(generator.choice(60, 40, replace=False).tolist())
@@ -335,7 +332,7 @@ def test_merged_terms_are_those_of_sorting_all_postings(monkeypatch, gathered):
         first += 200
     found = {
         term: list(zip(*postings, strict=True))
-        for batch in merge_terms(sources)
+        for batch in merge_terms(sources, gathered)
         for term, postings in batch.terms()
     }
     assert found == expected

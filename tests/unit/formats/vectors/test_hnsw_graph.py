@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors, write_file
@@ -70,10 +72,10 @@ def test_no_graph(directory):
 
 
 def test_a_graph_that_cannot_be_written_leaves_nothing(directory, monkeypatch):
-    def full(*_):
+    def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quarry.formats.container.directory.OutputFile.sync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_graph(directory, SEGMENT, a_graph())
     assert directory.names() == []

@@ -163,7 +163,7 @@ class TestRetriever:
         again = Pipeline.loads(pipeline.dumps(), allowed_modules=["quarry.integrations.haystack"])
         (found,) = again.run({"retriever": {"query": "how does bread keep fresh?"}})["retriever"]["documents"]
         assert found.id == "linen"
-        again.get_component("retriever")._store.close()
+        again.get_component("retriever").document_store.close()
 
     @pytest.mark.parametrize(
         "kind", [QuarryBM25Retriever, QuarryEmbeddingRetriever, QuarryHybridRetriever, QuarryRetriever]
@@ -173,8 +173,8 @@ class TestRetriever:
         described = kind(filled, top_k=1, filters={"field": "id", "operator": "==", "value": "ship"}).to_dict()
         again = kind.from_dict(described)
         assert again.to_dict() == described
-        assert again._store.count_documents() == filled.count_documents()
-        again._store.close()
+        assert again.document_store.count_documents() == filled.count_documents()
+        again.document_store.close()
 
     @pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", True, []], ids=repr)
     def test_a_wrong_number_of_documents_is_an_error_at_once(self, filled, wrong):
@@ -280,7 +280,7 @@ class TestEmbeddings:
         (found,) = again.run(inputs)["retriever"]["documents"]
         assert found.id == "rain"
         assert asyncio.run(again.run_async(inputs))["retriever"]["documents"] == [found]
-        again.get_component("retriever")._store.close()
+        again.get_component("retriever").document_store.close()
 
     def test_what_is_missing_is_named(self, embedded, tmp_path):
         for embedding, found in ((None, "no embedding"), ([1.0] * 5, "5 numbers")):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
@@ -901,8 +903,8 @@ def test_programs_that_are_no_python_read_pdf_files_themselves(tmp_path: Path, m
     pytest.importorskip("pypdfium2")
     content = pdf(["One.", "Two."], "Title")
     apart = one(tmp_path, "a.pdf", content)
-    monkeypatch.setattr(pdf_files.sys, "frozen", True, raising=False)
-    monkeypatch.setattr(pdf_files.subprocess, "run", None)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(subprocess, "run", None)
     here = one(tmp_path, "a.pdf", content)
     assert (here.title, here.text) == (apart.title, apart.text) == ("Title", "One.\n\nTwo.")
     assert "PDF" in refused(tmp_path, "a.pdf", b"%PDF-1.4\n")

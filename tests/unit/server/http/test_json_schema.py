@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="serving needs the extra server")
 
+from quarry.engine.options import SearchKeywords
 from quarry.server.http.failures import RequestError
 from quarry.server.http.json_schema import check, parse_json
 from quarry.server.limits import Limits
@@ -152,3 +153,7 @@ def test_the_schema_of_nested_values_is_checked() -> None:
     check({"a": [{"b": 1}], "other": 3}, schema)
     with pytest.raises(RequestError, match=r"a\[1\].b is missing"):
         check({"a": [{"b": 1}, {}]}, schema)
+
+
+def test_a_search_has_the_options_of_the_engine() -> None:
+    assert set(SearchKeywords.__annotations__) <= set(search_schema(LIMITS)["properties"])

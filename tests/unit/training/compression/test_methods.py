@@ -152,14 +152,15 @@ def made_jpq(rng: np.random.Generator, n_negatives: int) -> tuple[Jpq, npt.NDArr
     stored = StoredCodes(
         torch.from_numpy(codes.astype(np.uint8)), torch.from_numpy(np.cumsum([0, *counts]).astype(np.int64))
     )
-    return Jpq(SingleVector(RANKING), made_quantizer(rng), 10, {"s": stored}, n_negatives), codes, counts
+    return (
+        Jpq(SingleVector(RANKING), made_quantizer(rng), 10, {"s": stored}, n_negatives, n_at_once=3),
+        codes,
+        counts,
+    )
 
 
 @pytest.mark.parametrize("n_negatives", [0, 2, 6, 50])
-def test_jpq_is_the_slow_loss_over_fixed_codes(
-    rng: np.random.Generator, n_negatives: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quarry.training.compression.jpq._DOCUMENTS_AT_ONCE", 3)
+def test_jpq_is_the_slow_loss_over_fixed_codes(rng: np.random.Generator, n_negatives: int) -> None:
     objective, codes, counts = made_jpq(rng, n_negatives)
     assert not objective.encodes_documents
     batch, positives = [7, 1, 4], [[7, 2], [4], [1]]

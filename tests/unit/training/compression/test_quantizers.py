@@ -4,11 +4,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.indexes.decoded_codes import coded_and_decoded
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
-from quarry.engine.quantization.training import VectorCoder  # noqa: E402
-from quarry.engine.scoring.stored_vectors import decode_vectors, unpack_codes  # noqa: E402
 from quarry.formats.errors import CorruptFile, InvalidSetting  # noqa: E402
 from quarry.training.compression.product_quantizer import (  # noqa: E402  # noqa: E402
     ProductQuantizer,
@@ -76,13 +75,11 @@ def test_codes_are_the_engines(rng: np.random.Generator, n_words: int) -> None:
     trained = train_opq(torch.from_numpy(values), 4, n_words, 24, 5)
     arrays = trained.to_arrays()
     assert arrays.score_codebook is arrays.encode_codebook
-    lists, codes = VectorCoder(arrays, 1).code(values)
+    codes, decoded = coded_and_decoded(arrays, values)
     rotated = trained.rotate(torch.from_numpy(values))
     found = trained.nearest(rotated)
-    assert (found.numpy() == unpack_codes(codes, arrays.nbits)).mean() > 0.999  # except for ties within rounding
-    np.testing.assert_allclose(
-        decode_vectors(arrays, lists, codes), trained.decode(found).numpy(), atol=0.2 if n_words == 256 else 0
-    )
+    assert (found.numpy() == codes).mean() > 0.999  # except for ties within rounding
+    np.testing.assert_allclose(decoded, trained.decode(found).numpy(), atol=0.2 if n_words == 256 else 0)
     again = ProductQuantizer.from_arrays(arrays)
     assert again.score_codebook is again.encode_codebook
     assert torch.equal(again.nearest(rotated), found)

@@ -12,7 +12,7 @@ from support.training.tiny_run import write_collection, write_pairs
 from quarry.formats.errors import CorruptFile, InvalidDocument, InvalidSetting
 from quarry.training.data.beir import draw_held_out_titles
 from quarry.training.data.example_store import ExampleStore
-from quarry.training.data.refusal import FINGERPRINTS_PATH, Refusal, save_fingerprints
+from quarry.training.data.refusal import FINGERPRINTS_PATH, Refusal, load_fingerprints, save_fingerprints
 from quarry.training.data.sources import SourceSettings, open_held_out_store, open_source_store
 
 NOTHING = Refusal.of_nothing()
@@ -301,9 +301,7 @@ def test_bad_settings_are_refused(tmp_path: Path, change: dict[str, object]) -> 
 def refusal_of(tmp_path: Path, *texts: str) -> Refusal:
     content = tmp_path / "fingerprints.bin"
     save_fingerprints(texts, content)
-    from quarry.training.data import refusal
-
-    return Refusal(refusal._load(content))
+    return Refusal(load_fingerprints(content))
 
 
 def test_evaluation_texts_are_recognized_by_their_words(tmp_path: Path) -> None:
@@ -360,11 +358,9 @@ def test_the_shipped_fingerprints_can_be_read() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"bbbbbbaaaaaa"])
 def test_damaged_fingerprints_are_refused(tmp_path: Path, content: bytes) -> None:
-    from quarry.training.data import refusal
-
     (tmp_path / "f.bin").write_bytes(content)
     with pytest.raises(CorruptFile, match="not a file of fingerprints"):
-        refusal._load(tmp_path / "f.bin")
+        load_fingerprints(tmp_path / "f.bin")
 
 
 def test_documents_without_an_article_are_groups_of_their_own(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -189,9 +190,8 @@ def test_gradients_equal_finite_differences(rng: np.random.Generator, store: Exa
             assert float(queries.grad[row, column]) == pytest.approx(difference, rel=1e-4, abs=1e-7)
 
 
-def test_rows_are_searched_like_documents(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quarry.training.fixed_documents.stored_rows._ROWS_AT_ONCE", 4)
-    rows, queries = made_rows(rng), unit(rng.standard_normal((5, DIM)))
+def test_rows_are_searched_like_documents(rng: np.random.Generator) -> None:
+    rows, queries = replace(made_rows(rng), rows_at_once=4), unit(rng.standard_normal((5, DIM)))
     found = rows.scores(torch.from_numpy(queries).float())
     np.testing.assert_allclose(found.numpy(), document_scores(rows, queries), atol=1e-6)
     documents = torch.from_numpy(rng.integers(0, len(COUNTS), (5, 3)))

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from support.bench.quality import measure_quality
 
 pytest.importorskip("torch", reason="the training loop needs torch")
 pytest.importorskip("ir_measures", reason="the reference needs ir-measures")
 
-from bench.data.quality import measure_quality
 from quarry.training.loop.validation import ndcg_10
 
 

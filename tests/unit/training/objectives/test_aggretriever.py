@@ -16,8 +16,8 @@ pytest.importorskip("transformers", reason="training needs transformers")
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from quarry import engine  # noqa: E402
+from quarry.engine import Pooled  # noqa: E402
 from quarry.engine.encoding.opening import open_encoder  # noqa: E402
-from quarry.engine.representation.single import Pooled  # noqa: E402
 from quarry.exporters.export import export  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.loop.history import History  # noqa: E402

@@ -3,10 +3,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.indexes.decoded_codes import aggregated
 
 torch = pytest.importorskip("torch", reason="objectives need torch")
 
-from quarry.engine.scoring.aggregation import aggregate  # noqa: E402
 from quarry.formats.errors import InvalidSetting  # noqa: E402
 from quarry.training.objectives.first_m import SingleVector  # noqa: E402
 from quarry.training.objectives.losses import (  # noqa: E402
@@ -89,7 +89,7 @@ def test_scores_are_the_engines(rng: np.random.Generator, beta: float | None) ->
     queries, values = rng.normal(0, 1, (5, 8)).astype(np.float32), rng.normal(0, 1, (10, 8)).astype(np.float32)
     found = score_documents(torch.from_numpy(queries), DocumentRows(torch.from_numpy(values), counts), beta)
     offsets = np.cumsum([0, *counts])
-    expected = np.stack([aggregate(row, offsets, beta) for row in queries @ values.T])
+    expected = np.stack([aggregated(row, offsets, beta) for row in queries @ values.T])
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 

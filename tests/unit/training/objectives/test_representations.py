@@ -8,12 +8,9 @@ from support.training.tiny_run import tiny_encoder, words
 torch = pytest.importorskip("torch", reason="objectives need torch")
 pytest.importorskip("transformers", reason="training needs transformers")
 
+from quarry.engine import Cls, FirstM, KMeans, Mean, Pieces  # noqa: E402
 from quarry.engine.encoding.opening import open_encoder  # noqa: E402
 from quarry.engine.representation.base import Representation  # noqa: E402
-from quarry.engine.representation.first_m import Cls, FirstM  # noqa: E402
-from quarry.engine.representation.kmeans import KMeans  # noqa: E402
-from quarry.engine.representation.pieces import Pieces  # noqa: E402
-from quarry.engine.representation.single import Mean  # noqa: E402
 from quarry.exporters.export import export  # noqa: E402
 from quarry.formats.errors import InvalidDocument, InvalidSetting  # noqa: E402
 from quarry.training.model.checkpoint_files import EncoderFiles, write_checkpoint  # noqa: E402

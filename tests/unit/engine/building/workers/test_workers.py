@@ -13,7 +13,6 @@ from support.indexes.striking_encoder import StrikingEncoder
 
 from quarry import engine
 from quarry.engine import Engine, InvalidDocument, InvalidSetting, WorkerFailed
-from quarry.engine.building.workers import worker_processes
 from quarry.engine.documents.document import Document
 from quarry.engine.thresholds import Thresholds
 
@@ -210,10 +209,9 @@ def test_a_process_that_is_killed_before_it_is_ready(tmp_path, monkeypatch, n_ki
 
 def test_a_process_that_exits_before_it_is_ready(tmp_path, monkeypatch):
     """A process that exits before it is ready is not replaced; the error mentions the ``__main__`` module."""
-    monkeypatch.setattr(worker_processes, "_work", _exit_at_once)
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     with pytest.raises(WorkerFailed, match=r"__main__.*exit code 3"):
         engine.build(DOCUMENTS, tmp_path / "idx", encoder=ENCODER, workers=1)
-
-
-def _exit_at_once(*_):
-    raise SystemExit(3)

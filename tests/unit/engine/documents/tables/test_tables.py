@@ -23,8 +23,8 @@ from quarry import engine
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.lines import MAX_LINE_BYTES
 from quarry.engine.documents.reader import read_documents
-from quarry.engine.documents.tables import parquet_pages
 from quarry.engine.documents.tables.columns import Columns
+from quarry.engine.documents.tables.parquet_pages import PageLimits, bounded_batch_rows
 from quarry.engine.documents.tables.values import MISSING, id_from, plain_value, text_from
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
@@ -585,22 +585,21 @@ def test_values_that_a_table_stores_once_do_not_fill_the_memory(tmp_path, kind: 
         assert peak() < 250 << 20
 
 
-def test_a_parquet_file_with_a_huge_page_is_refused(tmp_path, monkeypatch) -> None:
+def test_a_parquet_file_with_a_huge_page_is_refused(tmp_path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "t.parquet"
     parquet.write_table(arrow.table({"text": ["x" * 5000, "y"], "tags": [["a" * 9000], []]}), path)
     assert len(read(path)) == 2
-    monkeypatch.setattr(parquet_pages, "MAX_DICTIONARY_BYTES", 8000)
+    small = PageLimits(dictionary_bytes=8000, page_bytes=7000)
     problem = (
         r"t.parquet: the column 'tags.list.element' has a dictionary that is too large; expected at most 8000"
     )
     with pytest.raises(InvalidDocument, match=problem):
-        read(path)
-    monkeypatch.setattr(parquet_pages, "MAX_PAGE_BYTES", 7000)
+        bounded_batch_rows(path, parquet.read_metadata(path), 256, limits=small)
     parquet.write_table(arrow.table({"text": ["x" * 5000] * 2}), path, use_dictionary=False, compression="zstd")
     with pytest.raises(InvalidDocument, match="column 'text' has a page that is too large; expected at most 7000"):
-        read(path)
+        bounded_batch_rows(path, parquet.read_metadata(path), 256, limits=small)
 
 
 @given(
@@ -618,14 +617,10 @@ def test_a_batch_is_within_its_bound(tmp_path_factory, rows, group_rows, compres
     path = tmp_path_factory.mktemp("parquet") / "t.parquet"
     table = arrow.table({"text": [text for text, _ in rows], "tags": [tags for _, tags in rows]})
     parquet.write_table(table, path, row_group_size=group_rows, compression=compression)
-    with pytest.MonkeyPatch.context() as patch, parquet.ParquetFile(path) as file:
-        patch.setattr(parquet_pages, "_BATCH_BYTES", 1000)
-        n_rows = parquet_pages.bounded_batch_rows(path, file.metadata, 256)
-        assert 1 <= n_rows <= 256
-        texts = [len(text.encode()) for text, _ in rows]
-        assert n_rows == 1 or all(
-            sum(texts[start : start + n_rows]) <= 1000 for start in range(0, len(texts), n_rows)
-        )
+    n_rows = bounded_batch_rows(path, parquet.read_metadata(path), 256, limits=PageLimits(batch_bytes=1000))
+    assert 1 <= n_rows <= 256
+    texts = [len(text.encode()) for text, _ in rows]
+    assert n_rows == 1 or all(sum(texts[start : start + n_rows]) <= 1000 for start in range(0, len(texts), n_rows))
 
 
 def test_a_table_is_built_and_added(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_bundle_without_plans_loads_no_library():
 
 def test_a_selected_device_that_fails_is_replaced(bundle, monkeypatch, caplog):
     pytest.importorskip("torch", reason="devices need torch")
-    monkeypatch.setattr("quarry.engine.encoding.runtimes.selection._has_cuda", lambda: True)
+    monkeypatch.setattr("quarry.engine.encoding.runtimes.selection.has_onnx_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     chosen, named = engine.open_encoder(bundle), engine.open_encoder(bundle, runtime="onnx-cuda")
     assert type(chosen) is type(named) is BatchedEncoder

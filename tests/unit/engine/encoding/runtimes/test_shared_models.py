@@ -10,6 +10,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.indexes.inside import forget_shared_models
 from support.indexes.word_encoder import WordEncoder
 from support.models.tiny_checkpoint import random_weights, write_checkpoint, write_reranker_checkpoint
 
@@ -17,8 +18,7 @@ from quarry import engine
 from quarry.engine import Engine, IndexClosed, InvalidSetting, open_encoder
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
-from quarry.engine.process.per_process import SharedModels, shared_models
-from quarry.engine.search.reranker import open_reranker
+from quarry.engine.process.per_process import SharedModels
 from quarry.exporters.export import export, export_reranker
 
 TEXT = "what keeps a loaf of bread fresh"
@@ -40,7 +40,7 @@ def n_sessions() -> int:
 @pytest.fixture(autouse=True)
 def no_model_is_shared_yet(monkeypatch):
     """Count sessions, and open models anew even if fixtures of other tests keep one open."""
-    monkeypatch.setattr(shared_models, "_models", weakref.WeakValueDictionary())
+    forget_shared_models(monkeypatch)
     session = import_onnxruntime().InferenceSession
     load = session.__init__
 
@@ -185,12 +185,13 @@ class TestSettings:
         assert second.identity != first.identity
         assert (second.encode_query("a") != open_encoder(tiny / "bundle").encode_query("a")).any()
 
-    def test_rerankers_of_one_bundle_have_one_model(self, tiny, sessions_before):
-        rerankers = [open_reranker(tiny / "reranker", threads) for threads in (1, 2, 2)]
-        scores = [reranker.scores("a cat", ["the cat sat.", "a dog"]).tolist() for reranker in rerankers]
-        assert scores == [scores[0]] * 3
+    def test_rerankers_of_one_bundle_have_one_model(self, tiny, small_index, sessions_before):
+        indexes = [Engine.open(small_index, reranker=tiny / "reranker", threads=n) for n in (1, 2, 2)]
+        for index in indexes:
+            assert len(index.search("bread", k=3, mode="lexical", rerank=3)) > 0
         assert n_sessions() == sessions_before + 1
-        del rerankers
+        for index in indexes:
+            index.close()
         assert n_sessions() == sessions_before
 
 

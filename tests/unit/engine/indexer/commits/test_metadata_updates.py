@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from support.indexes.changes import OFTEN, stray_files
-from support.indexes.merges import wait_for_merges
+from support.indexes.inside import wait_for_merges, writer_of
 from support.indexes.sharded import columns, random_documents, random_queries
 from support.indexes.word_encoder import WordEncoder
 
@@ -165,7 +165,7 @@ def test_wrong_changes(path, wrong):
     with opened(path, writable=True) as index:
         with pytest.raises((InvalidSetting, InvalidDocument)):
             index.update_metadata("document 0002", wrong)
-        assert not index._writer.has_changes()
+        assert not writer_of(index).has_changes()
 
 
 def test_wrong_selections(path):
@@ -185,7 +185,7 @@ def test_metadata_that_becomes_too_large(tmp_path):
     with opened(tmp_path / "index", writable=True) as index:
         with pytest.raises(InvalidDocument, match="document '1': field 'metadata' is too large"):
             index.update_metadata(["0", "1"], {"b": "x" * 30_000})
-        assert not index._writer.has_changes()
+        assert not writer_of(index).has_changes()
         index.update_metadata(["0", "1"], {"a": "x" * 60_000})
         index.commit()
 

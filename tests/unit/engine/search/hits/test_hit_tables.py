@@ -13,7 +13,6 @@ from support.indexes.sharded import ENCODER
 
 from quarry import engine
 from quarry.engine import BackendUnavailable, Engine, Hits, InvalidSetting
-from quarry.engine.search.hits.hits import Hit
 
 METADATA = {"lang": "en", "nested": {"a": [1, None, 2.5, "é"]}, "big": (1 << 63) - 1}
 COLUMNS = ["id", "score", "relevance", "title", "text", "metadata", "dense_score", "lexical_score"]
@@ -46,13 +45,9 @@ def test_everything_is_json(index, mode):
 
 def test_scalars_of_numpy_become_numbers(index):
     found = index.search("word 2", k=1, explain=True)[0]
-    odd = Hit(
-        *(found.id, np.float32(0.5), found._document),
-        matches=found.matches,
-        terms={"word": np.float32(1)},
-        dense_score=np.float32(2),
-        relevance=np.float32(0.25),
-    )
+    odd = copy(found)
+    odd.score, odd.dense_score, odd.relevance = np.float32(0.5), np.float32(2), np.float32(0.25)
+    odd.terms = {"word": np.float32(1)}
     written = json.loads(json.dumps(Hits([odd]).to_dict()))["hits"][0]
     assert (written["score"], written["terms"], written["dense_score"]) == (0.5, {"word": 1.0}, 2.0)
     assert written["relevance"] == 0.25

@@ -12,16 +12,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.models.tiny_checkpoint import WORDS, tokenizer_object
+from support.models.tiny_checkpoint import WORDS, tokenizer_object, write_reranker
 
-from quarry.engine.encoding.opening import open_encoder
+from quarry.engine import CorruptFile, Engine, open_encoder
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
-from quarry.engine.search.reranker import open_reranker
 from quarry.formats.bundle.encoder import EncoderSettings, load_bundle, write_bundle
 from quarry.formats.bundle.folder import SourceRecord
-from quarry.formats.bundle.reranker import RerankerSettings, write_reranker_bundle
-from quarry.formats.errors import CorruptFile
 
 DIM = 8
 TEXT = "a cat sat on a mat"
@@ -235,7 +232,9 @@ def test_sizes_that_no_file_has_are_refused_before_the_file_is_read(
         (1.0, [3], r".*no score for a pair; expected \(1,\); found \(3,\)"),
     ],
 )
-def test_a_reranker_without_a_score_is_named(tmp_path: Path, value: float, shape: list[int], match: str) -> None:
+def test_a_reranker_without_a_score_is_named(
+    tmp_path: Path, small_index: Path, value: float, shape: list[int], match: str
+) -> None:
     nodes = [
         helper.make_node("Cast", ["input_ids"], ["float"], to=FLOAT),
         helper.make_node("ReduceMean", ["float"], ["mean"], keepdims=0),
@@ -245,11 +244,9 @@ def test_a_reranker_without_a_score_is_named(tmp_path: Path, value: float, shape
     output = helper.make_tensor_value_info("scores", FLOAT, ["batch"])
     made = helper.make_graph(nodes, "g", [IDS], [output], tensors)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    settings = RerankerSettings("hostile", "fp32", 64, SOURCE, "mit", None)
-    files = {
-        "model.onnx": bytes(model.SerializeToString()),
-        "tokenizer.json": json.dumps(tokenizer_object()).encode(),
-    }
-    reranker = open_reranker(write_reranker_bundle(tmp_path / "bundle", settings, files).path)
-    with pytest.raises(CorruptFile, match=rf"model\.onnx: {match}"):
-        reranker.scores("a", [TEXT])
+    path = write_reranker(tmp_path / "bundle", model.SerializeToString())
+    with (
+        Engine.open(small_index, reranker=path) as index,
+        pytest.raises(CorruptFile, match=rf"model\.onnx: {match}"),
+    ):
+        index.search("bread", k=1, mode="lexical", rerank=1)
