@@ -45,9 +45,8 @@ def kill():
 def strike(owner, name):
     setattr(owner, name, lambda *_, **__: kill())
 
-if moment == "document":
-    reencoding._COMMIT_S = 0.0
-thresholds = Thresholds(calibration_queries=64, list_rows=16, training_rows=16)
+reencoding_s = 0 if moment == "document" else 60
+thresholds = Thresholds(calibration_queries=64, list_rows=16, training_rows=16, reencoding_s=reencoding_s)
 with Engine.open(path, writable=True, encoder=WordEncoder(dim=16), threads=1, thresholds=thresholds) as index:
     if moment == "before":
         rewrite = IndexWriter.rewrite

@@ -326,6 +326,9 @@ def test_a_cancelled_opening_leaves_nothing_open(path, monkeypatch):
 
     before = n_descriptors()
     asyncio.run(run())
+    for thread in threading.enumerate():
+        if thread.name.startswith("quarry-async-open"):
+            thread.join()  # it closes what it has opened meanwhile
     gc.collect()
     assert n_descriptors() <= before
     with Engine.open(path, encoder=ENCODER, writable=True) as index:
