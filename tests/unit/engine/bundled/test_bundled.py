@@ -46,9 +46,11 @@ def test_a_name_is_an_encoder(name: str) -> None:
     assert open_encoder(name).identity == open_encoder(Path(name)).identity == BUNDLED[name]
 
 
-def test_an_unknown_name_is_a_folder_that_is_missing() -> None:
-    with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
+def test_an_unknown_name_is_misspelled_or_a_folder_that_is_missing() -> None:
+    with pytest.raises(InvalidSetting, match="unknown encoder.*the nearest: all-MiniLM-L6-v2"):
         open_encoder("all-MiniLM-L99")
+    with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
+        open_encoder("models/elsewhere")
 
 
 def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
