@@ -287,6 +287,10 @@ def _add_search(commands: _Subparsers) -> None:
     _add_encoder(parser)
     parser.add_argument("-k", type=int, default=10, help="number of hits (default: 10)")
     parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out the first N hits")
+    parser.add_argument("--unit", default="document", help="what is found: document (default) or passage")
+    parser.add_argument(
+        "--context", type=int, default=0, metavar="N", help="with --unit passage --json, N passages around each"
+    )
     parser.add_argument("--explain", action="store_true", help="show the passages that matched")
     parser.add_argument(
         "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"

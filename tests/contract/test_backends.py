@@ -160,7 +160,15 @@ def indexes(tmp_path_factory):
     def plain_index(stored, beta):
         path = tmp_path_factory.mktemp("plain") / "index"
         encoder, docs = table_of(documents(1, N_DOCS) + documents(2, 300) + documents(3, 400), beta)
-        build(docs[:N_DOCS], path, encoder=encoder, representation=KMeans(4096), centroids=stored, code_bytes=16)
+        build(
+            docs[:N_DOCS],
+            path,
+            encoder=encoder,
+            representation=KMeans(4096),
+            centroids=stored,
+            code_bytes=16,
+            passage_words=None,
+        )
         with open_index(path, writable=True, encoder=encoder) as writer:
             writer.optimize()
         return path, encoder, docs, Oracle(path)
@@ -382,7 +390,9 @@ def test_a_filter_leaves_the_best_of_what_passes(case, share):
 def test_one_document(tmp_path, backend, stored):
     skip_without_library(backend)
     encoder, docs = table_of([unit(np.ones((1, DIM)))])
-    build(docs, tmp_path / "index", encoder=encoder, representation=KMeans(4), centroids=stored)
+    build(
+        docs, tmp_path / "index", encoder=encoder, representation=KMeans(4), centroids=stored, passage_words=None
+    )
     with open_index(tmp_path / "index", backend=backend, device=DEVICES.get(backend)) as index:
         hits = index.search_vectors(unit(np.ones((2, DIM))), k=3)
     assert [ids_of(each) for each in hits] == [["0"], ["0"]]
@@ -463,7 +473,7 @@ def many_segments(tmp_path_factory):
     def index(stored):
         path = tmp_path_factory.mktemp("many") / "index"
         encoder, docs = table_of(documents(31, 60))
-        build(docs[:5], path, encoder=encoder, representation=KMeans(4096), centroids=stored)
+        build(docs[:5], path, encoder=encoder, representation=KMeans(4096), centroids=stored, passage_words=None)
         with open_index(path, writable=True, encoder=encoder) as writer:
             for low in range(5, 60, 5):
                 writer.add(docs[low : low + 5])

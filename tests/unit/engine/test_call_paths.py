@@ -71,7 +71,7 @@ def index(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "n_modules", "depth"),
-    [("hybrid", 40, 6), ("dense", 36, 8), ("vector", 27, 8), ("lexical", 23, 8)],
+    [("hybrid", 42, 6), ("dense", 38, 8), ("vector", 29, 8), ("lexical", 25, 8)],
 )
 def test_the_way_of_a_query(index, kind, n_modules, depth):
     queries = ["quick river engine", "table quick engine river", "river table quick engine"]
@@ -105,4 +105,4 @@ def test_the_way_of_a_document(tmp_path):
         opened.search(_TEXT)  # the model stays loaded
         with _Trace() as trace:
             quarry.build(_DOCUMENTS[:1], tmp_path / "second")
-    assert len(trace.modules) <= 95, sorted(trace.modules)
+    assert len(trace.modules) <= 98, sorted(trace.modules)

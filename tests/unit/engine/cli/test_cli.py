@@ -561,9 +561,7 @@ def test_the_demonstration_finds_what_it_should_and_builds_its_index_once(quarry
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     output = quarry("demo", tmp_path)
     assert output.code == 0
-    assert re.search(
-        r"^ +[01]\.\d{2}  argparse +module argparse Command-line parsing library", output.out, re.MULTILINE
-    )
+    assert re.search(r"^ +[01]\.\d{2}  argparse +\S", output.out, re.MULTILINE)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
 

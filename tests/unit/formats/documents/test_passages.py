@@ -7,11 +7,11 @@ import pytest
 from support.indexes.format_samples import document
 
 from quarry.formats.arrays import offsets_from_sizes
-from quarry.formats.container.layout import FileKind, FileRecord
+from quarry.formats.container.layout import PASSAGES_FEATURE, FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.container.writer import ContainerWriter
 from quarry.formats.documents.passages import PassageTable
-from quarry.formats.errors import CorruptFile, FormatTooNew
+from quarry.formats.errors import CorruptFile
 from quarry.formats.segment import SegmentReader, SegmentWriter
 from quarry.formats.segment_merge import MergeInput, merge_segments, rewrite_documents
 from quarry.formats.vectors.centroids import RoundedRows
@@ -64,8 +64,11 @@ def read_back(reader: SegmentReader) -> list[tuple[object, ...]]:
 
 
 def test_passages_come_back(directory):
-    reader = SegmentReader(directory, write(directory, COUNTS), DIM)
+    record = write(directory, COUNTS)
+    reader = SegmentReader(directory, record, DIM)
     table = reader.passages
+    container = ContainerReader(directory, record.name, FileKind.SEGMENT, record)
+    assert container.required_features == PASSAGES_FEATURE  # versions without passages refuse the file
     assert (table.is_divided, table.n_passages, reader.n_docs) == (True, 12, 6)
     assert np.diff(table.offsets).tolist() == COUNTS
     assert table.documents_of(np.arange(12)).tolist() == np.repeat(np.arange(6), COUNTS).tolist()
@@ -140,10 +143,3 @@ def test_offsets_that_do_not_ascend_are_damage(directory, offsets):
     table = PassageTable(ContainerReader(directory, "bad.seg", FileKind.SEGMENT), 2, 3)
     with pytest.raises(CorruptFile, match="passage offsets do not ascend"):
         table.documents_of(np.array([0]))
-
-
-def test_versions_without_passages_refuse_the_file(directory, monkeypatch):
-    record = write(directory, COUNTS)
-    monkeypatch.setattr("quarry.formats.container.layout._known_features", lambda _: 0)
-    with pytest.raises(FormatTooNew, match="needs a feature"):
-        SegmentReader(directory, record, DIM)

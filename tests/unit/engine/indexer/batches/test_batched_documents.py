@@ -19,7 +19,7 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batch_encoder import BatchLimits
 from quarry.engine.encoding.functions.passages import cut_passages
-from quarry.engine.indexer.batches.calls import Part, PreparedDocument, divide_into_calls
+from quarry.engine.indexer.batches.calls import Chunk, Part, PreparedDocument, divide_into_calls
 from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool
 from quarry.engine.representation.pieces import Pieces
@@ -168,21 +168,21 @@ class TestBatches:
     def test_divided_documents_are_joined_again(self, lengths, batch_size):
         docs = [Document(str(n), "") for n in range(len(lengths))]
         parts = [
-            Part([doc], PreparedDocument(cut_passages("word " * n, 1), None))
+            Part(Chunk([doc]), PreparedDocument(cut_passages("word " * n, 1), None))
             for doc, n in zip(docs, lengths, strict=True)
         ]
         calls = list(divide_into_calls(parts, BatchLimits(3, inputs=batch_size)))
         sizes = [sum(each.inputs.text.n_inputs for each in call) for call in calls]
         assert all(size == batch_size for size in sizes[:-1])
         assert sum(sizes) == sum(lengths)
-        assert [each.documents[0] for call in calls for each in call if each.is_last] == docs
+        assert [each.chunk.documents[0] for call in calls for each in call if each.is_last] == docs
         passages = [p.start for call in calls for each in call for p in each.inputs.text.passages]
         assert passages == [5 * place for n in lengths for place in range(n)]
 
     @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
     def test_whole_documents_end_a_batch_by_number_or_tokens(self, lengths, n_documents, n_tokens):
         parts = [
-            Part([Document(str(n), "")], PreparedDocument(cut_passages("word " * n, 9), None)) for n in lengths
+            Part(Chunk([Document(str(n), "")]), PreparedDocument(cut_passages("word " * n, 9), None)) for n in lengths
         ]
         calls = list(divide_into_calls(parts, BatchLimits(n_documents, tokens=n_tokens)))
         assert [each for call in calls for each in call] == parts
