@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from quarry.formats.documents.passages import PassageTable
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.quantizer import Quantizer
 
@@ -92,10 +93,13 @@ def make_segment(table: SyntheticTable, quantizer: Quantizer | None = None) -> O
     """Return a segment with this table and, if there is a quantizer, inverted lists of random codes."""
     n_docs = len(table.offsets) - 1
     lists = None if quantizer is None else _make_lists(table.n_rows, quantizer)
+    path = "a synthetic segment"
+    passages = PassageTable(cast(Any, SimpleNamespace(path=path)), n_docs, n_docs)
     reader = SimpleNamespace(
-        centroids=table, lists=lists, n_docs=n_docs, n_rows=table.n_rows, path="a synthetic segment"
+        centroids=table, lists=lists, passages=passages, n_docs=n_docs, n_rows=table.n_rows, path=path
     )
-    parts = {"quantizer": quantizer, "deleted": None, "live": np.ones(n_docs, bool), "distance_dim": None}
+    parts = {"quantizer": quantizer, "deleted_passages": None, "live_passages": np.ones(n_docs, bool)}
+    parts["distance_dim"] = None
     return cast(OpenSegment, SimpleNamespace(reader=reader, **parts))
 
 

@@ -123,7 +123,9 @@ def random_index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("random") / "index"
     texts = random_texts(400, 0)
     items = list(texts.items())
-    engine.build(({"id": key, "text": text} for key, text in items[:150]), folder, encoder=ENCODER, passage_words=None)
+    engine.build(
+        ({"id": key, "text": text} for key, text in items[:150]), folder, encoder=ENCODER, passage_words=None
+    )
     with Engine.open(folder, encoder=ENCODER, writable=True) as index:
         for low in (150, 280):
             index.add({"id": key, "text": text} for key, text in items[low : low + 130])
@@ -146,7 +148,9 @@ def test_cranfield(tmp_path_factory, data_folder):
     lines = (data_folder("cranfield") / "corpus.jsonl").read_text().splitlines()[:100]
     texts = {doc["_id"]: doc["title"] + "\n" + doc["text"] for doc in map(json.loads, lines)}
     folder = tmp_path_factory.mktemp("cranfield") / "index"
-    engine.build(({"id": key, "text": text} for key, text in texts.items()), folder, encoder=ENCODER, passage_words=None)
+    engine.build(
+        ({"id": key, "text": text} for key, text in texts.items()), folder, encoder=ENCODER, passage_words=None
+    )
     generator = random.Random(1)
     with Engine.open(folder, encoder=ENCODER) as index:
         for _ in range(8):

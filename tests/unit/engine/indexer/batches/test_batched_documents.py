@@ -182,7 +182,8 @@ class TestBatches:
     @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
     def test_whole_documents_end_a_batch_by_number_or_tokens(self, lengths, n_documents, n_tokens):
         parts = [
-            Part(Chunk([Document(str(n), "")]), PreparedDocument(cut_passages("word " * n, 9), None)) for n in lengths
+            Part(Chunk([Document(str(n), "")]), PreparedDocument(cut_passages("word " * n, 9), None))
+            for n in lengths
         ]
         calls = list(divide_into_calls(parts, BatchLimits(n_documents, tokens=n_tokens)))
         assert [each for call in calls for each in call] == parts
