@@ -14,7 +14,6 @@ from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.options import SearchOptions, uncalibrated_candidates
-from quarry.engine.scoring.query_vectors import Queries
 from quarry.engine.scoring.ranking import Exactness, IdOrder, Key, Ranking, best_places, cut_places
 from quarry.engine.search.fusion import fuse
 from quarry.engine.search.query import Query, join_vectors
@@ -103,6 +102,11 @@ class Candidates(NamedTuple):
         return self._replace(keys=self.read_keys(np.arange(len(self.docs))), terms=None)
 
 
+def _for_passages(options: SearchOptions, n: int) -> tuple[SearchOptions, int | None]:
+    """Return the options of a search by vectors for n passages, and the number of its candidates if all are kept."""
+    return (options, n) if options.mode == "hybrid" else (options.for_hits(n), None)
+
+
 class Retriever:
     """Searches one snapshot in any mode; safe to use from several threads.
 
@@ -138,7 +142,8 @@ class Retriever:
             groups.setdefault(query.condition, []).append(number)
         for numbers in groups.values():
             vectors = join_vectors([queries[number] for number in numbers])
-            rankings = self._search(vectors, self._depth(options), options, allowed[numbers[0]])
+            how, n = _for_passages(options, self._depth(options))
+            rankings = self._dense.search(vectors, how, allowed[numbers[0]], n_candidates=n, keep_ties=True)
             for number, ranking in zip(numbers, rankings, strict=True):
                 found[number] = ranking
         return found
@@ -167,7 +172,12 @@ class Retriever:
         if by_vector is not None:
             assert vector is not None
             own = vector[np.newaxis]
-            by_vector = self._deepen(by_vector, n, options, lambda n: self._search(own, n, options, allowed)[0])
+
+            def search_again(n: int) -> Ranking:
+                how, n_candidates = _for_passages(options, n)
+                return self._dense.search(own, how, allowed, n_candidates=n_candidates, keep_ties=True)[0]
+
+            by_vector = self._deepen(by_vector, n, options, search_again)
         if bm25 is None:
             assert by_vector is not None
             return self._best(by_vector, options)
@@ -190,14 +200,6 @@ class Retriever:
         if options.mode == "hybrid":
             return pool_size(options)
         return options.n_retrieved * (_PASSAGES_PER_DOCUMENT if self._finds_documents(options) else 1)
-
-    def _search(
-        self, vectors: Queries, n: int, options: SearchOptions, allowed: AllowedDocs | None
-    ) -> list[Ranking]:
-        """Return the n best passages of each query by its vector, and those that tie with the last."""
-        if options.mode == "hybrid":
-            return self._dense.search(vectors, options, allowed, n_candidates=n, keep_ties=True)
-        return self._dense.search(vectors, options.for_hits(n), allowed, keep_ties=True)
 
     def _deepen(
         self, ranking: Ranking, n: int, options: SearchOptions, search: Callable[[int], Ranking]

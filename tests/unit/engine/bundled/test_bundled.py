@@ -47,7 +47,7 @@ def test_a_name_is_an_encoder(name: str) -> None:
 
 
 def test_an_unknown_name_is_misspelled_or_a_folder_that_is_missing() -> None:
-    with pytest.raises(InvalidSetting, match="unknown encoder.*the nearest: all-MiniLM-L6-v2"):
+    with pytest.raises(InvalidSetting, match=r"unknown encoder.*the nearest: all-MiniLM-L6-v2"):
         open_encoder("all-MiniLM-L99")
     with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
         open_encoder("models/elsewhere")
