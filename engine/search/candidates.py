@@ -103,7 +103,7 @@ class Candidates(NamedTuple):
 
 
 def _for_passages(options: SearchOptions, n: int) -> tuple[SearchOptions, int | None]:
-    """Return the options of a search by vectors for n passages, and the number of its candidates if all are kept."""
+    """Return the options of a search by vectors for n passages, and the number of candidates if all are kept."""
     return (options, n) if options.mode == "hybrid" else (options.for_hits(n), None)
 
 
