@@ -11,6 +11,7 @@ from support.indexes.format_samples import container, manifest
 from support.indexes.stored_postings import iterate_postings
 
 from quarry.engine.filtering.evaluation import Allowed
+from quarry.engine.gpu.device import Device
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.quantization.coder import VectorCoder
 from quarry.engine.quantization.training import measured, train_quantizer
@@ -161,7 +162,8 @@ def allowed_docs(flags):
 
 def searcher_of(snapshot, **options):
     """Return what searches a snapshot on one thread."""
-    return Searcher(snapshot, OpenOptions(**{"threads": 1, **options}))
+    device = Device(options["device"]) if options.get("device") else None
+    return Searcher(snapshot, OpenOptions(**{"threads": 1, **options}), device=device)
 
 
 def search(directory, backend):
