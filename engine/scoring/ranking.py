@@ -232,6 +232,8 @@ class IdOrder:
             if len(undecided) <= n + _MANY:
                 break
             keys = self._keys(segments[undecided], docs[undecided], 8 * step)
+            if not keys.any():  # their ids end here: those that are left are passages of one document
+                break
             limit = np.partition(keys, n - 1)[n - 1]
             is_first = keys < limit
             first.append(undecided[is_first])

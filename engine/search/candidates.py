@@ -35,26 +35,26 @@ def pool_size(options: SearchOptions) -> int:
     return options.candidates or max(uncalibrated_candidates(options.n_retrieved), _MIN_CANDIDATES)
 
 
-def owner_keys(segments: Int64Array, owners: Int64Array) -> Int64Array:
-    """Return a number for each passage that only passages of the same document have: (n,) int64.
+def _document_keys(segments: Int64Array, documents: Int64Array) -> Int64Array:
+    """Return a number for each document of a partition that no other has, below 2^48: (n,) int64.
 
     Args:
-        segments: (n,) int64, numbers of their segments, below 2^31.
-        owners: (n,) int64, ordinals of their documents there, below 2^32.
+        segments: (n,) int64, numbers of their segments, below 2^16.
+        documents: (n,) int64, ordinals there, below 2^32.
     """
-    return segments << 32 | owners
+    return segments << 32 | documents
 
 
-def best_of_each(scores: Float32Array, owners: Int64Array) -> Int64Array:
+def _best_of_each(scores: Float32Array, documents: Int64Array) -> Int64Array:
     """Return the places of the best passage of each document, ascending; the first of equal ones.
 
     Args:
         scores: (n,) float32, of passages.
-        owners: (n,) int64, a number for each passage that only passages of the same document have.
+        documents: (n,) int64, a number of the document of each.
     """
-    order = np.lexsort((-scores, owners))
+    order = np.lexsort((-scores, documents))
     is_first = np.ones(len(order), bool)
-    is_first[1:] = owners[order[1:]] != owners[order[:-1]]
+    is_first[1:] = documents[order[1:]] != documents[order[:-1]]
     return np.sort(order[is_first])
 
 
@@ -75,8 +75,8 @@ class Candidates(NamedTuple):
         by_vector: (n,) bool, which are among the best by dense score; None unless in hybrid mode.
         by_terms: (n,) bool, which are among the best by BM25; None unless in hybrid mode.
         terms: the query's terms with the postings of the partition, if they are needed again.
-        owners: (n,) int64, ordinals of the documents that the passages belong to, if only the best passage of each
-            document is wanted; None: every passage is.
+        documents: (n,) int64, a number of the document that each passage belongs to, if only the best passage of
+            each is wanted; None: every passage is.
     """
 
     segments: Int64Array
@@ -89,7 +89,7 @@ class Candidates(NamedTuple):
     by_vector: BoolArray | None = None
     by_terms: BoolArray | None = None
     terms: Bm25Query | None = None
-    owners: Int64Array | None = None
+    documents: Int64Array | None = None
 
     def read_keys(self, places: Int64Array) -> list[Key]:
         """Return the keys of the candidates at these places."""
@@ -122,17 +122,18 @@ class Retriever:
         self._dense = dense
         self._n_live = [segment.n_live_passages for segment in segments]
         self._passages = [segment.reader.passages for segment in segments]
+        self._is_divided = any(table.is_divided for table in self._passages)
         self._order = IdOrder(segments)
 
     def rank_by_vectors(
         self, queries: Sequence[Query], options: SearchOptions, allowed: Sequence[AllowedDocs | None]
     ) -> list[Ranking | None]:
-        """Return the best documents of each query by its vector; those with one condition are searched at once.
+        """Return the best passages of each query by its vector; those with one condition are searched at once.
 
         Args:
             queries: of one search, at least one.
             options: of the search; in mode "lexical" there are no rankings.
-            allowed: for each query and segment the documents that may be found; None: all.
+            allowed: for each query and segment the passages that may be found; None: all.
         """
         found: list[Ranking | None] = [None] * len(queries)
         if options.mode == "lexical":
@@ -158,15 +159,15 @@ class Retriever:
     ) -> Candidates:
         """Return the candidates of a query.
 
-        In hybrid mode candidates are the best documents of both sides; those that only one side found are scored
+        In hybrid mode candidates are the best passages of both sides; those that only one side found are scored
         by the other, so that every candidate has both scores before fusion.
 
         Args:
             query: with what the mode of the search needs.
-            by_vector: the best documents by its vector; None in mode "lexical".
-            bm25: lexical scores of the documents; None in mode "dense".
+            by_vector: the best passages by its vector; None in mode "lexical".
+            bm25: lexical scores of the passages; None in mode "dense".
             options: of the search.
-            allowed: for each segment the documents that may be found; None: all.
+            allowed: for each segment the passages that may be found; None: all.
         """
         n, vector = self._depth(options), query.vector
         if by_vector is not None:
@@ -193,7 +194,7 @@ class Retriever:
 
     def _finds_documents(self, options: SearchOptions) -> bool:
         """Return whether only the best passage of each document is wanted, and a document has several."""
-        return options.unit == "document" and any(table.is_divided for table in self._passages)
+        return self._is_divided and options.unit == "document"
 
     def _depth(self, options: SearchOptions) -> int:
         """Return the number of passages that are looked for at first."""
@@ -204,7 +205,7 @@ class Retriever:
     def _deepen(
         self, ranking: Ranking, n: int, options: SearchOptions, search: Callable[[int], Ranking]
     ) -> Ranking:
-        """Return the n best passages of a ranking, or so many more that they are of enough documents.
+        """Return a ranking, or a deeper one if it is of too few documents; in hybrid mode the best n of it alone.
 
         Args:
             ranking: the best n passages, and those that tie with the last.
@@ -213,23 +214,21 @@ class Retriever:
             search: returns a ranking like it of another number of passages.
         """
         if self._finds_documents(options):
-            while len(ranking.docs) >= n and len(np.unique(self._owner_keys(ranking))) < options.n_retrieved:
+            while len(ranking.docs) >= n and _is_of_too_few(
+                self._documents_of(ranking.segments, ranking.docs), options
+            ):
                 n *= _PASSAGES_PER_DOCUMENT
                 ranking = search(n)
-        return self._order.cut(ranking, n)
+        return self._order.cut(ranking, n) if options.mode == "hybrid" else ranking
 
-    def _owners(self, segments: Int64Array, docs: Int64Array) -> Int64Array:
-        """Return the ordinals of the documents that passages belong to, (n,) int64."""
-        owners = docs.copy()
+    def _documents_of(self, segments: Int64Array, passages: Int64Array) -> Int64Array:
+        """Return a number of the document that each passage belongs to, (n,) int64; see `_document_keys`."""
+        documents = passages.copy()
         for number, table in enumerate(self._passages):
             if table.is_divided:
                 inside = segments == number
-                owners[inside] = table.documents_of(docs[inside])
-        return owners
-
-    def _owner_keys(self, ranking: Ranking) -> Int64Array:
-        """Return a number for each passage that only passages of the same document have, (n,) int64."""
-        return owner_keys(ranking.segments, self._owners(ranking.segments, ranking.docs))
+                documents[inside] = table.documents_of(documents[inside])
+        return _document_keys(segments, documents)
 
     def _count_allowed(self, allowed: AllowedDocs | None) -> int:
         if allowed is None:
@@ -239,7 +238,9 @@ class Retriever:
     def _best(self, ranking: Ranking, options: SearchOptions, terms: Bm25Query | None = None) -> Candidates:
         """Return the best passages of a ranking by one score, or the best ones of documents, best first."""
         if self._finds_documents(options):
-            ranking = ranking.take(best_of_each(ranking.scores, self._owner_keys(ranking)))
+            ranking = ranking.take(
+                _best_of_each(ranking.scores, self._documents_of(ranking.segments, ranking.docs))
+            )
         best = self._order.best(ranking, options.n_retrieved)
         return Candidates(
             segments=best.segments,
@@ -272,7 +273,7 @@ class Retriever:
             n_allowed=n_allowed,
             keys=self._order,
             terms=terms,
-            owners=self._owners(segments, docs) if self._finds_documents(options) else None,
+            documents=self._documents_of(segments, docs) if self._finds_documents(options) else None,
         )
 
     def _score_segment(
@@ -342,37 +343,26 @@ def merge_candidates(
         options: of the search.
         least_range: of the dense scores, see `quarry.engine.search.fusion.fuse`.
     """
-    joined = _join(list(found.values()))
+    joined = _join(found)
     partitions = np.repeat(list(found), [len(each.docs) for each in found.values()])
     if options.mode == "hybrid":
-        n = pool_size(options)
-        by_vector = _best_of(joined, joined.dense, joined.by_vector, n)
-        pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, n))
-        names = ["segments", "docs", "dense", "lexical"] + (["owners"] if joined.owners is not None else [])
-        columns = {name: getattr(joined, name)[pool] for name in names}
+        by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
+        pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
+        names = ("segments", "docs", "dense", "lexical", "documents")
+        columns = {name: value[pool] for name in names if (value := getattr(joined, name)) is not None}
         joined, partitions = joined._replace(**columns, keys=joined.read_keys(pool)), partitions[pool]
     ranking = _score(joined, options, least_range)
-    order = _order(ranking, joined, options, partitions)
+    order = _order(ranking, joined, options)
     return MergedRanking(partitions[order], ranking.take(order))
 
 
-def _order(
-    ranking: Ranking, candidates: Candidates, options: SearchOptions, partitions: Int64Array | None = None
-) -> Int64Array:
-    """Return the places of the hits in a ranking, best first: of passages, or of the best one of each document.
-
-    Args:
-        ranking: of the candidates.
-        candidates: of one partition, or of several.
-        options: of the search.
-        partitions: (n,) int64, numbers of the candidates' partitions, below 2^15; None: there is one.
-    """
-    scores = ranking.scores
-    if candidates.owners is None:
-        return best_places(scores, options.n_retrieved, candidates.read_keys)[options.n_skipped :]
-    keys = owner_keys(candidates.segments, candidates.owners)
-    places = best_of_each(scores, keys if partitions is None else partitions << 48 ^ keys)
-    best = best_places(scores[places], options.n_retrieved, lambda at: candidates.read_keys(places[at]))
+def _order(ranking: Ranking, candidates: Candidates, options: SearchOptions) -> Int64Array:
+    """Return the places of the hits in a ranking, best first: of passages, or of the best one of each document."""
+    scores, n = ranking.scores, options.n_retrieved
+    if candidates.documents is None:
+        return best_places(scores, n, candidates.read_keys)[options.n_skipped :]
+    places = _best_of_each(scores, candidates.documents)
+    best = best_places(scores[places], n, lambda at: candidates.read_keys(places[at]))
     return places[best][options.n_skipped :]
 
 
@@ -388,29 +378,45 @@ def _score(candidates: Candidates, options: SearchOptions, least_range: float) -
     return Ranking(segments, docs, fused, dense, lexical, exactness)
 
 
-def _best_of(joined: Candidates, scores: Float32Array | None, side: BoolArray | None, n: int) -> Int64Array:
-    """Return the places of the n best candidates of a side, ascending."""
+def _best_of(
+    joined: Candidates, scores: Float32Array | None, side: BoolArray | None, options: SearchOptions
+) -> Int64Array:
+    """Return the places of the best candidates of a side, ascending: as many as `Retriever` takes of one index."""
     assert scores is not None
     assert side is not None
-    places = np.flatnonzero(side)
-    return places[cut_places(scores[places], n, lambda cut: joined.read_keys(places[cut]))]
+    places, n = np.flatnonzero(side), pool_size(options)
+    while True:
+        best = places[cut_places(scores[places], n, lambda cut: joined.read_keys(places[cut]))]
+        if joined.documents is None or len(best) == len(places):
+            return best
+        if not _is_of_too_few(joined.documents[best], options):
+            return best
+        n *= _PASSAGES_PER_DOCUMENT
 
 
-def _join(parts: Sequence[Candidates]) -> Candidates:
+def _is_of_too_few(documents: Int64Array, options: SearchOptions) -> bool:
+    """Return whether passages, given numbers of their documents, are of fewer than a search returns."""
+    return len(np.unique(documents)) < options.n_retrieved
+
+
+def _join(found: Mapping[int, Candidates]) -> Candidates:
+    parts = list(found.values())
+
     def column(name: str) -> Any:  # noqa: ANN401  # an array, or None
         values = [value for part in parts if (value := getattr(part, name)) is not None]
         return np.concatenate(values) if values else None
 
+    documents = None
+    if any(part.documents is not None for part in parts):
+        numbers = [
+            number << 48 | (_document_keys(part.segments, part.docs) if part.documents is None else part.documents)
+            for number, part in found.items()
+        ]
+        documents = np.concatenate(numbers)
     return Candidates(
         **{name: column(name) for name in _COLUMNS},
         n_allowed=sum(each.n_allowed for each in parts),
         exactness=Exactness.weakest(each.exactness for each in parts),
         keys=[key for each in parts for key in each.read_keys(np.arange(len(each.docs)))],
-        owners=_join_owners(parts),
+        documents=documents,
     )
-
-
-def _join_owners(parts: Sequence[Candidates]) -> Int64Array | None:
-    if all(part.owners is None for part in parts):
-        return None
-    return np.concatenate([part.docs if part.owners is None else part.owners for part in parts])

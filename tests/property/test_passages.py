@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import Document, Engine, Hits, build
-from quarry.engine.documents.document import full_text
 from quarry.engine.encoding.passages import cut_into_passages
 from quarry.formats.manifest import PassageRecord
 
@@ -34,12 +33,9 @@ def document(number: int, title: str, parts: list[list[str]]) -> Document:
 
 def passages_of(whole: Document) -> Iterator[Document]:
     """Yield the passages as documents."""
-    text = full_text(whole.title, whole.text)
-    extents = cut_into_passages(text, PassageRecord(max_words=MAX_WORDS, overlap=0))
-    n_before = len(whole.title) + 1 if whole.title else 0
-    for number, (start, end) in enumerate(extents):
-        own = text[max(start, n_before) : end]
-        yield Document(f"{whole.id}#{number}", own, whole.title, whole.metadata)
+    bounds = cut_into_passages(whole.text, PassageRecord(max_words=MAX_WORDS, overlap=0))
+    for number, (start, end) in enumerate(bounds):
+        yield Document(f"{whole.id}#{number}", whole.text[start:end], whole.title, whole.metadata)
 
 
 @contextmanager
@@ -104,3 +100,49 @@ def test_a_passage_is_searched_like_a_document(shards, docs):
         check(cut, apart)
         kept = [each for number, each in enumerate(made) if number != 1 or len(made) == 1]
         assert {each.id: each.text for each in cut.documents()} == {each.id: each.text for each in kept}
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_long_documents_do_not_crowd_out_others(tmp_path, shards, mode):
+    long = [{"id": f"long{n}", "text": "storm moon " * 2000} for n in range(2)]
+    short = [{"id": f"short{n}", "text": "storm castle" + " sea" * n} for n in range(12)]
+    build(long + short, tmp_path / "index", encoder=ENCODER, passage_words=4, shards=shards)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        everything = [hit.id for hit in index.search("storm moon", k=14, mode=mode)]
+        assert sorted(everything) == sorted(each["id"] for each in long + short)
+        for k in (1, 5, 10):
+            assert len(index.search("storm moon", k=k, mode=mode)) == k
+            assert len(index.search("storm moon", k=3, offset=k, mode=mode)) == 3
+
+
+def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
+    text = "storm moon river castle " * 6
+    for name, words in (("cut", MAX_WORDS), ("whole", None)):
+        build([{"id": name, "text": text}], tmp_path / name, encoder=ENCODER, passage_words=words)
+    with Engine.open(tmp_path / "cut", encoder=ENCODER, writable=True) as index:
+        index.add_indexes([tmp_path / "whole"])
+        assert {hit.id for hit in index.search("river castle", k=2)} == {"cut", "whole"}
+        passages = index.search("river castle", k=10, unit="passage")
+        assert sorted((hit.id, hit.passage) for hit in passages) == [
+            ("cut", 0),
+            ("cut", 1),
+            ("cut", 2),
+            ("whole", 0),
+        ]
+        index.optimize()
+        assert [hit.text for hit in index.search("river", k=10, unit="passage", filter={"id": "whole"})] == [text]
+
+
+@pytest.mark.parametrize("title", ["", "Title", "long title " * 8, "long title " * 60, "line\nbreak"])
+def test_passages_are_parts_of_the_text_whatever_the_title(tmp_path, title):
+    text = "storm moon river castle. " * 10
+    build(
+        [{"id": "a", "title": title, "text": text}], tmp_path / "index", encoder=ENCODER, passage_words=MAX_WORDS
+    )
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        hits = sorted(index.search("moon", k=100, unit="passage"), key=lambda hit: hit.passage)
+        assert len(hits) == 5
+        assert "".join(hit.text for hit in hits).replace(" ", "") == text.replace(" ", "")
+        assert [index.search("moon", k=1)[0].title] == [title]
+        assert all(passage.text in f"{title}\n{text}" for hit in hits for passage in hit.passages)
