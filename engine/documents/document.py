@@ -25,12 +25,14 @@ __all__ = [
     "full_text",
     "has_given_id",
     "passage_text",
+    "repeated_title",
 ]
 
 MAX_ID_BYTES = 4 << 10
 """The longest id, in bytes of UTF-8."""
 MAX_TEXT_CHARACTERS = 4 << 20
 """The longest title and text together, in characters (code points)."""
+_MAX_REPEATED_TITLE = 512  # characters; a longer one would be a large part of every passage
 
 _EXPECTED_ID = "a str; integers become their digits when the field is named: id='id', on the command line --id id"
 DOCUMENT_FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
@@ -141,18 +143,23 @@ def full_text(title: str, text: str) -> str:
     return f"{title}\n{text}" if title else text
 
 
+def repeated_title(title: str) -> str:
+    """Return the title that stands in front of every passage of a document; "" for one of over 512 characters."""
+    return title if len(title) <= _MAX_REPEATED_TITLE else ""
+
+
 def passage_text(title: str, full: str, extent: tuple[int, int]) -> str:
-    """Return what the encoder and the analyzer read of a passage: title, line break, and its own text.
+    """Return what the encoder and the analyzer read of a passage: repeated title, line break, and its own text.
 
     Args:
         title: of the document.
-        full: full text of the document, with which the first passage begins.
+        full: full text of the document, title included, with which the first passage begins.
         extent: (start, end) characters of the passage there; (0, 0): it is the whole document.
     """
     start, end = extent
     if start == 0:
         return full[: end or None]
-    return full_text(title, full[start:end])
+    return full_text(repeated_title(title), full[start:end])
 
 
 def has_given_id(document: Document) -> bool:

@@ -80,11 +80,10 @@ def find_place(
 
 
 def heading_starts(document: Document) -> list[int]:
-    """Return where headings begin in the full text of a document that was read from a file, ascending."""
+    """Return where headings begin in the text of a document that was read from a file, ascending."""
     file = document.metadata.get("file")
     outline = Outline.unpacked(file.get("places") if isinstance(file, Mapping) else None)
-    offset = len(document.title) + 1 if document.title else 0
-    return [offset + heading.start for heading in outline.headings if heading.start < len(document.text)]
+    return [heading.start for heading in outline.headings if heading.start < len(document.text)]
 
 
 def _headings_above(headings: tuple[Heading, ...], position: int) -> list[Heading]:

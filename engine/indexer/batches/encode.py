@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.documents.document import Document, full_text
+from quarry.engine.documents.document import Document, full_text, repeated_title
 from quarry.engine.documents.file_place import heading_starts
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
@@ -188,7 +188,9 @@ class DocumentEncoder:
                 actual=f"shape {values.shape}",
             )
         if chunk.extent is not None:
-            vectors = replace(vectors, spans=tuple(_in_document(vectors.spans, document.title, chunk.extent[0])))
+            vectors = replace(
+                vectors, spans=tuple(_in_document(vectors.spans, repeated_title(document.title), chunk.extent[0]))
+            )
         return Encoded(document, vectors, self.analyzer.terms(chunk.text), n_tokens, chunk.extent)
 
     def _check_given(self, documents: Sequence[Document]) -> Results:
@@ -426,16 +428,17 @@ def _passages_of(document: Document, passages: PassageRecord | None) -> Iterator
     if passages is None or len(document.text) <= passages.max_words:  # a word has at least one character
         yield Chunk([document])
         return
-    text = document.full_text
-    extents = cut_into_passages(text, passages, heading_starts(document))
-    for number, extent in enumerate(extents, 1):
-        yield Chunk([document], extent if len(extents) > 1 else None, number == len(extents))
+    bounds = cut_into_passages(document.text, passages, heading_starts(document))
+    n_before = len(document.full_text) - len(document.text)
+    for number, (start, end) in enumerate(bounds, 1):
+        extent = (start + n_before if start else 0, end + n_before)  # the first one begins with the title
+        yield Chunk([document], extent if len(bounds) > 1 else None, number == len(bounds))
 
 
 def _in_document(spans: Sequence[Spans], title: str, start: int) -> list[Spans]:
     """Return the spans of a passage's vectors in the full text of its document.
 
-    The title in front of the passage is where the document begins; spans of title and text together lose it.
+    The repeated title in front of the passage is where the document begins; spans of both together lose it.
     """
     if start == 0:
         return list(spans)

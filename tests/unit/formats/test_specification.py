@@ -359,9 +359,9 @@ def test_passages(directory):
     assert (segment.fields["n_docs"], segment.fields["n_passages"]) == (3, 5)
     assert segment.sections["passage_offsets"].tolist() == [0, 1, 4, 5]
     own = [f"T\n{texts[1]}"[start:end] for start, end in segment.sections["passage_extents"].tolist()]
-    assert own == ["", "T\nw0 w1 w2", "w3 w4 w5 w6", "w7 w8 w9", ""]
+    assert own == ["", "T\nw0 w1 w2 w3", "w4 w5 w6", "w7 w8 w9", ""]
     ((postings, lengths),) = index.postings()
-    assert lengths == [3, 4, 5, 4, 2]  # the title in front of each
+    assert lengths == [3, 5, 4, 4, 2]  # the title in front of each
     assert (postings["w5"], postings["t"]) == ([(2, 1)], [(n, 1) for n in range(5)])
     read = list(index.documents())
     assert [text for _, _, text, *_ in read] == texts
