@@ -4,10 +4,11 @@
 mean, and appends one JSON line for each search to a file. Indexes and finished results are kept in a folder, so a
 run that was stopped continues where it was; ``--quick`` takes 200 queries of each collection and few documents.
 
-``--set`` changes how the engine ranks: an option of `Engine.search` (``--set dense_weight=.6``) or, by its dotted
-name, a constant of Quarry (``--set engine.search.fusion._RANK_OFFSET=30``). Such a run gets a name by ``--label``,
-and ``--against`` compares it with the run of another label: a paired bootstrap for each collection, and whether
-the change stays by the rule of `bench.panel.statistics`. Results are kept, so changed code needs another label.
+``--set`` changes how the engine ranks: an option of `Engine.search` (``--set dense_weight=.6``) or of a build
+(``--set passage_words=None``), or, by its dotted name, a constant of Quarry (``--set
+engine.search.fusion._RANK_OFFSET=30``). Such a run gets a name by ``--label``, and ``--against`` compares it with
+the run of another label: a paired bootstrap for each collection, and whether the change stays by the rule of
+`bench.panel.statistics`. Results are kept, so changed code needs another label.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from bench.panel.collections import PANEL, Member
 from bench.panel.searches import SEARCHES, CachedIndexes, Measured, changed_constants, measure
 from bench.panel.statistics import Values, interval_of, judge, mean_interval
 from quarry.engine.encoding.opening import open_encoder
+from quarry.engine.options import BuildKeywords
 
 __all__ = ["add_arguments", "run"]
 
@@ -84,10 +86,11 @@ def _measure_collection(name: str, member: Member, args: argparse.Namespace, cac
     """Return the results of the searches of a collection, those that are kept or new ones."""
     changes = {key: _parse(value) for key, _, value in (each.partition("=") for each in args.set)}
     constants = {key: value for key, value in changes.items() if "." in key}
-    options = {key: value for key, value in changes.items() if "." not in key}
+    settings = {key: value for key, value in changes.items() if key in BuildKeywords.__annotations__}
+    options = {key: value for key, value in changes.items() if "." not in key and key not in settings}
     encoder = open_encoder(args.encoder)
     collection = member.collection(name, is_quick=args.quick)
-    indexes = CachedIndexes(collection, member.language, encoder, cache / "indexes")
+    indexes = CachedIndexes(collection, member.language, encoder, cache / "indexes", settings)
     folder = _results_folder(cache, args.label, args.quick) / name
     folder.mkdir(parents=True, exist_ok=True)
     about = {

@@ -9,26 +9,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import ir_measures
-import numpy as np
 from ir_measures import nDCG
 
 from bench.data.collections import Collection
-from quarry.engine import Engine, build
+from quarry.engine import Engine, Mean, build
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
-from quarry.engine.scoring.stored_vectors import StoredVectors
-from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import VERSION
-from quarry.formats.snapshot import Snapshot
 
 __all__ = ["SEARCHES", "CachedIndexes", "Measured", "changed_constants", "measure"]
 
 _N_HITS = 10
-_CODE_BYTES = 24
+_INDEXES: Mapping[str, Mapping[str, Any]] = {
+    "vectors": {},
+    "mean": {"representation": Mean(), "passage_words": None},
+    "codes": {"centroids": "none", "code_bytes": 24},
+}
+"""The indexes of a collection, and their settings besides the defaults."""
 _STOP_WORDS = {"english": "en", "german": "de", "spanish": "es", "russian": "ru", "turkish": "tr"}
 Search = Callable[[str], list[str]]
 """A text to the ids of documents, best first."""
@@ -55,64 +57,42 @@ class CachedIndexes:
         encoder: the encoder of documents and queries.
         cache: folder of the indexes of all collections. Those of other texts, encoders or file formats have other
             names.
+        settings: of all indexes that do not have others; by default the defaults of `build`.
     """
 
-    def __init__(self, collection: Collection, language: str, encoder: Encoder, cache: Path) -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        language: str,
+        encoder: Encoder,
+        cache: Path,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.collection = collection
+        self._settings = settings
         self.language = language
         self.encoder = encoder
-        key = hashlib.sha256(repr((VERSION, language, encoder.identity)).encode())
+        key = hashlib.sha256(repr((VERSION, language, encoder.identity, sorted(settings.items()))).encode())
         for name, text in collection.documents.items():
             key.update(f"{name}\0{text}\0".encode())
         self._folder = cache / f"{collection.name}-{key.hexdigest()[:12]}"
 
-    def vectors(self) -> Path:
-        """Return the index with the default settings."""
-        path = self._folder / "vectors"
+    def path(self, name: str) -> Path:
+        """Return the folder of one of `_INDEXES`, which is built unless it is there."""
+        path = self._folder / name
         if not path.exists():
-            documents = ({"id": name, "text": text} for name, text in self.collection.documents.items())
-            self._build(documents, path)
+            unfinished = path.with_name(f"{name}.unfinished")
+            build(
+                ({"id": key, "text": text} for key, text in self.collection.documents.items()),
+                unfinished,
+                encoder=self.encoder,
+                language=self.language,
+                overwrite=True,
+                progress=False,
+                **{**self._settings, **_INDEXES[name]},
+            )
+            unfinished.rename(path)
         return path
-
-    def codes(self) -> Path:
-        """Return the index of codes of 24 bytes alone, made of the vectors that the other one stores."""
-        path = self._folder / "codes"
-        if not path.exists():
-            self._build(self._documents_with_vectors(), path, centroids="none", code_bytes=_CODE_BYTES)
-        return path
-
-    def last_vectors(self) -> tuple[list[str], np.ndarray]:
-        """Return ids and the last vector of each document: for passages the mean over all of its tokens."""
-        ids, rows = [], []
-        for document in self._documents_with_vectors():
-            ids.append(document["id"])
-            rows.append(document["vectors"][-1])
-        return ids, np.stack(rows)
-
-    def _documents_with_vectors(self) -> Iterator[dict[str, Any]]:
-        snapshot = Snapshot(Directory(self.vectors()))
-        try:
-            for segment in snapshot.segments:
-                table, vectors = segment.reader.centroids, StoredVectors(segment)
-                for doc in range(segment.record.n_docs):
-                    name = segment.reader.ids[doc]
-                    rows = vectors.vectors(table.rows_of(np.array([doc]))[0])
-                    yield {"id": name, "text": self.collection.documents[name], "vectors": rows}
-        finally:
-            snapshot.close()
-
-    def _build(self, documents: Iterator[dict[str, Any]], path: Path, **settings: Any) -> None:  # noqa: ANN401
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        build(
-            documents,
-            unfinished,
-            encoder=self.encoder,
-            language=self.language,
-            overwrite=True,
-            progress=False,
-            **settings,
-        )
-        unfinished.rename(path)
 
 
 @contextmanager
@@ -182,23 +162,10 @@ def _bm25s(indexes: CachedIndexes, _: Mapping[str, Any]) -> Iterator[Search]:
     yield search
 
 
-@contextmanager
-def _one_vector(indexes: CachedIndexes, _: Mapping[str, Any]) -> Iterator[Search]:
-    """All documents by their one mean vector."""
-    ids, vectors = indexes.last_vectors()
-
-    def search(text: str) -> list[str]:
-        scores = vectors @ indexes.encoder.encode_query(text)
-        return [ids[doc] for doc in np.argsort(-scores, kind="stable")[:_N_HITS].tolist()]
-
-    yield search
-
-
-def _engine(mode: str, *, is_coded: bool = False) -> Callable[..., Any]:
+def _engine(mode: str, name: str = "vectors") -> Callable[..., Any]:
     @contextmanager
     def opened(indexes: CachedIndexes, options: Mapping[str, Any]) -> Iterator[Search]:
-        path = indexes.codes() if is_coded else indexes.vectors()
-        with Engine.open(path, encoder=indexes.encoder, threads=1) as index:
+        with Engine.open(indexes.path(name), encoder=indexes.encoder, threads=1) as index:
             yield lambda text: [hit.id for hit in index.search(text, _N_HITS, **{"mode": mode, **options})]
 
     return opened
@@ -206,11 +173,11 @@ def _engine(mode: str, *, is_coded: bool = False) -> Callable[..., Any]:
 
 SEARCHES: dict[str, Callable[..., Any]] = {
     "bm25s": _bm25s,
-    "one vector": _one_vector,
+    "one vector": _engine("dense", "mean"),
     "dense": _engine("dense"),
     "lexical": _engine("lexical"),
     "hybrid": _engine("hybrid"),
-    "codes dense": _engine("dense", is_coded=True),
-    "codes hybrid": _engine("hybrid", is_coded=True),
+    "codes dense": _engine("dense", "codes"),
+    "codes hybrid": _engine("hybrid", "codes"),
 }
 """The columns of the table by name: what opens a search of the indexes of a collection with options."""

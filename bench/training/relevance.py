@@ -243,7 +243,8 @@ class _Probe:
             docs = ranking.docs[places]
             if answer.terms is not None:
                 shares[places] = answer.terms.shares(number, docs)
-            for place, doc_id in zip(places.tolist(), segment.reader.ids.many(docs), strict=True):
+            owners = segment.reader.passages.documents_of(docs)
+            for place, doc_id in zip(places.tolist(), segment.reader.ids.many(owners), strict=True):
                 ids[place] = doc_id
         features = {
             "score": ranking.scores.astype(np.float64),
