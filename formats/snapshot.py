@@ -62,6 +62,8 @@ class OpenSegment:
     @cached_property
     def n_live_passages(self) -> int:
         """Number of passages of documents that are not deleted."""
+        if not self.reader.passages.is_divided:
+            return self.record.n_live
         deleted = self.deleted_passages
         return self.reader.passages.n_passages - (0 if deleted is None else int(np.count_nonzero(deleted)))
 

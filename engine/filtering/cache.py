@@ -36,8 +36,10 @@ class DocumentFilter:
         self._segments = segments
         self._terms = terms
         self._n_live = [segment.record.n_live for segment in segments]
-        n_docs = sum(segment.record.n_docs for segment in segments)
-        self._result_bytes = n_docs * _DOC_BYTES + _RESULT_BYTES
+        n_flags = sum(segment.record.n_docs for segment in segments)
+        tables = [segment.reader.passages for segment in segments]
+        n_flags += sum(table.n_passages for table in tables if table.is_divided)
+        self._result_bytes = n_flags * _DOC_BYTES + _RESULT_BYTES
         self._cache_bytes, self._held_bytes = cache_bytes, 0
         self._results: OrderedDict[Condition, tuple[AllowedDocs, Kinds]] = OrderedDict()
         self._lock = threading.Lock()

@@ -150,6 +150,8 @@ def merge_passages(
     Raises:
         FormatError: a segment is damaged.
     """
+    if not any(table.is_divided for table in tables):
+        return
     counts, extents = [], []
     for table, keep in zip(tables, keeps, strict=True):
         own, spans = np.diff(table.offsets), table.all_extents()
