@@ -114,9 +114,9 @@ def prefix_finder(segment: OpenSegment, analyzer: Analyzer) -> PrefixFinder:
 
 def _passage_texts(reader: SegmentReader, passages: Int64Array) -> Iterator[str]:
     documents = reader.passages.documents_of(passages)
-    for passage, stored in zip(passages.tolist(), reader.documents.read(documents), strict=True):
-        text = full_text(stored.title, stored.text)
-        yield passage_text(stored.title, text, reader.passages.extent(passage))
+    extents = reader.passages.extents_of(passages)
+    for extent, stored in zip(extents, reader.documents.read(documents), strict=True):
+        yield passage_text(stored.title, full_text(stored.title, stored.text), extent)
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):

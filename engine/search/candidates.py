@@ -23,7 +23,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["Candidates", "MergedRanking", "Retriever", "merge_candidates", "pool_size", "rank_candidates"]
 
-_PASSAGES_PER_DOCUMENT = 4  # looked for at first; and the factor by which more are, if of too few documents
+_DEEPENING = 4  # factor of the number of passages that are looked for, if the first are of too few documents
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
 
 _COLUMNS = ("segments", "docs", "dense", "lexical", "by_vector", "by_terms")
@@ -52,6 +52,8 @@ def _best_of_each(scores: Float32Array, documents: Int64Array) -> Int64Array:
         scores: (n,) float32, of passages.
         documents: (n,) int64, a number of the document of each.
     """
+    if len(set(documents.tolist())) == len(documents):
+        return np.arange(len(documents))
     order = np.lexsort((-scores, documents))
     is_first = np.ones(len(order), bool)
     is_first[1:] = documents[order[1:]] != documents[order[:-1]]
@@ -122,7 +124,10 @@ class Retriever:
         self._dense = dense
         self._n_live = [segment.n_live_passages for segment in segments]
         self._passages = [segment.reader.passages for segment in segments]
-        self._is_divided = any(table.is_divided for table in self._passages)
+        n_docs = sum(table.n_docs for table in self._passages)
+        n_passages = sum(table.n_passages for table in self._passages)
+        self._is_divided = n_passages > n_docs
+        self._per_document = max(1, min(_DEEPENING, round(n_passages / max(1, n_docs))))
         self._order = IdOrder(segments)
 
     def rank_by_vectors(
@@ -200,7 +205,7 @@ class Retriever:
         """Return the number of passages that are looked for at first."""
         if options.mode == "hybrid":
             return pool_size(options)
-        return options.n_retrieved * (_PASSAGES_PER_DOCUMENT if self._finds_documents(options) else 1)
+        return options.n_retrieved * (self._per_document if self._finds_documents(options) else 1)
 
     def _deepen(
         self, ranking: Ranking, n: int, options: SearchOptions, search: Callable[[int], Ranking]
@@ -217,7 +222,7 @@ class Retriever:
             while len(ranking.docs) >= n and _is_of_too_few(
                 self._documents_of(ranking.segments, ranking.docs), options
             ):
-                n *= _PASSAGES_PER_DOCUMENT
+                n *= _DEEPENING
                 ranking = search(n)
         return self._order.cut(ranking, n) if options.mode == "hybrid" else ranking
 
@@ -391,12 +396,12 @@ def _best_of(
             return best
         if not _is_of_too_few(joined.documents[best], options):
             return best
-        n *= _PASSAGES_PER_DOCUMENT
+        n *= _DEEPENING
 
 
 def _is_of_too_few(documents: Int64Array, options: SearchOptions) -> bool:
     """Return whether passages, given numbers of their documents, are of fewer than a search returns."""
-    return len(np.unique(documents)) < options.n_retrieved
+    return len(set(documents.tolist())) < options.n_retrieved
 
 
 def _join(found: Mapping[int, Candidates]) -> Candidates:

@@ -17,7 +17,7 @@ from quarry.engine.documents.document import full_text
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.json_mapping import JsonMapping, JsonRecord
 from quarry.engine.lexical.prefixes import PREFIX_SIGN, WordPrefixes
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.documents.spans import Span, unpack_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
@@ -166,22 +166,33 @@ class PassagePlace(NamedTuple):
     after: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, reader: SegmentReader, passage: int, context: int = 0) -> Self:
-        """Return the place of a passage of a segment, with so many passages before and after it."""
+    def of(cls, reader: SegmentReader, passages: Int64Array, context: int = 0) -> list[Self]:
+        """Return the places of (n,) passages of a segment, each with so many passages before and after it."""
         table = reader.passages
         if not table.is_divided:
-            return cls(reader.path)
-        document = int(table.documents_of(np.array([passage]))[0])
-        first, stop = table.offsets[document : document + 2].tolist()
-        start, low, high, end = reader.centroids.offsets[[first, passage, passage + 1, stop]].tolist()
-        return cls(
-            reader.path,
-            passage - first,
-            table.extent(passage),
-            (low - start, high - start, end - start),
-            tuple(table.extent(each) for each in range(max(first, passage - context), passage)),
-            tuple(table.extent(each) for each in range(passage + 1, min(stop, passage + 1 + context))),
-        )
+            return [cls(reader.path)] * len(passages)
+        offsets = reader.centroids.offsets
+        firsts, stops = table.of_documents(table.documents_of(passages))
+        starts = offsets[firsts]
+        rows = (offsets[passages] - starts, offsets[passages + 1] - starts, offsets[stops] - starts)
+        found = [
+            cls(reader.path, number, extent, (first, stop, n_rows))
+            for number, extent, first, stop, n_rows in zip(
+                *((passages - firsts).tolist(), table.extents_of(passages)),
+                *(each.tolist() for each in rows),
+                strict=True,
+            )
+        ]
+        if not context:
+            return found
+        bounds = zip(found, passages.tolist(), firsts.tolist(), stops.tolist(), strict=True)
+        return [
+            place._replace(
+                before=tuple(table.extents_of(np.arange(max(first, passage - context), passage))),
+                after=tuple(table.extents_of(np.arange(passage + 1, min(stop, passage + 1 + context)))),
+            )
+            for place, passage, first, stop in bounds
+        ]
 
     def text(self, stored: StoredDocument, extent: tuple[int, int] | None = None) -> str:
         """Return the passage's text, or that of another extent of the document, without the title."""

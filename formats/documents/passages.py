@@ -117,10 +117,11 @@ class PassageTable:
             return documents, documents + 1
         return self.offsets[documents], self.offsets[documents + 1]
 
-    def extent(self, passage: int) -> tuple[int, int]:
-        """Return the (start, end) characters of a passage; (0, 0): it is the whole document."""
-        start, end = self._extents.slice(passage, passage + 1)[0].tolist() if self.is_divided else (0, 0)
-        return start, end
+    def extents_of(self, passages: Int64Array) -> list[tuple[int, int]]:
+        """Return the (start, end) characters of (n,) passages; (0, 0): it is the whole document."""
+        if not self.is_divided:
+            return [(0, 0)] * len(passages)
+        return [(start, end) for start, end in self._extents.rows(passages).tolist()]
 
     def extents(self, document: int) -> list[tuple[int, int]] | None:
         """Return the (start, end) characters of each passage of a document; None: it is one, of its whole text."""

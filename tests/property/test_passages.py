@@ -146,3 +146,14 @@ def test_passages_are_parts_of_the_text_whatever_the_title(tmp_path, title):
         assert "".join(hit.text for hit in hits).replace(" ", "") == text.replace(" ", "")
         assert [index.search("moon", k=1)[0].title] == [title]
         assert all(passage.text in f"{title}\n{text}" for hit in hits for passage in hit.passages)
+
+
+def test_words_of_a_passage_are_where_the_whole_document_has_them(tmp_path):
+    title, text = "Old tower", "storm moon river castle. " * 6
+    build(
+        [{"id": "a", "title": title, "text": text}], tmp_path / "index", encoder=ENCODER, passage_words=MAX_WORDS
+    )
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for hit in index.search("castle", k=10, unit="passage", explain=True):
+            words = [f"{title}\n{text}"[word.start : word.end] for word in hit.words]
+            assert words == ["castle"] * 6

@@ -60,17 +60,13 @@ class HitBuilder:
         """Return the hits of an answer in its order, each with a lazy passage finder."""
         stop_if_cancelled()
         ranking = answer.ranking
-        ids, documents = self._read(ranking)
+        context = options.context if options.unit == "passage" else 0
+        ids, documents, places = self._read(ranking, context)
         unknown = [None] * len(ids)
         dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
         scores, words = self._centroid_scores(answer), answer.query.words(answer.terms)
         weight = {"dense": 1.0, "lexical": 0.0}.get(options.mode, options.fusion_weight)
-        context = options.context if options.unit == "passage" else 0
-        places = [
-            PassagePlace.of(self._segments[segment].reader, passage, context)
-            for segment, passage in zip(ranking.segments.tolist(), ranking.docs.tolist(), strict=True)
-        ]
         finders = [PassageFinder(own, words, weight, place) for own, place in zip(scores, places, strict=True)]
         relevance: Sequence[float | None] = unknown
         if answer.relevance is not None:
@@ -97,7 +93,8 @@ class HitBuilder:
             for number, hit in enumerate(hits):
                 self._explain(hit, documents[number], answer, number, scores[number], places[number])
                 if words is not None:
-                    hit.words = words.find(full_text(hit.title, hit.text))
+                    stored = documents[number].unpack()
+                    hit.words = words.find(full_text(stored.title, stored.text))
         return hits
 
     def _shares(self, answer: Answer) -> Float32Array | None:
@@ -127,20 +124,25 @@ class HitBuilder:
                 found[place] = own
         return found
 
-    def _read(self, ranking: Ranking) -> tuple[list[str], list[PackedDocument]]:
-        """Return ids and documents in the order of the ranking."""
-        stored: dict[int, tuple[str, PackedDocument]] = {}
+    def _read(self, ranking: Ranking, context: int) -> tuple[list[str], list[PackedDocument], list[PassagePlace]]:
+        """Return ids, documents and places in them, in the order of the ranking."""
+        stored: dict[int, tuple[str, PackedDocument, PassagePlace]] = {}
         numbers = set(ranking.segments.tolist())
         for number in numbers:
             places = np.flatnonzero(ranking.segments == number)
             reader = self._segments[number].reader
-            docs = reader.passages.documents_of(ranking.docs[places])
-            ids, documents = reader.ids.many(docs), reader.documents.packed(docs)
+            passages = ranking.docs[places]
+            docs = reader.passages.documents_of(passages)
+            parts = (
+                reader.ids.many(docs),
+                reader.documents.packed(docs),
+                PassagePlace.of(reader, passages, context),
+            )
             if len(numbers) == 1:
-                return ids, documents
-            stored |= zip(places.tolist(), zip(ids, documents, strict=True), strict=True)
-        pairs = [stored[place] for place in range(len(stored))]
-        return [doc_id for doc_id, _ in pairs], [document for _, document in pairs]
+                return parts
+            stored |= zip(places.tolist(), zip(*parts, strict=True), strict=True)
+        found = [stored[place] for place in range(len(stored))]
+        return [each[0] for each in found], [each[1] for each in found], [each[2] for each in found]
 
     def _explain(
         self,
