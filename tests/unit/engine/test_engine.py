@@ -697,11 +697,12 @@ class TestFork:
     def test_a_child_is_not_stopped_by_what_the_parents_threads_hold(self, path):
         """A child can use an index whose locks other threads of the parent held at the fork."""
         index = Engine.open(path, writable=True, encoder=ENCODER)
-        held, done = threading.Barrier(2), threading.Event()
+        locks = locks_of(index)
+        held, done = threading.Barrier(2, timeout=60), threading.Event()
 
         def hold():
             with contextlib.ExitStack() as stack:
-                for lock in locks_of(index):
+                for lock in locks:
                     stack.enter_context(lock)
                 held.wait()
                 done.wait(60)
