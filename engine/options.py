@@ -281,8 +281,10 @@ class SearchOptions:
         return DEFAULT_DENSE_WEIGHT if self.dense_weight is None else self.dense_weight
 
     def for_index(self, dense_weight: float) -> SearchOptions:
-        """Return the options of a search in an index with this weight of its own."""
-        return self if self.dense_weight is not None else replace(self, dense_weight=dense_weight)
+        """Return the options of a search in an index with this weight of its own, which only hybrid searches need."""
+        if self.mode != "hybrid" or self.dense_weight is not None:
+            return self
+        return replace(self, dense_weight=dense_weight)
 
     def for_hits(self, n: int) -> SearchOptions:
         """Return the options of a search for n hits."""
