@@ -122,15 +122,17 @@ class AlignedObjective:
         assert documents is not None
         source, settings, place = self._sources[step.source], self._settings, queries.device
         asked = [each.rows(step.examples.tolist()).values.to(place) for each in source.queries]
-        found = [each.rows(step.documents.tolist()) for each in source.documents]
-        if found[0].counts != documents.counts:
+        rows_of_teachers = [each.rows(step.documents.tolist()) for each in source.documents]
+        if rows_of_teachers[0].counts != documents.counts:
             raise InvalidSetting(
                 "the teachers' vectors are of other passages",
                 expected=f"documents of {documents.counts} rows",
-                actual=found[0].counts,
+                actual=rows_of_teachers[0].counts,
             )
         query_units = [self._space.unit(number, each) for number, each in enumerate(asked)]
-        row_units = [self._space.unit(number, each.values.to(place)) for number, each in enumerate(found)]
+        row_units = [
+            self._space.unit(number, each.values.to(place)) for number, each in enumerate(rows_of_teachers)
+        ]
         query_target, row_target = self._space.target(query_units), self._space.target(row_units)
         taught = torch.stack(
             [

@@ -139,12 +139,12 @@ class AlignmentPreparation:
         """The shares of the teachers' scores in each source, chosen by its own pairs."""
         path = self.folder / _FOLDER / "shares.json"
         if not path.is_file():
-            found = {}
+            by_source = {}
             for name in self.stores:
                 shares, ranks = self._best_shares(name)
                 tried = {" ".join(map(str, each)): round(rank, 4) for each, rank in ranks.items()}
-                found[name] = {"shares": shares, "mean reciprocal rank by shares": tried}
-            path.write_text(json.dumps(found, indent=1), "utf-8")
+                by_source[name] = {"shares": shares, "mean reciprocal rank by shares": tried}
+            path.write_text(json.dumps(by_source, indent=1), "utf-8")
         return {name: each["shares"] for name, each in json.loads(path.read_text("utf-8")).items()}
 
     def _best_shares(self, name: str) -> tuple[tuple[float, ...], Mapping[tuple[float, ...], float]]:
@@ -156,8 +156,8 @@ class AlignmentPreparation:
         space = _centered(self._samples)
         rows = []
         for number, each in enumerate(documents):
-            found = each.rows(ranked)
-            rows.append(DocumentRows(space.unit(number, found.values), found.counts))
+            selected = each.rows(ranked)
+            rows.append(DocumentRows(space.unit(number, selected.values), selected.counts))
         asked = [space.unit(number, each.rows(examples).values) for number, each in enumerate(queries)]
         return best_shares(asked, rows, [[places[document] for document in each] for each in relevant])
 

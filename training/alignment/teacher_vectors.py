@@ -60,7 +60,7 @@ class TeacherEncoder:
 
     def _rows(self, batcher: TextBatcher, texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> list[Halves]:
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        found: dict[int, Halves] = {}
+        halves: dict[int, Halves] = {}
         self.network.model.eval()
         for part in _parts(order, texts):
             tokens = batcher.batch([texts[number] for number in part])
@@ -75,8 +75,8 @@ class TeacherEncoder:
                     own[low:high].mean(0) if low < high else pooled[row]
                     for low, high in bounds.reshape(-1, 2).tolist()
                 ]
-                found[number] = torch.stack([*means, pooled[row]]).cpu().numpy().astype(np.float16)
-        return [found[number] for number in range(len(texts))]
+                halves[number] = torch.stack([*means, pooled[row]]).cpu().numpy().astype(np.float16)
+        return [halves[number] for number in range(len(texts))]
 
 
 def _parts(order: Sequence[int], texts: Sequence[str]) -> list[list[int]]:

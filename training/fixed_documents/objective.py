@@ -53,12 +53,12 @@ class TermScores:
             documents += [document] * len(counts)
         order = np.argsort(np.array(terms, np.int64), kind="stable")
         self._documents = np.array(documents, np.int32)[order]
-        found = np.array(frequencies, np.float64)[order]
+        term_counts = np.array(frequencies, np.float64)[order]
         n_with_term = np.bincount(np.array(terms, np.int64), minlength=len(self._terms))
         self._starts = np.concatenate([[0], np.cumsum(n_with_term)])
         idf = np.log1p((store.n_documents - n_with_term + 0.5) / (n_with_term + 0.5))
         norms = DEFAULT_K1 * (1 - DEFAULT_B + DEFAULT_B * lengths / max(lengths.mean(), 1e-9))
-        weights = np.repeat(idf, n_with_term) * found / (found + norms[self._documents])
+        weights = np.repeat(idf, n_with_term) * term_counts / (term_counts + norms[self._documents])
         self._weights: Floats = weights.astype(np.float32)
 
     def scores(self, examples: npt.NDArray[np.int64]) -> Floats:
