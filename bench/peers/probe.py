@@ -101,10 +101,10 @@ def search(parameters: Parameters) -> Numbers:
     return numbers
 
 
-def _write_run(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:
+def _write_run(rankings: list[Found], prepared: Prepared, parameters: Parameters) -> None:
     """Write the first 100 documents of every query."""
     ids, _ = prepared.queries()
-    run = dict(zip(ids, map(dict, found), strict=True))
+    run = dict(zip(ids, map(dict, rankings), strict=True))
     write_run(Path(str(parameters["run"])), run, str(parameters["module"]))
 
 

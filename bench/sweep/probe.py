@@ -149,8 +149,8 @@ def _ids_and_scores(answers: list[Hits]) -> list[Found]:
     return [[(hit.id, hit.score) for hit in hits] for hits in answers]
 
 
-def _make_run(prepared: Prepared, found: list[Found]) -> Run:
-    return dict(zip(prepared.queries()[0], map(dict, found), strict=True))
+def _make_run(prepared: Prepared, rankings: list[Found]) -> Run:
+    return dict(zip(prepared.queries()[0], map(dict, rankings), strict=True))
 
 
 def _search_options(parameters: Parameters) -> Options:
