@@ -106,8 +106,8 @@ def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Ch
         for name, values in model.named_parameters():
             if name in missing:
                 values.fill_(torch.nan)
-        found = outputs(torch.zeros((1, 3), dtype=torch.int64), torch.ones((1, 3), dtype=torch.int64))
-    finite = all(bool(each.isfinite().all()) for each in (found if isinstance(found, tuple) else (found,)))
+        vectors = outputs(torch.zeros((1, 3), dtype=torch.int64), torch.ones((1, 3), dtype=torch.int64))
+    finite = all(bool(each.isfinite().all()) for each in (vectors if isinstance(vectors, tuple) else (vectors,)))
     if missing and not finite:
         raise CorruptFile(
             f"the weights lack {missing[0]!r}",
@@ -296,8 +296,8 @@ def _tokenize_texts(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
         yield repr(text[:200]), ids, np.ones_like(ids)
 
 
-def _find_least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
+def _find_least_cosine(actual: Vectors, expected: Vectors, mask: Ids) -> float:
     """Return the smallest cosine of token vectors and of texts' means; NaN if a vector is not finite."""
-    means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (found, expected)]
-    pairs = [(found[mask == 1], expected[mask == 1]), means]
+    means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (actual, expected)]
+    pairs = [(actual[mask == 1], expected[mask == 1]), means]
     return float(np.concatenate([compute_cosines(*pair) for pair in pairs]).min())
