@@ -17,7 +17,7 @@ from bench.data.prepared import Prepared
 from bench.data.trec_run import write_run
 from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import latency_ms
-from bench.peers.protocol import Corpus, Found, PeerIndex
+from bench.peers.protocol import Corpus, PeerIndex, Ranking
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
 __all__ = ["build", "search"]
@@ -101,7 +101,7 @@ def search(parameters: Parameters) -> Numbers:
     return numbers
 
 
-def _write_run(rankings: list[Found], prepared: Prepared, parameters: Parameters) -> None:
+def _write_run(rankings: list[Ranking], prepared: Prepared, parameters: Parameters) -> None:
     """Write the first 100 documents of every query."""
     ids, _ = prepared.queries()
     run = dict(zip(ids, map(dict, rankings), strict=True))

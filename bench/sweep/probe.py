@@ -29,7 +29,7 @@ __all__ = ["build_index", "search_index"]
 Parameters = dict[str, object]
 Numbers = dict[str, object]
 Options = dict[str, Any]
-Found = list[tuple[str, float]]
+Ranking = list[tuple[str, float]]
 _N_TIMED = 500  # queries that are timed; quality is measured on all
 
 
@@ -124,7 +124,7 @@ def search_index(parameters: Parameters) -> Numbers:
     return numbers | _evaluate(prepared, str(parameters["representation"]), ten, hundred)
 
 
-def _evaluate(prepared: Prepared, representation: str, ten: list[Found], hundred: list[Found]) -> Numbers:
+def _evaluate(prepared: Prepared, representation: str, ten: list[Ranking], hundred: list[Ranking]) -> Numbers:
     """Return recall of an exact search over the vectors before quantization, and quality.
 
     Args:
@@ -145,11 +145,11 @@ def _evaluate(prepared: Prepared, representation: str, ten: list[Found], hundred
     return numbers | _measure_quality(prepared.qrels(), _make_run(prepared, ten), _make_run(prepared, hundred))
 
 
-def _ids_and_scores(answers: list[Hits]) -> list[Found]:
+def _ids_and_scores(answers: list[Hits]) -> list[Ranking]:
     return [[(hit.id, hit.score) for hit in hits] for hits in answers]
 
 
-def _make_run(prepared: Prepared, rankings: list[Found]) -> Run:
+def _make_run(prepared: Prepared, rankings: list[Ranking]) -> Run:
     return dict(zip(prepared.queries()[0], map(dict, rankings), strict=True))
 
 
