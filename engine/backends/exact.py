@@ -41,10 +41,10 @@ class ExactBackend:
     def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
         """See `quarry.engine.backends.protocol.Backend`; the best `parameters.n` by final score are among them."""
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
-        found: list[BoundedCandidates] = []
+        candidates: list[BoundedCandidates] = []
         for low in range(0, len(queries), batch):
-            found += self._search_batch(queries[low : low + batch], parameters)
-        return found
+            candidates += self._search_batch(queries[low : low + batch], parameters)
+        return candidates
 
     def _search_batch(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
         offsets, share = self._table.offsets, self._mean_share
