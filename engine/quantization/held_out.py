@@ -87,16 +87,16 @@ def find_nearest_rows(
         scores = queries @ rows.T if distances is None else distances.scores(queries, rows)
         mask_neighbors(scores, places, low)
         largest.add(scores, low)
-    nearest, found = largest.ordered()
+    nearest, products = largest.ordered()
     if distances is None:
         rounding = ROUNDING * np.linalg.norm(queries, axis=1) * np.median(lengths)
     else:
-        rounding = ROUNDING * np.abs(found[:, -2])
+        rounding = ROUNDING * np.abs(products[:, -2])
     with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows, and places without rows
-        is_separated = found[:, -2] - found[:, -1] > rounding
+        is_separated = products[:, -2] - products[:, -1] > rounding
     if len(sample) == n_nearest:
         is_separated[:] = False
-    return HeldOut(places, nearest[:, :-1], found[:, :-1], is_separated)
+    return HeldOut(places, nearest[:, :-1], products[:, :-1], is_separated)
 
 
 class Largest:
