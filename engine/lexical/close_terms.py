@@ -122,15 +122,15 @@ def find_close_terms(
             themselves, which may be left out.
     """
     related = [each for each in edited_stems(term) if each != term] if n_edits == 1 else []
-    found: set[CloseTerm] = set()
+    close: set[CloseTerm] = set()
     for reader in readers:
         with _lock:
             known = _known.get(reader)
             if known is None:
                 known = _known[reader] = CloseTerms(reader)
-        found.update(known.find(term, n_edits))
-        found.update(CloseTerm(name, 1) for name in known.select_known(related) if is_expandable(name))
-    return found
+        close.update(known.find(term, n_edits))
+        close.update(CloseTerm(name, 1) for name in known.select_known(related) if is_expandable(name))
+    return close
 
 
 class CloseTerms:
@@ -174,8 +174,8 @@ class CloseTerms:
             n_edits: the largest distance, 1 or 2.
         """
         codes = [ord(character) for character in term]
-        found = (each for table in self._tables for each in table.find(codes, n_edits))
-        return [CloseTerm(name, distance) for name, distance in found if is_expandable(name)]
+        close = (each for table in self._tables for each in table.find(codes, n_edits))
+        return [CloseTerm(name, distance) for name, distance in close if is_expandable(name)]
 
 
 _known: WeakKeyDictionary[PostingsReader, CloseTerms] = WeakKeyDictionary()  # segments outlive generations
@@ -186,8 +186,8 @@ def _is_candidate(rows: UInt8Array) -> BoolArray:
     """Return which terms have a length that matters and no ASCII digit."""
     text = rows[:, :-1]
     has_digit = ((text >= ord("0")) & (text <= ord("9"))).any(axis=1)
-    found: BoolArray = ~has_digit & (rows[:, -1] >= _MIN_CHARACTERS)
-    return found
+    is_candidate: BoolArray = ~has_digit & (rows[:, -1] >= _MIN_CHARACTERS)
+    return is_candidate
 
 
 def _decode(rows: UInt8Array) -> UInt32Array:

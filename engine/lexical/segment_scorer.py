@@ -67,8 +67,8 @@ class SegmentScorer:
         """Return a superset of the n best documents, and their scores."""
         if allowed is not None and allowed.n * _FEW_FACTOR < self._n_docs:
             scores = look_up(parts, allowed.docs)
-            found = scores > 0
-            return allowed.docs[found], scores[found]
+            has_term = scores > 0
+            return allowed.docs[has_term], scores[has_term]
         return self._find_by_max_score(parts, n, allowed)
 
     def _is_sparse(self, parts: Sequence[PartScores]) -> bool:

@@ -128,8 +128,8 @@ class TermScores(NamedTuple):
             return self.scores.take(docs) > 0
         if not self.n_docs:
             return np.zeros(len(docs), bool)
-        found: BoolArray = self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
-        return found
+        has_term: BoolArray = self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
+        return has_term
 
     def look_up(self, docs: Int64Array) -> Float32Array:
         """Return the scores of the term in (n,) documents, 0 without it."""
@@ -247,9 +247,9 @@ class EncodedScores:
         scores *= np.float32(self._term.idf)
         if self._times != 1:
             scores *= np.float32(self._times)
-        found = np.zeros(len(docs), np.float32)
-        found[with_term] = scores
-        return found
+        all_scores = np.zeros(len(docs), np.float32)
+        all_scores[with_term] = scores
+        return all_scores
 
     def _decoded_for(self, docs: Int64Array) -> TermScores | None:
         """Return the decoded scores if they are known, or if looking so many documents up takes longer."""
