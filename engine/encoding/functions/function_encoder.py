@@ -31,11 +31,11 @@ from quarry.formats.vectors.quantizer import MAX_DIM
 __all__ = ["FunctionEncoder", "checked_vectors", "listed", "unit_rows"]
 
 
-def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> Float64Array:
+def checked_vectors(returned: object, n_texts: int, dim: int, call: str) -> Float64Array:
     """Return the vectors of a call as a new (n_texts, dim) float64 array; their numbers may be infinite or nan.
 
     Args:
-        found: what the function returned: an array, or rows of numbers.
+        returned: what the function returned: an array, or rows of numbers.
         n_texts: number of texts that it was called with.
         dim: length of a vector.
         call: describes the call, for messages.
@@ -43,20 +43,20 @@ def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> Float64
     Raises:
         EncodingFailed: it is something else, or has another shape.
     """
-    if is_masked(found):
+    if is_masked(returned):
         raise EncodingFailed(
-            f"{call} returned masked numbers", expected=_expected(n_texts, dim), actual=_kind(found)
+            f"{call} returned masked numbers", expected=_expected(n_texts, dim), actual=_kind(returned)
         )
     try:
-        given = np.asarray(found)
+        given = np.asarray(returned)
     except Exception as error:  # rows of different lengths, a tensor on a device
         raise EncodingFailed(
             f"{call} returned what cannot be converted to an array",
             expected=_expected(n_texts, dim),
-            actual=f"{_kind(found)}: {error}",
+            actual=f"{_kind(returned)}: {error}",
         ) from error
     if given.dtype.kind not in "fiu":
-        actual = f"{_kind(found)} of {given.dtype}" if given.ndim else _kind(found)
+        actual = f"{_kind(returned)} of {given.dtype}" if given.ndim else _kind(returned)
         raise EncodingFailed(f"{call} returned no numbers", expected=_expected(n_texts, dim), actual=actual)
     if given.shape != (n_texts, dim):
         raise EncodingFailed(
@@ -86,9 +86,9 @@ def _kind(value: object) -> str:
     return f"{name}, of an async function" if name == "coroutine" else name
 
 
-def listed(found: object) -> object:
+def listed(value: object) -> object:
     """Return the items of an iterator as a list, and any other value unchanged."""
-    return list(found) if isinstance(found, Iterator) else found
+    return list(value) if isinstance(value, Iterator) else value
 
 
 _MAX_NAME = 256  # characters
@@ -251,10 +251,10 @@ class FunctionEncoder:
         call = f"{role} of encoder {self.name!r}, called with {len(texts)} texts,"
         with self._slots.get():
             try:
-                found = listed(function(list(texts)))
+                returned = listed(function(list(texts)))
             except Exception as error:
                 raise EncodingFailed(f"{call} failed", actual=f"{type(error).__name__}: {error}") from error
-        vectors = checked_vectors(found, len(texts), self.dim, call)
+        vectors = checked_vectors(returned, len(texts), self.dim, call)
         with np.errstate(over="ignore"):  # infinite numbers are refused with the name of the document or query
             return (unit_rows(vectors) if self.normalize else vectors).astype(np.float32)
 

@@ -116,13 +116,13 @@ class BatchedEncoder(BundleEncoder):
 
         frame, settings = self._tokenizer().document_frame, self._bundle.settings
         places, rows = self._windows(prepared)
-        found: list[Float32Array] = [np.empty(0, np.float32)] * len(rows)
+        vectors_of_rows: list[Float32Array] = [np.empty(0, np.float32)] * len(rows)
         for members, values in self._documents.get().run(self._output, rows):
             for member, vectors in zip(members, download(values)[0], strict=True):
-                found[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
-                check_numbers(found[member], self._output, self._bundle.model_path)
+                vectors_of_rows[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
+                check_numbers(vectors_of_rows[member], self._output, self._bundle.model_path)
         windows: list[list[TokenVectors]] = [[] for _ in prepared]
-        for (number, bounds), vectors in zip(places, found, strict=True):
+        for (number, bounds), vectors in zip(places, vectors_of_rows, strict=True):
             tokens = prepared[number].tokens
             windows[number].append(document_window(tokens, bounds, frame, vectors, settings))
         return windows
