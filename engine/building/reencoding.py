@@ -118,8 +118,8 @@ class Reencoding:
     def _work_directory(self, settings: IndexSettings) -> Directory:
         """Return the folder of the work index; one of another encoder, or that cannot be read, is deleted."""
         if self._path.is_dir():
-            found = _manifest_of(Directory(self._path))
-            if found is None or found.settings != settings or not _is_same(found.encoder, self.encoder):
+            existing = _manifest_of(Directory(self._path))
+            if existing is None or existing.settings != settings or not _is_same(existing.encoder, self.encoder):
                 shutil.rmtree(self._path, ignore_errors=True)
         with system_errors("made", self._path):
             self._path.mkdir(exist_ok=True)

@@ -156,8 +156,8 @@ class CollectedChanges:
                         " metadata is updated, or add it with its metadata",
                         path=self._directory.path,
                     )
-            elif found := self._committer.find_live(doc_id):
-                stored = found[0].reader.documents[found[1]].metadata
+            elif place := self._committer.find_live(doc_id):
+                stored = place[0].reader.documents[place[1]].metadata
                 together[doc_id] = self.updates.checked(doc_id, stored, changes)
         return together
 

@@ -85,11 +85,11 @@ class Batch:
         Args:
             parts: for each document the number of its part.
         """
-        found: dict[int, Batch] = {}
+        batches: dict[int, Batch] = {}
         for number in sorted(set(parts)):
             places = [place for place, part in enumerate(parts) if part == number]
-            found[number] = self if len(places) == len(self) else self.select(places)
-        return found
+            batches[number] = self if len(places) == len(self) else self.select(places)
+        return batches
 
     def select(self, places: Iterable[int]) -> Batch:
         """Return the documents at some places, in that order."""

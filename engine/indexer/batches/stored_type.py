@@ -29,8 +29,8 @@ def read_given_sample(documents: Iterable[Document], dim: int) -> tuple[Float32A
     """Return the (n, dim) vectors that the first documents came with, and all documents."""
     following = iter(documents)
     first, failure = _read_first(following)
-    found = [each.vectors for each in first if each.vectors is not None and each.vectors.shape[1] == dim]
-    vectors = np.concatenate([np.empty((0, dim), np.float32), *found])[:N_SAMPLED]
+    given = [each.vectors for each in first if each.vectors is not None and each.vectors.shape[1] == dim]
+    vectors = np.concatenate([np.empty((0, dim), np.float32), *given])[:N_SAMPLED]
     return vectors, itertools.chain(first, following if failure is None else _raise(failure))
 
 

@@ -59,8 +59,8 @@ class Deletions:
 
     def flags(self, segment: OpenSegment) -> BoolArray:
         """Return (n_docs,) bool, the deleted documents of a segment."""
-        found = self.new_flags(segment)
-        return self.committed(segment) if found is None else found
+        flags = self.new_flags(segment)
+        return self.committed(segment) if flags is None else flags
 
     @staticmethod
     def committed(segment: OpenSegment) -> BoolArray:

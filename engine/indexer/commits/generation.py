@@ -100,9 +100,9 @@ class CurrentGeneration:
             documents = segment.reader.documents
             with contextlib.suppress(FormatError):  # damaged; reading its documents raises the error
                 for run in reversed(range(documents.n_runs)):
-                    if size <= 2 * len(found := documents.dictionary(run)) <= 4 * size:
+                    if size <= 2 * len(dictionary := documents.dictionary(run)) <= 4 * size:
                         documents.check_dictionary(run)
-                        return found
+                        return dictionary
         return b""
 
     def advance(self, manifest: Manifest) -> None:
