@@ -104,8 +104,8 @@ class NewIndex:
         """Check that an index has the settings that were given; those that were not given may have any value.
 
         Args:
-            found: settings of the index.
-            metric: of the index.
+            settings: the settings of the index.
+            metric: the metric of the index.
             n_shards: number of its shards; None: it is not sharded.
             path: folder of the index, for messages.
 
