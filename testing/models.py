@@ -12,9 +12,8 @@ from typing import ClassVar, get_args
 import numpy as np
 import pytest
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, TokenVectors, VectorKind
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.engine.search.reranker import Reranker, open_reranker

@@ -237,9 +237,9 @@ def _run_here(name: str, part: Part, args: argparse.Namespace, out: Path, work: 
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     import torch
 
+    from bench.gpu.device import describe
     from bench.gpu.harness import guarded
     from bench.gpu.sizes import DRY, FULL
-    from bench.gpu.versions import describe
 
     if args.dry_run:
         torch.set_num_threads(1)  # tests run beside it

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from bench.data.prepared import Prepared
-from bench.data.trec_run import write_run
+from bench.data.quality import write_run
 from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import latency_ms
 from bench.peers.protocol import Corpus, PeerIndex, Ranking

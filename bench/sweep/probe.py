@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.data.prepared import Prepared
-from bench.data.quality import measure_quality
-from bench.data.trec_run import Run, write_run
+from bench.data.quality import Run, measure_quality, write_run
 from bench.harness.environment import n_cores
 from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import concurrent_latency_ms, latency_ms

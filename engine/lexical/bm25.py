@@ -35,11 +35,10 @@ from quarry.engine.lexical.close_terms import (
     find_close_terms,
     select_expansions,
 )
-from quarry.engine.lexical.costs import Costs
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.prefixes import prefix_finder
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer
-from quarry.engine.lexical.term_scores import EncodedScores, EncodedTerm, PartScores, TermScores, look_up
+from quarry.engine.lexical.term_scores import Costs, EncodedScores, EncodedTerm, PartScores, TermScores, look_up
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.windows import piece_count, piece_starts, sentence_end_flags
 from quarry.engine.representation.base import DocumentVectors, IntegerSettings, drop_empty_windows, scale_rows
 from quarry.formats.arrays import Float32Array, Int64Array

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from quarry.engine.encoding.batch_encoder import BatchLimits, PreparedText
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.runtimes.bundle_encoder import (
     BundleEncoder,
     PreparedQuery,
@@ -17,7 +18,6 @@ from quarry.engine.encoding.runtimes.bundle_encoder import (
     pool_tokens,
 )
 from quarry.engine.encoding.runtimes.onnx_session import check_numbers
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress

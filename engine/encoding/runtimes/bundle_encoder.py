@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
 from quarry.engine.encoding.windows import piece_starts, sentence_end_flags, window_bounds
 from quarry.formats.arrays import Float32Array

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window, pool_tokens
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
 from quarry.formats.arrays import Float32Array, Float64Array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quarry.engine.documents.document import Document, passage_text
 from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, DeviceBatchEncoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.process.worker_pool import PoolClosed
 from quarry.engine.representation.base import DocumentVectors, Representation

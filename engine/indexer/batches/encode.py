@@ -21,9 +21,8 @@ from quarry.engine.documents.document import Document, full_text, repeated_title
 from quarry.engine.documents.file_place import heading_starts
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, TokenVectors
 from quarry.engine.encoding.passages import cut_into_passages
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.batches.calls import (
     Chunk,
