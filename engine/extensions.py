@@ -31,7 +31,7 @@ def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
 
     Args:
         kind: "reader", "backend", "representation", "encoder" or "reranker".
-        name: of the part.
+        name: the name of the part.
         own: names of the parts of Quarry, for messages.
 
     Raises:

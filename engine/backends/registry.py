@@ -57,7 +57,7 @@ class Adapter(NamedTuple):
         """Open the backend for a segment that it is suited to (see `quarry.engine.backends.selection`).
 
         Args:
-            name: of the backend, for messages.
+            name: the name of the backend, for messages.
             segment: the segment, which must stay open as long as the backend is used.
             resources: threads and the device.
 

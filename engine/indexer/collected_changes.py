@@ -31,8 +31,8 @@ class CollectedChanges:
     move them to other segments.
 
     Args:
-        directory: of the index.
-        committer: of the index.
+        directory: the folder of the index.
+        committer: the committer of the index.
         plan: which segments have inverted lists.
         terms: returns the terms of a text, as the index stores them.
         start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.

@@ -37,7 +37,7 @@ class NewShards(IndexWriter):
         representation: see there.
         fresh: see there.
         thresholds: see there.
-        lock: of the folder, held by the caller.
+        lock: the lock of the folder, held by the caller.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class Expansion(NamedTuple):
 
     Attributes:
         name: the term.
-        weight: of its score, above 0 and below 1.
+        weight: the weight of its score, above 0 and below 1.
     """
 
     name: str
@@ -115,7 +115,7 @@ def find_close_terms(
     texts within one edit of the term count as close too.
 
     Args:
-        readers: of the segments.
+        readers: the readers of the segments.
         term: the mistyped term.
         n_edits: the largest distance.
         edited_stems: returns the stems of the texts within one edit of a term, except those that are such texts
@@ -201,9 +201,9 @@ def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analy
     """Return a text with corrected words; a word for which none is found stays as it is.
 
     Args:
-        text: of the query.
+        text: the text of the query.
         expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
-        analyzer: of the index.
+        analyzer: the analyzer of the index.
     """
     parts: list[str] = []
     at = 0

@@ -44,7 +44,7 @@ class PrefixFinder:
         reader: the segment's postings.
         deleted: (reader.n_docs,) bool; None: nothing is deleted.
         texts: reads texts of the segment.
-        analyzer: of the index.
+        analyzer: the analyzer of the index.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class WordPrefixes(dict[str, tuple[str, ...]]):
 
     Args:
         prefixes: case-folded; see `quarry.engine.analysis.analyzer.Analyzer.prefix`.
-        analyzer: of the index.
+        analyzer: the analyzer of the index.
     """
 
     def __init__(self, prefixes: Sequence[str], analyzer: Analyzer) -> None:
@@ -182,7 +182,7 @@ def _read_bigrams(rows: UInt8Array) -> UInt32Array:
     """Return the code points of those terms that are two characters of a script without spaces, (n, 2).
 
     Args:
-        rows: of terms, see `quarry.formats.postings.term_blocks`.
+        rows: the rows of terms, see `quarry.formats.postings.term_blocks`.
     """
     width = min(rows.shape[1] - 1, 2 * _MAX_CHARACTER_BYTES)
     is_short = rows[:, -1] <= width

@@ -25,8 +25,8 @@ class TermTable:
 
     Args:
         parts: (n, width) code points of terms, ascending, filled with zeros, and the length (n,) of each.
-        lengths: of the terms that are kept.
-        dtype: of the code points: uint8 or uint32.
+        lengths: the lengths of the terms that are kept.
+        dtype: the dtype of the code points: uint8 or uint32.
     """
 
     def __init__(

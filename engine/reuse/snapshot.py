@@ -36,7 +36,8 @@ class SnapshotReport:
     """The result of `Engine.snapshot`.
 
     Attributes:
-        generation: of the index that was copied; for a sharded index the generations of all shards added up.
+        generation: the generation of the index that was copied; for a sharded index the generations of all shards
+            added up.
         n_documents: documents in the snapshot.
         n_files: its files.
         n_linked: how many of them are hard links, which take no space until the index deletes its own; the others

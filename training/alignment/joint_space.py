@@ -28,7 +28,7 @@ class JointSpace:
 
     Attributes:
         means: for each teacher (dim,) float32, the mean of its vectors.
-        shares: of the teachers, which add up to 1.
+        shares: the shares of the teachers, which add up to 1.
         rotation: (sum of the teachers' dims, dim) float32.
     """
 
@@ -69,8 +69,8 @@ def fit_joint_space(samples: Sequence[torch.Tensor], shares: Sequence[float], di
 
     Args:
         samples: for each teacher (n, dim of the teacher) float32.
-        shares: of the teachers, 0 or more, not all 0.
-        dim: of the targets.
+        shares: the shares of the teachers, 0 or more, not all 0.
+        dim: the number of dimensions of the targets.
 
     Raises:
         InvalidSetting: the teachers' vectors have fewer dimensions, or there are fewer texts than dimensions.

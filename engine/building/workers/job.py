@@ -35,7 +35,7 @@ class BuildJob:
     Attributes:
         index: folder of the index, for messages.
         staging: folder to write segments to; it must be the same folder for all processes.
-        settings: of the index.
+        settings: the settings of the index.
         parts: what `packed_parts` returned.
         encoder_identity: identity of its vectors.
         thresholds: memory of writers.

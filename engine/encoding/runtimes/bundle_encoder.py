@@ -45,7 +45,7 @@ class BundleEncoder(ABC):
         name: the name of the bundle.
         identity: the identity of the bundle's vectors, 32 hexadecimal digits.
         pooling: how the vector of a text is made of token vectors.
-        representation_settings: of the representation that the encoder was trained for.
+        representation_settings: the settings of the representation that the encoder was trained for.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:

@@ -73,7 +73,7 @@ class Part:
 
     Attributes:
         chunk: the passage, or documents that come with vectors.
-        inputs: of the passage, in this call; None: it is not encoded.
+        inputs: the inputs of the passage, in this call; None: it is not encoded.
         error: why the passage cannot be encoded, if it cannot.
         is_last: whether all inputs of the passage are in this call or in earlier ones.
     """
@@ -153,7 +153,7 @@ def divide_into_calls(parts: Iterable[Part], limits: BatchLimits) -> Iterator[li
 
     Args:
         parts: whole documents.
-        limits: of a call.
+        limits: the limits of a call.
 
     Raises:
         Exception: what `parts` raised, after a call of all documents before it; `PoolClosed` at once.

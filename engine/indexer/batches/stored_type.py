@@ -42,7 +42,7 @@ def choose_storage(metric: Metric, vectors: Float32Array) -> Metric:
     too, their mean is subtracted.
 
     Args:
-        metric: of the index.
+        metric: the metric of the index.
         vectors: (n, dim) float32.
     """
     kind = "int8" if metric.stored_as == "none" else metric.stored_as

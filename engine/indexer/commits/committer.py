@@ -42,15 +42,15 @@ class Committer:
     one, but the writer must be closed.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         lock: the writer's, held.
         root: the predecessor of the first generation of a new index; None: the existing index is changed.
-        state: of the writer.
+        state: the state of the writer.
 
     Attributes:
-        directory: of the index.
+        directory: the folder of the index.
         current: the generation that the next one follows.
-        state: of the writer.
+        state: the state of the writer.
         mutex: held by every method; a caller holds it while no merge may replace segments between two of them.
     """
 

@@ -30,7 +30,7 @@ class MetadataUpdates:
 
     Args:
         terms: returns the terms of a text, as the index stores them.
-        merger: of the index.
+        merger: the merger of the index.
     """
 
     def __init__(self, terms: Callable[[str], Sequence[str]], merger: SegmentMerger) -> None:

@@ -22,14 +22,14 @@ class Publication:
     it can be repeated. Otherwise the writer has failed, which `state` records.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         lock: the writer's, held.
-        state: of the writer.
+        state: the state of the writer.
         generation: current until now.
-        names: of files written for it.
+        names: the names of files written for it.
 
     Attributes:
-        names: of files written for it, which the block may extend.
+        names: the names of files written for it, which the block may extend.
 
     Raises:
         IndexClosed: from `__enter__`: the writer is closed or has failed.

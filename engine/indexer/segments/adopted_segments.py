@@ -45,7 +45,7 @@ class AdoptedSegments:
     Args:
         segments: at least one, in the order of their documents.
         merger: writes the segment of the index.
-        settings: of the index.
+        settings: the settings of the index.
         max_open: how many files may be open, at least 2.
 
     Raises:

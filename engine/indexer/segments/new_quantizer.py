@@ -73,7 +73,7 @@ class ListPlan:
     """The segments of an index that have inverted lists, and their quantizers.
 
     Attributes:
-        settings: of the index; its writer replaces them as long as there are no documents.
+        settings: the settings of the index; its writer replaces them as long as there are no documents.
         threads: for training and coding.
         thresholds: from which size on a segment has inverted lists, and how many.
         encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
@@ -109,7 +109,7 @@ class ListPlan:
         """Return the quantizer of a segment, None if it has no lists; the file of a new one is written.
 
         Args:
-            directory: of the index.
+            directory: the folder of the index.
             existing: quantizer of the index; None: the encoder's is used, or if it has none one is trained.
             n_rows: number of centroids of the segment.
             rows: returns them.
