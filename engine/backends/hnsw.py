@@ -32,7 +32,7 @@ from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
 __all__ = ["HnswBackend"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids collected for each candidate document, if documents have several
-_WIDENING = 4
+_WIDENING = 4  # factor of the search for a query that has found fewer than k documents
 _BATCH_RESULTS = 1 << 22  # centroids collected at a time, over all queries
 _ROW_BYTES = 4 + 8 + 4  # level, offset, document
 

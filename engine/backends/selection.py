@@ -22,7 +22,7 @@ from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import graph_name
 
-_USUAL_HITS = 10
+_USUAL_HITS = 10  # of the search for which a scan and lists are compared
 _ROWS_SCANNED = 8  # in the time in which one is scored exactly, by its distance
 
 __all__ = ["Choice", "choose_backends"]

@@ -36,7 +36,7 @@ __all__ = [
     "select_expansions",
 ]
 
-_MIN_CHARACTERS = 4
+_MIN_CHARACTERS = 4  # of terms that are replaced, or replace one
 _TWO_EDITS = 8  # characters from which on two edits are allowed
 _MAX_CHARACTERS = 32
 _MAX_TERMS = 3  # that replace one

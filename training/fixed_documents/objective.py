@@ -23,12 +23,12 @@ from quarry.training.objectives.objective import StepTargets, Use
 from quarry.training.objectives.ranking import RankingObjective
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["FixedDocuments", "FixedDocumentsSettings", "FixedSource", "TermScores"]
+__all__ = ["Bm25Scores", "FixedDocuments", "FixedDocumentsSettings", "FixedSource"]
 
 Floats = npt.NDArray[np.float32]
 
 
-class TermScores:
+class Bm25Scores:
     """Scores documents by BM25 as `quarry.engine.lexical.bm25` defines it, and divides by the query's best score.
 
     Memory: 12 bytes for each different term of a document.
@@ -139,7 +139,7 @@ class FixedSource:
     """
 
     rows: StoredRows
-    terms: TermScores | None = None
+    terms: Bm25Scores | None = None
     codes: torch.Tensor | None = None
 
 

@@ -32,8 +32,8 @@ from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
     "FunctionEncoder",
-    "Passage",
     "PreparedPassages",
+    "TextPart",
     "checked_vectors",
     "cut_passages",
     "is_invisible",
@@ -45,7 +45,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})  # categories of characte
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class TextPart:
     """A part of a document.
 
     Attributes:
@@ -68,7 +68,7 @@ class PreparedPassages:
         n_tokens: number of words of the document.
     """
 
-    passages: tuple[Passage, ...]
+    passages: tuple[TextPart, ...]
     n_tokens: int
 
     @property
@@ -97,12 +97,12 @@ def cut_passages(text: str, max_words: int) -> PreparedPassages:
     bounds = word_bounds(text)
     if len(bounds) <= max_words:
         start, end = bounds[0][0], bounds[-1][1]
-        return PreparedPassages((Passage(text[start:end], start, end),), len(bounds))
+        return PreparedPassages((TextPart(text[start:end], start, end),), len(bounds))
     starts, ends = np.ascontiguousarray(np.array(bounds, np.int64).T)
     passages = []
     for first, stop in _passage_bounds(sentence_end_flags(text, starts, ends), max_words):
         start, end = int(starts[first]), int(ends[stop - 1])
-        passages.append(Passage(text[start:end], start, end))
+        passages.append(TextPart(text[start:end], start, end))
     return PreparedPassages(tuple(passages), len(starts))
 
 
@@ -327,7 +327,7 @@ class FunctionEncoder:
         """Encode queries, `batch_size` by one call: (n, dim) float32."""
         return self._embed(self._embed_queries, "embed_queries", list(prepared))
 
-    def _windows(self, passages: Sequence[Passage]) -> list[TokenVectors]:
+    def _windows(self, passages: Sequence[TextPart]) -> list[TokenVectors]:
         """Return a window for each passage, with one token: the passage."""
         vectors = self._embed(self._embed_documents, "embed_documents", [each.text for each in passages])
         starts = np.array([each.start for each in passages], np.int64)
