@@ -27,7 +27,7 @@ from quarry.engine.backends.protocol import (
 from quarry.engine.backends.row_ids import RowIds
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
-from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array, distinct
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 
@@ -139,7 +139,7 @@ class FaissBackend:
     def _owners(self, query: Float32Array, ids: Int64Array, probe: Probe, is_filtered: bool) -> Candidates:
         """Return the documents of ascending ids of centroids; ids are -1 if FAISS found too few."""
         valid = ids[np.searchsorted(ids, 0) :]
-        docs = _distinct(self._ids.docs(valid))
+        docs = distinct(self._ids.docs(valid))
         # which centroids of the lists a filter allows is not known
         if not is_filtered and len(valid) < len(ids) and len(valid) == self._n_probed_rows(query, probe.nprobe):
             return UnscoredCandidates(docs, Exactness.PROBED_LISTS)
@@ -161,13 +161,6 @@ def _held_bytes(sizes: Int64Array, segment: OpenSegment) -> int:
     """Return the memory for (nlist,) lists of these sizes."""
     assert segment.quantizer is not None
     return lists_bytes(sizes, segment.quantizer) + RowIds.needed_bytes(segment.reader.centroids.offsets)
-
-
-def _distinct(docs: Int64Array) -> Int64Array:
-    """Return each of the ascending ordinals once."""
-    first = np.ones(len(docs), bool)
-    np.not_equal(docs[1:], docs[:-1], out=first[1:])
-    return docs[first]
 
 
 class _FaissParameters:

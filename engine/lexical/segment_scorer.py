@@ -10,7 +10,7 @@ import numpy as np
 from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical.term_scores import Costs, PartScores, look_up
 from quarry.engine.scoring.ranking import find_nth_largest
-from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.arrays import Float32Array, Int64Array, distinct
 from quarry.formats.container.cancellation import stop_if_cancelled
 
 __all__ = ["Scored", "SegmentScorer"]
@@ -202,6 +202,4 @@ def _merge(lists: Sequence[Int64Array]) -> Int64Array:
     """
     merged = np.concatenate(lists)
     merged.sort(kind="stable")
-    first = np.ones(len(merged), bool)
-    np.not_equal(merged[1:], merged[:-1], out=first[1:])
-    return merged[first]
+    return distinct(merged)

@@ -79,20 +79,16 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
     check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
     encoder = T5_KINDS.get(str(checkpoint.config.get("model_type")), "AutoModel")
     kind = getattr(transformers, "AutoModelForMaskedLM" if mlm else encoder)
-    try:
-        with _suppress_output():
-            model, info = kind.from_pretrained(
-                checkpoint.path,
-                attn_implementation="eager",
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-    except Exception as error:  # transformers raises exceptions of many kinds
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
-        raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
+    with _errors_in(checkpoint, "transformers cannot load"), _suppress_output():
+        model, info = kind.from_pretrained(
+            checkpoint.path,
+            attn_implementation="eager",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
     outputs = _wrap_outputs(model.eval(), mlm)
     _check_complete(model, outputs, sorted(info["missing_keys"]), checkpoint)
     return outputs
@@ -170,13 +166,13 @@ def _make_runner(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
 
 
 @contextmanager
-def _errors_in(checkpoint: Checkpoint) -> Iterator[None]:
+def _errors_in(checkpoint: Checkpoint, problem: str = "torch cannot run or trace") -> Iterator[None]:
     """Raise errors of the network or the tracer as errors in the checkpoint."""
     try:
         yield
-    except Exception as error:  # torch raises exceptions of many kinds
+    except Exception as error:  # torch and transformers raise exceptions of many kinds
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
-        raise InvalidSetting(f"torch cannot run or trace the network: {text}", path=checkpoint.path) from error
+        raise InvalidSetting(f"{problem} the network: {text}", path=checkpoint.path) from error
 
 
 @contextmanager

@@ -79,7 +79,6 @@ class AlignmentPreparation:
         It is fitted to the sampled queries and whole documents, and follows the layer that the student has.
         """
         path = self.folder / _FOLDER / "projection.npy"
-        before = self.network.projection
         if not path.is_file():
             values = torch.cat(
                 [torch.cat([self._student(name, True), self._student(name, False)]) for name in self.stores]
@@ -93,11 +92,8 @@ class AlignmentPreparation:
             partial_path = path.with_suffix(".partial.npy")
             np.save(partial_path, layer.numpy())
             partial_path.rename(path)
-        layer, bias = torch.from_numpy(np.load(path)), None
-        if before is not None:
-            bias = None if before.bias is None else layer @ before.bias.detach().cpu()
-            layer = layer @ before.weight.detach().cpu()
-        return new_projection(layer, bias).to(self.network.device)
+        layer = torch.from_numpy(np.load(path))
+        return new_projection(layer, before=self.network.projection).to(self.network.device)
 
     @cached_property
     def _vectors(self) -> dict[str, tuple[list[VectorStore], list[VectorStore]]]:
