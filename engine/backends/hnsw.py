@@ -103,15 +103,15 @@ class HnswBackend:
         return candidates
 
     def _search(self, queries: Float32Array, ef: int, threads: int) -> Int64Array:
-        """Return the best rows found: (n_queries, ef) int64, -1 if there are fewer."""
+        """Return the best rows: (n_queries, ef) int64, -1 if fewer were found."""
         import faiss
 
         set_faiss_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersHNSW(efSearch=ef)
         compared = np.ascontiguousarray(queries[:, : self._distance_dim])
         _, rows = self._index.search(compared, ef, params=parameters)
-        found: Int64Array = rows
-        return found
+        best: Int64Array = rows
+        return best
 
     def _candidates_of(self, rows: Int64Array, allowed: BoolArray | None) -> RowCandidates:
         """Return the allowed documents of some rows."""

@@ -108,7 +108,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class TrainedEncoder(Encoder, Protocol):
-    """An encoder that states what it was trained together with; other encoders state nothing of the kind.
+    """An encoder that states which representation and quantizer it was trained with; others do not.
 
     Attributes:
         representation_settings: settings of the representation that it was trained for.

@@ -98,7 +98,7 @@ class MergePolicy:
         return self._limit(segments, sorted(dead, key=lambda number: segments[number].live_bytes))
 
     def _limit(self, segments: Sequence[SegmentSize], numbers: Iterable[int]) -> list[int]:
-        """Return the first of `numbers`, at least one if there is one, that fit into the largest segment."""
+        """Return as many of the first `numbers` as fit into the largest segment, but at least one of them."""
         taken: list[int] = []
         total = 0.0
         for number in numbers:

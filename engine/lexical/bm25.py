@@ -75,7 +75,7 @@ class Collection(Protocol):
         ...
 
     def expand(self, term: str) -> Sequence[Expansion]:
-        """Return the terms that stand for one that no document has; none if there is no close one."""
+        """Return the close terms that replace a term that no document has; they may be none."""
         ...
 
 
@@ -207,7 +207,7 @@ class Bm25:
         return find_close_terms([segment.reader for segment in self.segments], term, n_edits, self._edited_stems)
 
     def expand(self, term: str) -> Sequence[Expansion]:
-        """Return the terms that stand for one that no document has; none if there is no close one."""
+        """Return the close terms that replace a term that no document has; they may be none."""
         known = self._expansions.get(term)
         if known is None:
             known = self._find_expansions(term)

@@ -198,11 +198,11 @@ def _decode(rows: UInt8Array) -> UInt32Array:
 
 
 def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analyzer: Analyzer) -> str:
-    """Return a text with corrected words; a word for which none is found stays as it is.
+    """Return a text with its mistyped words corrected; a word without a correction stays as it is.
 
     Args:
         text: the text of the query.
-        expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
+        expansions: maps each mistyped term to the terms that replace it, the likeliest first.
         analyzer: the analyzer of the index.
     """
     parts: list[str] = []
@@ -217,6 +217,6 @@ def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analy
 
 
 def _find_word(mistyped: str, term: str, analyzer: Analyzer) -> str | None:
-    """Return a word within one edit of a mistyped one that has a term; None if there is none, or beyond ASCII."""
+    """Return an ASCII word that has a term and is within one edit of a mistyped word; None if there is none."""
     words = list(dict.fromkeys(one_edit(mistyped)))
     return next((word for word, stem in zip(words, analyzer.stems(words), strict=True) if stem == term), None)

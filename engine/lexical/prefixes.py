@@ -120,10 +120,10 @@ def _passage_texts(reader: SegmentReader, passages: Int64Array) -> Iterator[str]
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):
-    """Which of some prefixes a word of a text begins with, or a part of it or a stem of these.
+    """Maps a word to those of some prefixes that it, one of its parts or a stem of them begins with.
 
-    As a dictionary it remembers those of each word. A run of a script without spaces has a prefix of one character
-    wherever it has the character. No stop word begins with a prefix.
+    Words are computed when they are first looked up, and remembered. A run of a script without spaces has a prefix
+    of one character wherever it has the character. No stop word begins with a prefix.
 
     Args:
         prefixes: case-folded; see `quarry.engine.analysis.analyzer.Analyzer.prefix`.

@@ -68,7 +68,7 @@ class PartScores(Protocol):
         ...
 
     def multiply(self, times: float) -> Self:
-        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        """Return the scores for a query in which the term occurs `times` times, or has that weight."""
         ...
 
     def add_to(self, totals: Float32Array) -> None:
@@ -121,7 +121,7 @@ class TermScores(NamedTuple):
         return cls(len(docs), None, dense, max_score)
 
     def multiply(self, times: float) -> TermScores:
-        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        """Return the scores for a query in which the term occurs `times` times, or has that weight."""
         if times == 1:
             return self
         return TermScores(self.n_docs, self.docs, self.scores * np.float32(times), self.max_score * times)
@@ -237,7 +237,7 @@ class EncodedScores:
         self._per_lookup = per_lookup
 
     def multiply(self, times: float) -> Self:
-        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        """Return the scores for a query in which the term occurs `times` times, or has that weight."""
         if times == 1:
             return self
         return type(self)(self._term, self._decode, self._find_decoded, times, self._per_lookup)
@@ -276,7 +276,7 @@ class EncodedScores:
         return all_scores
 
     def _decoded_for(self, docs: Int64Array) -> TermScores | None:
-        """Return the decoded scores if they are known, or if looking so many documents up takes longer."""
+        """Return decoded scores if they are cached, or faster to make than to look up the documents; or None."""
         # A `cached_property` is in the dictionary once it was computed; asking for it would compute it.
         if "_decoded" in self.__dict__ or len(docs) * self._per_lookup > self.n_docs:
             return self._decoded

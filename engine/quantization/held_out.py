@@ -112,7 +112,7 @@ class Largest:
         self._columns = np.zeros((n_queries, n), np.int64)
 
     def add(self, scores: Float32Array, first: int) -> None:
-        """Add (n_queries, b) float32 scores, the first of which are those of row `first`."""
+        """Add (n_queries, b) float32 scores of b rows, beginning with row `first`."""
         n, least = self._scores.shape[1], self._scores.min(axis=1)
         for query in np.flatnonzero(scores.max(axis=1) > least).tolist():
             line = scores[query]

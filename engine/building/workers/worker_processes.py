@@ -51,7 +51,7 @@ class WorkerProcesses:
         self._workers.clear()
 
     def write(self, batches: Iterable[DocumentBatch]) -> Iterator[WrittenBatch]:
-        """Yield what was written, as it is finished; at most one batch more is read than processes are working on.
+        """Yield each written batch when it is finished; one batch more is read than processes are working on.
 
         If a process ends, for example for lack of memory, its batch is given to a new one, `MAX_ATTEMPTS` times at
         most.

@@ -80,7 +80,7 @@ class Batch:
         return replace(self, rounded=RoundedRows.of(self.vectors, stored_as))
 
     def divide(self, parts: Sequence[int]) -> dict[int, Batch]:
-        """Return the documents of each part, in their order, by its number.
+        """Divide the documents among parts, and return the batch of each part that has any, by its number.
 
         Args:
             parts: for each document the number of its part.
@@ -113,7 +113,7 @@ class Batch:
 
 
 def _members(sizes: Int64Array, chosen: Int64Array) -> Int64Array:
-    """Return the numbers of the members of some groups, of consecutive groups of these sizes."""
+    """Return the places of the members of the chosen groups, if groups of these sizes follow each other."""
     starts, counts = np.cumsum(sizes) - sizes, sizes[chosen]
     before = np.cumsum(counts) - counts
     members: Int64Array = np.arange(int(counts.sum())) + np.repeat(starts[chosen] - before, counts)

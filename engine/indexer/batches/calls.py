@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text that is encoded and analyzed: that of a passage, with the title of the document in front."""
+        """The text that is encoded and analyzed: the passage, with the title of the document in front of it."""
         document = self.documents[0]
         return (
             document.full_text

@@ -69,7 +69,7 @@ def _rounding_error(metric: Metric, vectors: Float32Array, kind: str) -> float:
 
 
 def _scores(metric: Metric, queries: Float64Array, vectors: Float64Array) -> Float64Array:
-    """Return the scores of (m, dim) vectors for (n, dim) queries but for what is the same for all: (n, m)."""
+    """Return (n, m) scores of (m, dim) vectors for (n, dim) queries, up to a constant for each query."""
     halves = np.einsum("ij,ij->i", vectors, vectors) / 2 if metric.name == "l2" else 0
     return queries @ vectors.T - halves
 

@@ -106,12 +106,12 @@ class Committer:
             return [each for each in places if each is not None]
 
     def mark(self, places: Iterable[tuple[OpenSegment, int]]) -> None:
-        """Delete what `find_all` has returned, at the next commit; hold `mutex` from there to here."""
+        """Delete the documents that `find_all` returned, at the next commit; `mutex` must be held in between."""
         for each in places:
             self._deletions.mark(*each)
 
     def mark_all(self, segments: Sequence[OpenSegment], docs: Sequence[BoolArray]) -> int:
-        """Delete documents at the next commit, and return how many; hold `mutex` from `live_segments` to here.
+        """Delete documents at the next commit, and return how many; hold `mutex` since calling `live_segments`.
 
         Args:
             segments: those of `live_segments`.
