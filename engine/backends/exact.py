@@ -13,7 +13,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ExactBackend"]
 
-_BATCH_ROWS = 16384
+_BATCH_ROWS = 16384  # compared at a time
 _BATCH_SCORES = 1 << 23  # scores in memory at a time, over all queries
 _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 _FLOAT64_ROUNDING = 1e-14  # of float64 sums, relative to the squared norms

@@ -39,7 +39,7 @@ from quarry.formats.system_errors import system_errors
 
 __all__ = ["Reencoding"]
 
-_NO_LISTS = 1 << 62
+_NO_LISTS = 1 << 62  # rows, which no segment has
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from quarry.engine.lexical.close_terms import CloseTerm, Expansion, allowed_edit
 
 __all__ = ["Collections", "ShardedCollection"]
 
-_MAX_ABSENT = 1 << 16
-_MAX_COLLECTIONS = 4
+_MAX_ABSENT = 1 << 16  # terms that are remembered
+_MAX_COLLECTIONS = 4  # that are remembered, one for each set of missing shards
 
 
 class ShardedCollection:

@@ -24,7 +24,7 @@ N_MESSAGES = 10
 """Largest number of messages that are kept of documents that were left out."""
 
 _LEAST, _MOST = 64, 2048  # documents
-_MOST_CHARACTERS = 8 << 20
+_MOST_CHARACTERS = 8 << 20  # of a batch
 _SHARE = 16  # of the documents read before, per process: the last batches leave few processes idle
 
 
