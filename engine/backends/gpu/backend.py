@@ -120,7 +120,8 @@ class GpuBackend:
         self._scan = DeviceScan(rows, self._device)
 
     def _upload_lists(self, segment: OpenSegment) -> None:
-        from quarry.engine.backends.gpu.lists import CodedRows, DeviceLists
+        from quarry.engine.backends.gpu.coded_rows import CodedRows
+        from quarry.engine.backends.gpu.lists import DeviceLists
 
         self._lists = DeviceLists(segment, self._device)
         if _scores_codes(segment):
