@@ -19,7 +19,6 @@ __all__ = [
     "UInt8Array",
     "UInt32Array",
     "UInt64Array",
-    "distinct",
     "offsets_from_sizes",
 ]
 
@@ -49,10 +48,3 @@ def offsets_from_sizes(sizes: npt.ArrayLike) -> Int64Array:
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
-
-
-def distinct(ascending: Int64Array) -> Int64Array:
-    """Return each of (n,) ascending numbers once."""
-    first = np.ones(len(ascending), bool)
-    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
-    return ascending[first]

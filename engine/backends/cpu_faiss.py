@@ -26,8 +26,8 @@ from quarry.engine.backends.protocol import (
 )
 from quarry.engine.backends.row_ids import RowIds
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
-from quarry.engine.scoring.ranking import Exactness
-from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array, distinct
+from quarry.engine.scoring.ranking import Exactness, distinct
+from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 

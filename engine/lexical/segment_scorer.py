@@ -9,8 +9,8 @@ import numpy as np
 
 from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical.term_scores import Costs, PartScores, look_up
-from quarry.engine.scoring.ranking import find_nth_largest
-from quarry.formats.arrays import Float32Array, Int64Array, distinct
+from quarry.engine.scoring.ranking import distinct, find_nth_largest
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 
 __all__ = ["Scored", "SegmentScorer"]
