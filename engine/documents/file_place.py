@@ -88,11 +88,11 @@ def heading_starts(document: Document) -> list[int]:
 
 def _headings_above(headings: tuple[Heading, ...], position: int) -> list[Heading]:
     """The heading of the section that a position is in, after those of the sections around it."""
-    found: list[Heading] = []
+    above: list[Heading] = []
     for heading in headings:
         if heading.start > position:
             break
-        while found and found[-1].level >= heading.level:
-            found.pop()
-        found.append(heading)
-    return found
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        above.append(heading)
+    return above

@@ -127,10 +127,10 @@ class Collections:
         """Learn the frequencies of terms; return whether the same shards are missing as before."""
         new, n_missing = made.find_unknown(terms), len(gathering.missing)
         if new:
-            found = gathering.run(lambda number: self._shards[number].document_frequencies(new))
+            frequencies = gathering.run(lambda number: self._shards[number].document_frequencies(new))
             if len(gathering.missing) > n_missing:
                 return False
-            made.learn(new, found.values())
+            made.learn(new, frequencies.values())
         return True
 
     def _learn_expansions(

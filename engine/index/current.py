@@ -266,13 +266,13 @@ def _check_settings(snapshots: Sequence[Snapshot]) -> None:
     for snapshot in snapshots:
         manifest = snapshot.manifest
         expected = first.settings if manifest.segments else _free_of_storage(first.settings)
-        found = manifest.settings if manifest.segments else _free_of_storage(manifest.settings)
-        if _without_norm(found) != _without_norm(expected) or manifest.encoder != first.encoder:
+        actual = manifest.settings if manifest.segments else _free_of_storage(manifest.settings)
+        if _without_norm(actual) != _without_norm(expected) or manifest.encoder != first.encoder:
             raise CorruptFile(
                 "a shard has other settings or another encoder than the first one",
                 path=snapshot.directory.path,
                 expected=f"{reprlib.repr(expected)}, {first.encoder}",
-                actual=f"{reprlib.repr(found)}, {manifest.encoder}",
+                actual=f"{reprlib.repr(actual)}, {manifest.encoder}",
             )
 
 

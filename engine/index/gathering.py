@@ -110,11 +110,11 @@ class Gathering:
         return failed
 
     def _collect(self, futures: Mapping[int, Future[R]]) -> dict[int, R]:
-        found: dict[int, R] = {}
+        results: dict[int, R] = {}
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         for shard, future in futures.items():
             try:
-                found[shard] = self._result(shard, future, deadline)
+                results[shard] = self._result(shard, future, deadline)
             except PoolClosed:
                 raise IndexClosed("the index is closed") from None
             except _OF_THE_CALLER:
@@ -124,7 +124,7 @@ class Gathering:
                 if not self._allow_partial or len(self.missing) + 1 == len(self._names):
                     raise
                 self.missing[shard] = _reason(error)
-        return found
+        return results
 
     def _result(self, shard: int, future: Future[R], deadline: float | None) -> R:
         """The result of a shard, or its error.

@@ -206,7 +206,7 @@ class OpenPartition:
             options: of the search.
             estimator: of relevance.
         """
-        found = []
+        all_hits = []
         bm25 = None if options.mode == "dense" else self._alone
         allowed = self._allowed(queries)
         by_vectors = self._retriever.rank_by_vectors(queries, options, allowed)
@@ -215,8 +215,8 @@ class OpenPartition:
             relevance = estimator.prepare(options.mode, query.vector)
             ranking = rank_candidates(candidates, options, estimator.least_range)
             answer = Answer(ranking, query, relevance, candidates.terms)
-            found.append(self._hits.build(answer, options))
-        return found
+            all_hits.append(self._hits.build(answer, options))
+        return all_hits
 
     def find(
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
@@ -236,11 +236,11 @@ class OpenPartition:
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query, given its documents in this partition."""
-        found = []
+        all_hits = []
         for answer in answers:
             terms = None if options.mode == "dense" else answer.query.look_up(self.bm25(collection))
-            found.append(self._hits.build(answer._replace(terms=terms), options))
-        return found
+            all_hits.append(self._hits.build(answer._replace(terms=terms), options))
+        return all_hits
 
     def count_facets(
         self, field: str, query: Query | None, condition: Condition | None, collection: Collection | None

@@ -142,12 +142,12 @@ class View(Generic[P_co]):
         wanted, owned = list(ids), dict[int, list[str]]()
         for doc_id in dict.fromkeys(wanted):
             owned.setdefault(self._owner(doc_id), []).append(doc_id)
-        found = {
+        by_id = {
             document.id: document
             for number, own in owned.items()
             for document in self.partitions[number].documents(own, with_vectors)
         }
-        return [found[doc_id] for doc_id in wanted if doc_id in found]
+        return [by_id[doc_id] for doc_id in wanted if doc_id in by_id]
 
     def _owner(self, doc_id: str) -> int:
         return shard_of(doc_id, len(self.partitions))
@@ -178,11 +178,11 @@ class View(Generic[P_co]):
 
     def statistics(self) -> dict[str, object]:
         """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
-        found = self._gathering().run(lambda number: self.partitions[number].describe())
+        descriptions = self._gathering().run(lambda number: self.partitions[number].describe())
         weight = {"dense_weight": self._dense_weight}
         if self._threads is None:
-            return found[0] | weight
-        return joined_statistics({self._names[number]: each for number, each in found.items()}) | weight
+            return descriptions[0] | weight
+        return joined_statistics({self._names[number]: each for number, each in descriptions.items()}) | weight
 
     @cached_property
     def _dense_weight(self) -> float:
@@ -219,12 +219,12 @@ class View(Generic[P_co]):
                 bm25 = self._answering(gathering).bm25(collection)
                 texts = [query.correct(bm25) for query in queries]
             give_vectors(queries, self._resources.encode(texts, self._encoder_record, self.metric))
-        found = self._answer(queries, options, gathering, collection)
+        all_hits = self._answer(queries, options, gathering, collection)
         if reranker is None:
-            return found
+            return all_hits
         return [
             rerank(query.text, hits, reranker, options.k, options.offset)
-            for query, hits in zip(queries, found, strict=True)
+            for query, hits in zip(queries, all_hits, strict=True)
             if query.text is not None
         ]
 
@@ -301,11 +301,13 @@ class View(Generic[P_co]):
         if self._threads is None:
             (partition,) = self.partitions
             assert isinstance(partition, OpenPartition)
-            found = partition.search(queries, options, self._estimator)
+            all_hits = partition.search(queries, options, self._estimator)
         else:
-            found = self._answer_together(queries, options, gathering, collection)
-        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
-        return found if options.min_relevance is None else [hits.at_least(options.min_relevance) for hits in found]
+            all_hits = self._answer_together(queries, options, gathering, collection)
+        set_metric_scores(self.metric, queries, all_hits, is_dense=options.mode == "dense")
+        if options.min_relevance is None:
+            return all_hits
+        return [hits.at_least(options.min_relevance) for hits in all_hits]
 
     def _answer_together(
         self,
@@ -365,8 +367,8 @@ class View(Generic[P_co]):
     def _check_condition(self, condition: Condition | None, gathering: Gathering) -> None:
         if condition is None or condition in self._checked:
             return
-        found = gathering.run(lambda number: self.partitions[number].evaluate(condition))
-        kinds = join_kinds(found.values())
+        kinds_of_partitions = gathering.run(lambda number: self.partitions[number].evaluate(condition))
+        kinds = join_kinds(kinds_of_partitions.values())
         if kinds is None or gathering.missing:  # what all documents have is not known
             return
         self.check_kinds(condition, kinds)
@@ -444,5 +446,5 @@ class View(Generic[P_co]):
 def _join_hits(ranking: MergedRanking, parts: Mapping[int, Hits], coverage: Coverage) -> Hits:
     """Return the hits of all shards in the order of the ranking."""
     following = {number: iter(own) for number, own in parts.items()}
-    found = [next(following[number]) for number in ranking.partitions.tolist()]
-    return Hits(found, ranking.documents.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)
+    joined = [next(following[number]) for number in ranking.partitions.tolist()]
+    return Hits(joined, ranking.documents.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)

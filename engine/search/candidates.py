@@ -140,9 +140,9 @@ class Retriever:
             options: of the search; in mode "lexical" there are no rankings.
             allowed: for each query and segment the passages that may be found; None: all.
         """
-        found: list[Ranking | None] = [None] * len(queries)
+        all_rankings: list[Ranking | None] = [None] * len(queries)
         if options.mode == "lexical":
-            return found
+            return all_rankings
         groups: dict[Condition | None, list[int]] = {}
         for number, query in enumerate(queries):
             groups.setdefault(query.condition, []).append(number)
@@ -151,8 +151,8 @@ class Retriever:
             how, n = _for_passages(options, self._depth(options))
             rankings = self._dense.search(vectors, how, allowed[numbers[0]], n_candidates=n, keep_ties=True)
             for number, ranking in zip(numbers, rankings, strict=True):
-                found[number] = ranking
-        return found
+                all_rankings[number] = ranking
+        return all_rankings
 
     def find(
         self,
@@ -336,7 +336,7 @@ def rank_candidates(candidates: Candidates, options: SearchOptions, least_range:
 
 
 def merge_candidates(
-    found: Mapping[int, Candidates], options: SearchOptions, least_range: float = 0.0
+    candidates: Mapping[int, Candidates], options: SearchOptions, least_range: float = 0.0
 ) -> MergedRanking:
     """Rank the candidates of partitions for one query.
 
@@ -344,12 +344,12 @@ def merge_candidates(
     both sides are therefore first cut to the candidates that one index would take, and these are fused.
 
     Args:
-        found: candidates by number of the partition.
+        candidates: the candidates by the number of their partition.
         options: of the search.
         least_range: of the dense scores, see `quarry.engine.search.fusion.fuse`.
     """
-    joined = _join(found)
-    partitions = np.repeat(list(found), [len(each.docs) for each in found.values()])
+    joined = _join(candidates)
+    partitions = np.repeat(list(candidates), [len(each.docs) for each in candidates.values()])
     if options.mode == "hybrid":
         by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
         pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
@@ -404,8 +404,8 @@ def _is_of_too_few(documents: Int64Array, options: SearchOptions) -> bool:
     return len(set(documents.tolist())) < options.n_retrieved
 
 
-def _join(found: Mapping[int, Candidates]) -> Candidates:
-    parts = list(found.values())
+def _join(candidates: Mapping[int, Candidates]) -> Candidates:
+    parts = list(candidates.values())
 
     def column(name: str) -> Any:  # noqa: ANN401  # an array, or None
         values = [value for part in parts if (value := getattr(part, name)) is not None]
@@ -415,7 +415,7 @@ def _join(found: Mapping[int, Candidates]) -> Candidates:
     if any(part.documents is not None for part in parts):
         numbers = [
             number << 48 | (_document_keys(part.segments, part.docs) if part.documents is None else part.documents)
-            for number, part in found.items()
+            for number, part in candidates.items()
         ]
         documents = np.concatenate(numbers)
     return Candidates(

@@ -330,20 +330,20 @@ def _find_characters(text: str) -> tuple[list[str], str]:
     """Return the single characters of unspaced scripts as prefixes, and the text with blanks in their places."""
     if text.isascii():
         return [], text
-    found: list[str] = []
+    prefixes: list[str] = []
     rest = list(text)
     for word in locate_words(text):
         if len(word.word) == 1 and is_unspaced(word.word):
-            found.append(word.word + PREFIX_SIGN)
+            prefixes.append(word.word + PREFIX_SIGN)
             rest[word.starts[0] : word.end] = " " * (word.end - word.starts[0])
-    return found, "".join(rest)
+    return prefixes, "".join(rest)
 
 
 def _find_prefixes(text: str, analyzer: Analyzer) -> tuple[list[str], str]:
     """Return the prefixes of a text, and the text with blanks in their places."""
     if PREFIX_SIGN not in text:
         return [], text
-    found: list[str] = []
+    prefixes: list[str] = []
     rest: list[str] = []
     at = 0
     for word in locate_words(text):
@@ -353,7 +353,7 @@ def _find_prefixes(text: str, analyzer: Analyzer) -> tuple[list[str], str]:
         after = text[end + 1 : end + 2]
         prefix = None if after.isalnum() or after in {"_", PREFIX_SIGN} else analyzer.prefix(word.word)
         if prefix is not None:
-            found.append(prefix + PREFIX_SIGN)
+            prefixes.append(prefix + PREFIX_SIGN)
             rest += [text[at:start], " " * (end + 1 - start)]
             at = end + 1
-    return found, "".join([*rest, text[at:]])
+    return prefixes, "".join([*rest, text[at:]])

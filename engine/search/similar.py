@@ -60,8 +60,8 @@ class SimilarQuery:
         }
         chosen: dict[str, float] = {}
         covered: set[str] = set()
-        for word, found in analyzed.items():
-            new = [term for term in found if term in scores and term not in covered]
+        for word, word_terms in analyzed.items():
+            new = [term for term in word_terms if term in scores and term not in covered]
             covered.update(new)
             if new:
                 chosen[word] = max(scores[term] for term in new)

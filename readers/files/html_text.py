@@ -101,24 +101,24 @@ def _foreign_after(n_foreign: int, kind: str, name: str) -> int:
 
 
 def _after(page: str, mark: str, start: int) -> int:
-    found = page.find(mark, start)
-    return len(page) if found < 0 else found + len(mark)
+    place = page.find(mark, start)
+    return len(page) if place < 0 else place + len(mark)
 
 
 def _after_tag(page: str, position: int) -> tuple[int, bool]:
     """The position after the end of a tag, which values of attributes may hide, and whether a slash ends it."""
-    while found := _IN_TAG.search(page, position):
-        quote, end = found.groups()
+    while match := _IN_TAG.search(page, position):
+        quote, end = match.groups()
         if end:
-            return found.end(), end == "/>"
-        position = _after(page, quote, found.end()) if quote else found.end()
+            return match.end(), end == "/>"
+        position = _after(page, quote, match.end()) if quote else match.end()
     return len(page), False
 
 
 def _end_of_raw(page: str, name: str, position: int) -> int:
     """The position of the end tag of an element that has no elements in it."""
-    found = re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE).search(page, position)
-    return found.start() if found else len(page)
+    match = re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE).search(page, position)
+    return match.start() if match else len(page)
 
 
 MAX_TAGS: Final = 2_000_000
@@ -183,7 +183,7 @@ def text_of_html(page: str, offset: int = 0, max_tags: int = MAX_TAGS, is_xml: b
 
 def _says_xml(page: str) -> bool:
     """Whether a page has a declaration of XML, or the namespace of XHTML."""
-    root = next((found[1] for found in _ROOT.finditer(page) if found[1]), "")
+    root = next((match[1] for match in _ROOT.finditer(page) if match[1]), "")
     return _DECLARATION.match(page) is not None or _XHTML in root
 
 

@@ -126,8 +126,8 @@ class FolderDocuments(Entries):
     def _rows(self, file: FolderFile) -> Iterator[Entry]:
         try:
             yield from iterate_rows(file, self._content(file), self._columns, self._folder)
-        except NotDocumentsError as found:
-            yield LeftOutEntry(found.error)
+        except NotDocumentsError as problem:
+            yield LeftOutEntry(problem.error)
         except InvalidDocument as error:
             yield RefusedEntry(error)
 
