@@ -120,7 +120,7 @@ def read_documents(
             rows of the tables in it, are documents. Endings may be in capitals.
         skip_invalid: leave invalid documents out and count them, instead of raising.
         columns: which columns of a table are the fields; given, mappings and objects of JSON are rows too.
-        readers: of files with other endings, or instead of Quarry's own.
+        readers: the readers of files with other endings, or instead of Quarry's own.
 
     Raises:
         ExtensionFailed: a reader that another package has registered cannot be used.

@@ -84,7 +84,7 @@ class Collections:
     """The statistics of the shards that answer, which are others if shards are missing; thread-safe.
 
     Args:
-        shards: of one index, at their generations.
+        shards: the shards of one index, at their generations.
     """
 
     def __init__(self, shards: Sequence[Partition]) -> None:
@@ -98,7 +98,7 @@ class Collections:
         """Return statistics that include the frequencies of these terms in all shards that answer.
 
         Args:
-            terms: of queries.
+            terms: the terms of queries.
             free: those that may be mistyped.
             gathering: asks the shards.
             corrects: whether what stands for mistyped terms is included.

@@ -33,7 +33,7 @@ class Current:
     """The view of the current generation of an index; safe to use from several threads of one process.
 
     Args:
-        directory: of the index, with or without shards; the newest generation is opened.
+        directory: the folder of the index, with or without shards; the newest generation is opened.
         resources: resources of all views; memory and threads are divided equally among the shards.
         is_refreshing: whether each search opens the newest generation before.
 
@@ -181,7 +181,7 @@ class Current:
         Args:
             take_snapshots: returns the generation of each partition; none if the writer is closed. It is called
                 under the lock.
-            encoder: of the vectors of this generation; None: that of the generation before.
+            encoder: the encoder of the vectors of this generation; None: that of the generation before.
         """
         with self._lock:
             view = self._view

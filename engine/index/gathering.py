@@ -50,8 +50,8 @@ class Gathering:
     """The requests of one search to the shards: a shard that did not answer one of them gets no others.
 
     Args:
-        threads: of the shards; None: there is one partition, which is asked on the calling thread.
-        names: of the shards, for messages.
+        threads: the threads of the shards; None: there is one partition, which is asked on the calling thread.
+        names: the names of the shards, for messages.
         allow_partial: whether a shard may fail or be late; it is then left out and recorded in `missing`.
         timeout: seconds that the shards have to answer each request; None: no limit.
         failures: by their numbers, the errors of shards that failed before.

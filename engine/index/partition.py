@@ -89,17 +89,17 @@ class OpenPartition:
     all of them.
 
     Args:
-        name: of its folder.
+        name: the name of its folder.
         snapshot: what is searched; searches in progress continue when it is closed.
         options: resources to use.
-        device: of backend "gpu".
+        device: the device of backend "gpu".
         before: this partition at another generation, whose backends are reused for the segments that are the same.
 
     Attributes:
-        name: of its folder.
+        name: the name of its folder.
         snapshot: what is searched.
-        manifest: of the snapshot.
-        segments: of the snapshot; they stay, even if the snapshot is closed.
+        manifest: the manifest of the snapshot.
+        segments: the segments of the snapshot; they stay, even if the snapshot is closed.
         searcher: dense search.
         filter: evaluates filters.
 
@@ -203,8 +203,8 @@ class OpenPartition:
 
         Args:
             queries: with the vectors and texts that the mode of the search needs.
-            options: of the search.
-            estimator: of relevance.
+            options: the options of the search.
+            estimator: the estimator of relevance.
         """
         all_hits = []
         bm25 = None if options.mode == "dense" else self._alone
@@ -249,9 +249,9 @@ class OpenPartition:
 
         Args:
             field: the path.
-            query: of which documents must have a term; None: they need not.
+            query: the query of which documents must have a term; None: they need not.
             condition: that they must satisfy; None: all do.
-            collection: of which this partition is a part; None: it is all of it.
+            collection: the collection of which this partition is a part; None: it is all of it.
         """
         terms = None if query is None else query.look_up(self.bm25(collection))
         docs = select_documents(self.segments, self.filter.allowed(condition), terms)

@@ -71,7 +71,7 @@ def resource_statistics(
         snapshot: the snapshot.
         options: options that the index was opened with.
         searcher: has the backends.
-        plan: of the memory.
+        plan: the division of the memory.
         held: main memory in bytes of the parts that are neither planned nor backends.
 
     Returns:

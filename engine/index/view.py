@@ -59,13 +59,13 @@ class View(Generic[P_co]):
         path: folder of the index, for messages.
         partitions: at their generations, all with the same settings.
         resources: shared resources.
-        threads: of the shards; None: the index has no shards, and there is one partition.
+        threads: the threads of the shards; None: the index has no shards, and there is one partition.
         failures: by their numbers, the errors of shards whose newest generation cannot be opened. They are not
             asked; their generation before has the number of their documents.
 
     Attributes:
-        settings: of the index.
-        metric: of the index.
+        settings: the settings of the index.
+        metric: the metric of the index.
         has_encoder: whether texts have vectors: the index was built with an encoder.
 
     Raises:
@@ -197,8 +197,8 @@ class View(Generic[P_co]):
         """Return the hits of each query, see `quarry.engine.engine.Engine.search`.
 
         Args:
-            texts: of the queries; None: `options.mode` is "dense", and there is no reranking.
-            options: of the search.
+            texts: the texts of the queries; None: `options.mode` is "dense", and there is no reranking.
+            options: the options of the search.
             vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
 
         Raises:
@@ -384,7 +384,8 @@ class View(Generic[P_co]):
 
         Args:
             condition: an evaluated condition.
-            kinds: of the values that all documents have, see `quarry.engine.filtering.evaluation.Evaluation`.
+            kinds: the kinds of the values that all documents have, see
+                `quarry.engine.filtering.evaluation.Evaluation`.
 
         Raises:
             InvalidFilter: an operand is of another type than all values at its path.

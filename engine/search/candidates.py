@@ -73,7 +73,7 @@ class Candidates(NamedTuple):
         lexical: (n,) float32, exact BM25 scores; None in dense mode.
         keys: what orders passages with equal scores: where they are read, or these themselves.
         n_allowed: passages of the partition that may be found; 0 unless in hybrid mode.
-        exactness: of the ranking by one score.
+        exactness: the exactness of the ranking by one score.
         by_vector: (n,) bool, which are among the best by dense score; None unless in hybrid mode.
         by_terms: (n,) bool, which are among the best by BM25; None unless in hybrid mode.
         terms: the query's terms with the postings of the partition, if they are needed again.
@@ -116,7 +116,7 @@ class Retriever:
     the documents are divided among segments and partitions.
 
     Args:
-        segments: of the snapshot.
+        segments: the segments of the snapshot.
         dense: searches them by vectors.
     """
 
@@ -136,8 +136,8 @@ class Retriever:
         """Return the best passages of each query by its vector; those with one condition are searched at once.
 
         Args:
-            queries: of one search, at least one.
-            options: of the search; in mode "lexical" there are no rankings.
+            queries: the queries of one search, at least one.
+            options: the options of the search; in mode "lexical" there are no rankings.
             allowed: for each query and segment the passages that may be found; None: all.
         """
         all_rankings: list[Ranking | None] = [None] * len(queries)
@@ -171,7 +171,7 @@ class Retriever:
             query: with what the mode of the search needs.
             by_vector: the best passages by its vector; None in mode "lexical".
             bm25: lexical scores of the passages; None in mode "dense".
-            options: of the search.
+            options: the options of the search.
             allowed: for each segment the passages that may be found; None: all.
         """
         n, vector = self._depth(options), query.vector
@@ -215,7 +215,7 @@ class Retriever:
         Args:
             ranking: the best n passages, and those that tie with the last.
             n: number of passages.
-            options: of the search.
+            options: the options of the search.
             search: returns a ranking like it of another number of passages.
         """
         if self._finds_documents(options):
@@ -345,8 +345,8 @@ def merge_candidates(
 
     Args:
         candidates: the candidates by the number of their partition.
-        options: of the search.
-        least_range: of the dense scores, see `quarry.engine.search.fusion.fuse`.
+        options: the options of the search.
+        least_range: the least range of the dense scores, see `quarry.engine.search.fusion.fuse`.
     """
     joined = _join(candidates)
     partitions = np.repeat(list(candidates), [len(each.docs) for each in candidates.values()])

@@ -62,7 +62,7 @@ class SearchRequest:
     """The queries of a search.
 
     Attributes:
-        texts: of the queries; None: there are vectors alone.
+        texts: the texts of the queries; None: there are vectors alone.
         vectors: (n, dim) float32, of the queries; None: there are texts alone.
         is_single: whether there is one query, whose hits are returned by themselves.
     """
@@ -149,17 +149,17 @@ class Query:
     It can be pickled: with its vector in main memory, and with what was computed before.
 
     Args:
-        text: of the query; None: it is a vector alone.
-        settings: of the index.
+        text: the text of the query; None: it is a vector alone.
+        settings: the settings of the index.
         condition: that documents have to satisfy; None: all may be found.
         has_operators: whether quotation marks and asterisks are operators.
         typos: whether terms that no document has are replaced by close ones.
 
     Attributes:
-        text: of the query; None: it is a vector alone.
+        text: the text of the query; None: it is a vector alone.
         batch: (n, stored_dim), the vectors of this and other queries, as the index compares them; None: there are
             none, or they are not known here.
-        number: of its vector in the batch.
+        number: the number of its vector in the batch.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Query:
         """Return the terms that stand for mistyped ones, the likeliest first, by the latter.
 
         Args:
-            bm25: of the collection that is searched, or of a part with the statistics of all of it.
+            bm25: the scorer of the collection that is searched, or of a part with the statistics of all of it.
         """
         if self._expansions is None:
             parsed = self.parsed

@@ -78,7 +78,7 @@ def sample_background(segments: Sequence[OpenSegment], searcher: Searcher) -> Ba
 
     Args:
         segments: with the documents that are deleted.
-        searcher: of the same segments.
+        searcher: the searcher of the same segments.
 
     Raises:
         FormatError: a segment is damaged.

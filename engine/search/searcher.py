@@ -53,7 +53,7 @@ class Searcher:
         snapshot: the snapshot.
         options: backend, device and number of threads.
         room_bytes: main memory that backends may hold; None: no limit.
-        device: of backend "gpu"; None: the first CUDA device.
+        device: the device of backend "gpu"; None: the first CUDA device.
         before: searcher of another generation with the same options, whose backends are reused for the same files.
 
     Raises:

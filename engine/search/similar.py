@@ -73,7 +73,7 @@ def find_document(snapshot: Snapshot, doc_id: str, index: Path) -> SimilarQuery:
     """Return a stored document as a query.
 
     Args:
-        snapshot: of the index, or of the shard that the document belongs to.
+        snapshot: the snapshot of the index, or of the shard that the document belongs to.
         doc_id: id of the document.
         index: folder of the index, for the message.
 

@@ -117,7 +117,7 @@ class _Body:
     """Collects the paragraphs.
 
     Args:
-        levels: of headings, by the ids of their styles.
+        levels: the levels of headings, by the ids of their styles.
         notes: texts of notes, by kind and id; each is used once, where it is first referred to.
 
     Attributes:

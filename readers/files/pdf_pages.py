@@ -20,7 +20,7 @@ def read_pages(content: bytes, max_characters: int) -> dict[str, Any]:
 
     Args:
         content: the file.
-        max_characters: of all pages together.
+        max_characters: the largest length of all pages together.
     """
     import pypdfium2
 

@@ -30,8 +30,8 @@ class FolderFile:
 
     Attributes:
         name: its path relative to the folder, with slashes.
-        kind: of the file; `TABLE` for one whose rows may be documents.
-        path: of the file.
+        kind: the kind of the file; `TABLE` for one whose rows may be documents.
+        path: the path of the file.
     """
 
     name: str
@@ -59,7 +59,7 @@ def folder_files(folder: Path, kinds: FileKinds, left_out: str = "") -> Iterator
 
     Args:
         folder: an absolute path.
-        kinds: of the files that are read.
+        kinds: the kinds of the files that are read.
         left_out: the path of a folder in it that is left out, relative to it and with slashes; "" for none.
     """
     try:

@@ -21,7 +21,7 @@ class _Rule:
     """A line of a file.
 
     Attributes:
-        pattern: of a path relative to the folder of the file, or of a name.
+        pattern: the pattern of a path relative to the folder of the file, or of a name.
         is_of_path: whether it is matched with a path, and not with a name at any depth.
         is_of_folder: whether only folders match.
         is_exception: whether what matches is not left out.

@@ -98,12 +98,13 @@ class FolderSync:
     be in several shards.
 
     Args:
-        folder: of the files.
+        folder: the folder of the files.
         index: the folder of the index; if it lies inside the folder of the files, it is left out.
-        snapshots: of the shards of the index, or of an index without shards; empty: there is none yet.
-        columns: of the tables in the folder.
+        snapshots: the snapshots of the shards of the index, or of an index without shards; empty: there is none
+            yet.
+        columns: the columns of the tables in the folder.
         remove_all: whether to go on if none of the files of the index is in the folder.
-        encoder: of the index; None: it is not known whether a text has tokens.
+        encoder: the encoder of the index; None: it is not known whether a text has tokens.
         readers: see `FileKinds`.
 
     Raises:
@@ -157,7 +158,7 @@ class FolderSync:
         """Change the index, in one commit unless it takes long; if that fails, nothing is left to commit.
 
         Args:
-            writer: of the index.
+            writer: the writer of the index.
             commit_s: seconds after which what was done so far is committed, if there is more to do.
 
         Raises:

@@ -29,8 +29,8 @@ class StoredFile:
         size: bytes.
         modified: nanoseconds since 1970.
         read: nanoseconds since 1970.
-        hash: of the content.
-        ids: of its documents.
+        hash: the hash of the content.
+        ids: the ids of its documents.
         is_torn: whether its documents were read from different contents, as after a crash between two shards.
     """
 
@@ -64,7 +64,7 @@ def stored_files(snapshots: Iterable[Snapshot]) -> list[StoredFile]:
     """Return the files of the live documents; no two of them have the same path and folder.
 
     Args:
-        snapshots: of the shards of an index, or of an index without shards.
+        snapshots: the snapshots of the shards of an index, or of an index without shards.
 
     Raises:
         FormatError: a segment is damaged.
@@ -108,8 +108,8 @@ def _read_column(
     """Return the integer or text that each live document has at a path; None for those without.
 
     Args:
-        reader: of the segment.
-        path: of the values.
+        reader: the reader of the segment.
+        path: the path of the values.
         live: (n_docs,), the documents to read.
         is_incomplete: (n_docs,), set to True for documents with a text that is too long for a column, or with
             several values.

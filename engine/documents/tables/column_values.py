@@ -31,8 +31,8 @@ def read_values(column: object, name: str) -> list[Any]:
     """Return the values of a column as a list.
 
     Args:
-        column: of any kind.
-        name: of the argument, for errors.
+        column: the column of any kind.
+        name: the name of the argument, for errors.
 
     Raises:
         InvalidDocument: a value cannot be converted; the message names the row.

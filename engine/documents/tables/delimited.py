@@ -38,7 +38,7 @@ class DelimitedRows(FileEntries[LineReader]):
     Args:
         path: a file in UTF-8, perhaps compressed.
         columns: what its columns are.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
     """
 
     def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:

@@ -45,9 +45,9 @@ class JsonLinesDocuments(FileEntries[LineReader]):
     """The lines of a file that are not blank.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         columns: given, each object is a row of a table.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
     """
 
     def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
@@ -70,7 +70,7 @@ class JsonArrayDocuments(FileEntries[InflatedFile]):
     Args:
         path: a file in UTF-8; ``.gz`` and ``.zst`` are inflated.
         columns: given, each object is a row of a table.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
     """
 
     def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:

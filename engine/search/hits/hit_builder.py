@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
     Attributes:
         ranking: the documents, best first.
-        query: of which they are the answer.
+        query: the query of which they are the answer.
         relevance: the model of relevance, prepared for the query; None without a calibration.
         terms: the query's terms with their postings; None in dense mode, or if they are not looked up yet.
     """
@@ -173,7 +173,7 @@ def find_matches(
         stored: its document.
         scores: (n_centroids,) float32, the scores of its centroids.
         beta: inverse temperature of the aggregation; None (the maximum): only the best centroid contributes.
-        place: of the passage.
+        place: the place of the passage.
 
     Raises:
         CorruptFile: the number of stored spans differs from the number of centroids.
@@ -199,7 +199,7 @@ def set_metric_scores(
     """Replace the dense scores of hits, and the scores of their matches, by those that users know.
 
     Args:
-        metric: of the index.
+        metric: the metric of the index.
         queries: that were searched.
         all_hits: the hits of each query; changed.
         is_dense: whether the hits are ranked by dense scores.
