@@ -57,7 +57,6 @@ COMMANDS = {
     "shards": Command(
         "system.shards", "builds with several processes, queries over shards, in process and served"
     ),
-    "tail": Command("system.tail", "a simulation of query latency over many shards and copies"),
     "serve": Command(
         "system.serving",
         "requests a second of a server while documents are added",

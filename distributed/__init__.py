@@ -1,8 +1,8 @@
 """Building and serving indexes with Ray: thin adapters, needs the extra ``distributed``.
 
 Start with `datasink`: `QuarryDatasink` writes a Ray Dataset as an index, `build_index` does so with a pool of
-actors, on CPUs or GPUs; both distribute what `quarry.engine.building.workers` does in any
-process, and `started` bounds how often work is tried that ends its processes.
+actors, on CPUs or GPUs; both distribute what `quarry.engine.building.workers` does in any process, and bound how
+often work is tried that ends its processes.
 
 `deployments.serve_index` serves an index with Ray Serve: copies of shards (`replica`) answer a router
 (`routed_index`), for which they are shards like any others (`remote_shard`), and the router answers clients

@@ -116,8 +116,8 @@ def serve_index(  # noqa: PLR0913  # keywords, each with a default
         max_ongoing_requests: requests that a copy works on at once; others wait at the router.
         num_cpus: processors that Ray reserves for each copy, and for the router.
         threads: the number of threads of each copy.
-        timeout_s: of each request to a shard. A search of a shard takes milliseconds; this is for a copy that
-            ended and is being replaced, which takes seconds.
+        timeout_s: the time limit, in seconds, of each request to a shard. A search of a shard takes milliseconds;
+            this is for a copy that ended and is being replaced, which takes seconds.
         start_timeout_s: seconds until all copies must have started.
 
     Raises:

@@ -110,7 +110,8 @@ class ShardReplica:
     Args:
         index: folder of the index.
         number: the number of the shard.
-        n_shards: of the index. If it is built again with another number, copies keep what they have open.
+        n_shards: the number of shards of the index. If it is built again with another number, copies keep what
+            they have open.
         options: resources to use.
 
     Raises:

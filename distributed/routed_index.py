@@ -247,9 +247,9 @@ class RoutedIndex(IndexReader):
             state_of_copy: ShardState = answer.value
             return state_of_copy
 
-        found = Gathering(self._threads, names, allow_partial=before is not None).run(state)
+        answers = Gathering(self._threads, names, allow_partial=before is not None).run(state)
         states = [
-            found[number] if before is None or number in found else before.partitions[number].state
+            answers[number] if before is None or number in answers else before.partitions[number].state
             for number in range(len(self._handles))
         ]
         if before is not None and not before.is_stale and before.is_newest:

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from quarry.engine.building.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
-    from quarry.engine.encoding.encoder import Encoder
+    from quarry.engine.encoding.encoder import Encoder, TokenVectors
     from quarry.engine.encoding.functions.function_encoder import FunctionEncoder
     from quarry.engine.encoding.opening import open_encoder
-    from quarry.engine.encoding.token_vectors import TokenVectors
     from quarry.engine.engine import Engine
     from quarry.engine.filtering.unknown_fields import UnknownFieldWarning
     from quarry.engine.index.verification import VerifyReport
@@ -56,7 +55,7 @@ _PLACES = {
     "FacetValue": "quarry.engine.listing.facets",
     "Facets": "quarry.engine.listing.facets",
     "SyncReport": "quarry.engine.sync",
-    "TokenVectors": "quarry.engine.encoding.token_vectors",
+    "TokenVectors": "quarry.engine.encoding.encoder",
     "UnknownFieldWarning": "quarry.engine.filtering.unknown_fields",
     "VerifyReport": "quarry.engine.index.verification",
     "open_encoder": "quarry.engine.encoding.opening",

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 60
-_LONGEST_S = 86_400
+_LONGEST_S = 86_400  # a day
 _EPOCH = datetime(1970, 1, 1)  # times of numpy have no zone
 _FINER_DIGITS = {"ns": 3, "ps": 6, "fs": 9, "as": 12}  # digits of numpy's units after those of microseconds
 

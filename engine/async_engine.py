@@ -27,7 +27,7 @@ __all__ = ["AsyncEngine"]
 
 R = TypeVar("R")
 
-_DEFAULT_SLOTS = 4
+_DEFAULT_SLOTS = 4  # calls that run at a time
 _MAX_SLOTS = 1024
 _BATCH_DOCS = 256  # read at a time by an asynchronous iterator
 

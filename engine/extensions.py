@@ -31,21 +31,21 @@ def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
 
     Args:
         kind: "reader", "backend", "representation", "encoder" or "reranker".
-        name: of the part.
+        name: the name of the part.
         own: names of the parts of Quarry, for messages.
 
     Raises:
         InvalidSetting: no installed package has registered the name; the message has the nearest ones.
         ExtensionFailed: several have, or the import fails; the message names the distributions.
     """
-    found = [*_entries(kind).select(name=name)]
-    if not found:
+    entries = [*_entries(kind).select(name=name)]
+    if not entries:
         raise unknown_name(kind, name, own)
-    if len(found) > 1:
-        expected = f"one of {', '.join(sorted(map(_distribution, found)))} to be installed"
+    if len(entries) > 1:
+        expected = f"one of {', '.join(sorted(map(_distribution, entries)))} to be installed"
         raise ExtensionFailed(f"several packages register the {kind} {name!r}", expected=expected)
     try:
-        part: object = found[0].load()
+        part: object = entries[0].load()
     except Exception as error:  # whatever the code of the package raises
         raise extension_failed(kind, name, f"{type(error).__name__}: {error}") from error
     return part
@@ -82,9 +82,9 @@ def make_extension(kind: str, source: Path, own: Collection[str] = ()) -> object
 
 def extension_failed(kind: str, name: str, why: str) -> ExtensionFailed:
     """Return an error that names the distribution of a part."""
-    found = _entries(kind).select(name=name)
+    entries = _entries(kind).select(name=name)
     return ExtensionFailed(
-        f"the {kind} {name!r} of {', '.join(map(_distribution, found))} cannot be used", actual=why
+        f"the {kind} {name!r} of {', '.join(map(_distribution, entries))} cannot be used", actual=why
     )
 
 

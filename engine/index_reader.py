@@ -116,10 +116,10 @@ class IndexReader:
         if is_like:
             return view.search_like(SearchOptions.of(k, options))
         request = SearchRequest.of(queries, vector, view.metric.dim)
-        found = view.search(
+        hits = view.search(
             request.texts, request.options(k, options, has_encoder=view.has_encoder), request.vectors
         )
-        return found[0] if request.is_single else found
+        return hits[0] if request.is_single else hits
 
     @finishes_before_exit
     def search_vectors(self, queries: npt.ArrayLike, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hits]:

@@ -27,7 +27,7 @@ class Progress:
 
     Args:
         setting: how progress is reported.
-        label: of the bar: what is done to documents, in a word or two.
+        label: the label of the bar: what is done to documents, in a word or two.
     """
 
     def __init__(self, setting: ProgressSetting, label: str) -> None:

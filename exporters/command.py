@@ -110,7 +110,7 @@ def _check_tensorrt(args: argparse.Namespace) -> None:
 
 def _export(args: argparse.Namespace) -> int:
     from quarry.exporters.checkpoint.checkpoint import checkpoint_kind
-    from quarry.exporters.checkpoint.hub import find_checkpoint_folder
+    from quarry.exporters.checkpoint.files import find_checkpoint_folder
     from quarry.exporters.export import export, export_reranker
 
     folder = find_checkpoint_folder(args.checkpoint)

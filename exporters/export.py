@@ -20,8 +20,7 @@ from quarry.exporters.checkpoint.checkpoint import (
     read_network,
     read_reranker,
 )
-from quarry.exporters.checkpoint.files import find_license_files, subfolder
-from quarry.exporters.checkpoint.hub import find_checkpoint_folder
+from quarry.exporters.checkpoint.files import find_checkpoint_folder, find_license_files, subfolder
 from quarry.exporters.graph.sources import GRAPH_SOURCES, GraphSource, open_graph_source
 from quarry.exporters.parity.encoder import check_parity, measure_parity, measure_retrieval, record_reference
 from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity, record_scores

@@ -123,7 +123,7 @@ class IndexSettings:
         code_bytes: bytes of a PQ code, 0 for none.
         language: the language of the analyzer (see `quarry.engine.analysis.analyzer`).
         analysis_rules: version of the analyzer's rules.
-        k1: of BM25.
+        k1: the parameter k1 of BM25.
         b: the parameter b of BM25.
         seed: the seed of all random choices.
         metric: the metric; None: "cosine" if the vectors of the encoder have norm 1, otherwise "ip".

@@ -184,6 +184,6 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     """Answer a request for a path or a method that does not exist."""
     assert isinstance(error, HTTPException)
     name = {404: "UnknownPath", 405: "UnknownMethod"}.get(error.status_code, "RequestError")
-    found = request.scope["path"][:200] if error.status_code == 404 else request.method[:20]
+    actual = request.scope["path"][:200] if error.status_code == 404 else request.method[:20]
     message = "there is no such path" if error.status_code == 404 else str(error.detail)
-    return error_response(RequestError(error.status_code, name, message, found=found, headers=error.headers))
+    return error_response(RequestError(error.status_code, name, message, found=actual, headers=error.headers))

@@ -20,7 +20,7 @@ from quarry.server.http.type_schemas import schema_of
 from quarry.server.limits import Limits
 from quarry.server.searches import (
     ID_SCHEMA,
-    SearchRequest,
+    ParsedSearch,
     batch_schema,
     hits_json,
     hits_schema,
@@ -215,7 +215,7 @@ def _of(
     return Operation(method, _INDEX + path, needs, answer, summary, (JSON, result), body, query or {})
 
 
-def _found(index: ServedIndex, wanted: SearchRequest) -> list[dict[str, object]]:
+def _found(index: ServedIndex, wanted: ParsedSearch) -> list[dict[str, object]]:
     try:
         answers = index.reader.search(wanted.queries, wanted.k, **wanted.options)
     except InvalidQuery as error:

@@ -17,7 +17,7 @@ from quarry.server.limits import Limits
 
 __all__ = [
     "ID_SCHEMA",
-    "SearchRequest",
+    "ParsedSearch",
     "batch_schema",
     "hits_json",
     "hits_schema",
@@ -53,7 +53,7 @@ _TEXTS: Schema = {
 
 
 @dataclass(frozen=True)
-class SearchRequest:
+class ParsedSearch:
     """A search.
 
     Attributes:
@@ -83,7 +83,7 @@ def batch_schema(limits: Limits) -> Schema:
     return {**_request_schema({"queries": queries}, limits), "required": ["queries"]}
 
 
-def parse_search(body: object, limits: Limits) -> SearchRequest:
+def parse_search(body: object, limits: Limits) -> ParsedSearch:
     """Check a search with one query.
 
     Raises:
@@ -92,10 +92,10 @@ def parse_search(body: object, limits: Limits) -> SearchRequest:
     check(body, search_schema(limits))
     given = dict(cast("Mapping[str, Any]", body))
     queries = [given.pop("query")] if "query" in given else None
-    return _search_request(queries, given, limits)
+    return _parsed_search(queries, given, limits)
 
 
-def parse_batch(body: object, limits: Limits) -> SearchRequest:
+def parse_batch(body: object, limits: Limits) -> ParsedSearch:
     """Check a search with several queries.
 
     Raises:
@@ -108,7 +108,7 @@ def parse_batch(body: object, limits: Limits) -> SearchRequest:
     if n_hits > max_hits:
         message, expected = "the batch asks for too many hits", f"at most {max_hits} hits in all"
         raise RequestError(422, "InvalidRequest", message, field="k", expected=expected, found=n_hits)
-    return _search_request(queries, given, limits)
+    return _parsed_search(queries, given, limits)
 
 
 def hits_json(hits: Hits, *, has_texts: bool) -> dict[str, object]:
@@ -150,10 +150,10 @@ def hits_schema() -> Schema:
     }
 
 
-def _search_request(queries: list[str] | None, given: dict[str, Any], limits: Limits) -> SearchRequest:
+def _parsed_search(queries: list[str] | None, given: dict[str, Any], limits: Limits) -> ParsedSearch:
     k, has_texts = given.pop("k", _DEFAULT_K), given.pop("texts", True)
     given.setdefault("timeout", limits.timeout_s)
-    return SearchRequest(queries, k, has_texts, cast("SearchKeywords", given))
+    return ParsedSearch(queries, k, has_texts, cast("SearchKeywords", given))
 
 
 def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:

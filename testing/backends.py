@@ -76,19 +76,19 @@ class BackendContract:
 
     def test_scores_are_those_of_the_reference(self, opened: list[tuple[Engine, Engine]]) -> None:
         for tested, reference in opened:
-            for found, all_hits in zip(_search(tested), _search(reference, k=_EVERYTHING), strict=True):
+            for hits, all_hits in zip(_search(tested), _search(reference, k=_EVERYTHING), strict=True):
                 scores = {hit.id: hit.score for hit in all_hits}
                 np.testing.assert_allclose(
-                    [hit.score for hit in found], [scores[each] for each in _ids(found)], atol=1e-5
+                    [hit.score for hit in hits], [scores[each] for each in _ids(hits)], atol=1e-5
                 )
-                assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+                assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
     def test_the_best_documents_are_found(self, opened: list[tuple[Engine, Engine]]) -> None:
         for tested, reference in opened:
-            found, best = _search(tested), _search(reference)
-            shares = [len({*_ids(one)} & {*_ids(other)}) / _K for one, other in zip(found, best, strict=True)]
+            answers, best = _search(tested), _search(reference)
+            shares = [len({*_ids(one)} & {*_ids(other)}) / _K for one, other in zip(answers, best, strict=True)]
             assert np.mean(shares) >= self.least_recall
-            for one, other in zip(found, best, strict=True):
+            for one, other in zip(answers, best, strict=True):
                 assert one.exactness != "exact" or _ids(one) == _ids(other)
 
     def test_filters_leave_k_documents(self, opened: list[tuple[Engine, Engine]]) -> None:
@@ -139,11 +139,11 @@ class BackendContract:
             for allowed in (None, live & (np.arange(len(live)) % 3 == 0), np.zeros(len(live), bool)):
                 findable = live if allowed is None else allowed
                 for k, n in ((1, 1), (10, 100), (int(findable.sum()) + 1, _EVERYTHING)):
-                    for found in made.candidates(_queries(3), SearchParameters(k, n, None, 2, allowed)):
-                        assert found.docs.dtype == np.int64
-                        assert len(np.unique(found.docs)) == len(found.docs)
-                        assert len(found.docs) >= min(k, int(findable.sum()))
-                        assert findable[found.docs].all()
+                    for candidates in made.candidates(_queries(3), SearchParameters(k, n, None, 2, allowed)):
+                        assert candidates.docs.dtype == np.int64
+                        assert len(np.unique(candidates.docs)) == len(candidates.docs)
+                        assert len(candidates.docs) >= min(k, int(findable.sum()))
+                        assert findable[candidates.docs].all()
             snapshot.close()
 
 
@@ -151,14 +151,14 @@ def _documents() -> list[dict[str, object]]:
     """Return documents of one to four vectors in clusters; every fiftieth is a copy of the one before."""
     generator = np.random.default_rng(3)
     centres = generator.standard_normal((30, _DIM))
-    found: list[dict[str, object]] = []
+    documents: list[dict[str, object]] = []
     for number in range(_N_DOCS + 100):
         rows = centres[generator.integers(0, 30, generator.integers(1, 5))]
         vectors = rows + 0.3 * generator.standard_normal(rows.shape)
         if number % 50 == 49:
-            vectors = np.asarray(found[-1]["vectors"])
-        found.append({"id": str(number), "vectors": vectors, "metadata": {"even": number % 2 == 0}})
-    return found
+            vectors = np.asarray(documents[-1]["vectors"])
+        documents.append({"id": str(number), "vectors": vectors, "metadata": {"even": number % 2 == 0}})
+    return documents
 
 
 def _queries(n: int = 20, seed: int = 5) -> Float32Array:

@@ -12,9 +12,8 @@ from typing import ClassVar, get_args
 import numpy as np
 import pytest
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, TokenVectors, VectorKind
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.representation.base import DocumentVectors, Representation
 from quarry.engine.representation.registry import representation_from
 from quarry.engine.search.reranker import Reranker, open_reranker
@@ -222,9 +221,9 @@ class RepresentationContract:
     def test_centroids_are_finite_float32_rows_with_one_span_tuple_each(
         self, representation: Representation, documents: list[TokenizedDocument], normalize: bool
     ) -> None:
-        found = self.represent(representation, documents, normalize)
-        assert len(found) == len(documents)
-        for each in found:
+        centroids = self.represent(representation, documents, normalize)
+        assert len(centroids) == len(documents)
+        for each in centroids:
             assert each.values.dtype == np.float32
             assert each.values.ndim == 2
             assert each.values.shape[1] == _DIM
@@ -263,8 +262,8 @@ class RepresentationContract:
 
     def test_vectors_of_zeros_stay_zeros(self, representation: Representation) -> None:
         zeros = TokenizedDocument.random(9, 0, np.zeros((9, _DIM), np.float32))
-        (found,) = self.represent(representation, [zeros], True)
-        assert not found.values.any()
+        (centroids,) = self.represent(representation, [zeros], True)
+        assert not centroids.values.any()
 
     def test_a_document_does_not_depend_on_the_others(
         self, representation: Representation, documents: list[TokenizedDocument]
@@ -309,8 +308,8 @@ class RerankerContract:
             return [each.tobytes() for each in reranker.scores(self.query, texts)]
 
         with ThreadPoolExecutor(3) as pool:
-            for found in pool.map(score, [shuffled] * 3):
-                assert found == [alone[text] for text in shuffled]
+            for scores in pool.map(score, [shuffled] * 3):
+                assert scores == [alone[text] for text in shuffled]
 
     @pytest.mark.parametrize("text", [*BLANK, "\ud800", "fine until here \udfff and on"])
     def test_what_has_no_tokens_or_a_lone_surrogate_is_refused(self, reranker: Reranker, text: str) -> None:

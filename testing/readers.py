@@ -23,7 +23,7 @@ class ReaderContract:
     """Tests of a reader, given by a fixture ``reader``; a fixture ``content`` is a file that it reads, as bytes.
 
     Attributes:
-        ending: of its files.
+        ending: the ending of its files.
     """
 
     ending: ClassVar[str] = ".tested"

@@ -328,22 +328,22 @@ def read_recipe(path: Path) -> Recipe:
         unknown = sorted(tables.keys() - known)[0]
         raise InvalidSetting("unknown table", path=path, expected=", ".join(sorted(known)), actual=unknown)
     reader = TableReader(path)
-    found: dict[str, object] = {
+    parsed: dict[str, object] = {
         name: reader.read(kind, tables.get(name, {}), name) for name, kind in _TABLES.items()
     }
     for name, optional in _OPTIONAL.items():
-        found[name] = reader.read(optional, tables[name], name) if name in tables else None
+        parsed[name] = reader.read(optional, tables[name], name) if name in tables else None
     for name, each in _LISTS.items():
         entries = tables.get(name, [])
         if not isinstance(entries, list):
             raise InvalidSetting(f"{name} is no list of tables", path=path, expected=f"[[{name}]]")
-        found[name] = tuple(reader.read(each, entry, name) for entry in entries)
+        parsed[name] = tuple(reader.read(each, entry, name) for entry in entries)
         names = [entry.get("name") for entry in entries]
         if len(set(names)) < len(names):
             raise InvalidSetting(f"two of [[{name}]] have one name", path=path, actual=names)
-    if not found["data"]:
+    if not parsed["data"]:
         raise InvalidSetting("the recipe has no data", path=path, expected="[[data]]")
     try:
-        return Recipe(text=text, **found)  # type: ignore[arg-type]
+        return Recipe(text=text, **parsed)  # type: ignore[arg-type]
     except InvalidSetting as error:
         raise add_place(error, path) from error

@@ -372,11 +372,7 @@ def _whitened(recipe: Recipe, student: Student, stores: dict[str, ExampleStore])
         numbers, network = _whitened_documents(store), student.network
         vectors.append(document_vectors(store, network, student.documents, numbers, of_first_token=of_first_token))
     layer = whitening(vectors, [each.weight for each in recipe.data], recipe.output.whitening)
-    before, biases = student.network.projection, None
-    if before is not None:
-        biases = None if before.bias is None else layer @ before.bias.detach().cpu()
-        layer = layer @ before.weight.detach().cpu()
-    projection = new_projection(layer, biases).to(student.network.device)
+    projection = new_projection(layer, before=student.network.projection).to(student.network.device)
     return replace(student, network=replace(student.network, projection=projection))
 
 

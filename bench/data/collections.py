@@ -230,15 +230,15 @@ def write_docstrings(folder: Path, documents: Iterable[StdlibDocument]) -> None:
 
 def _split_docstrings(documents: Iterable[StdlibDocument]) -> list[tuple[str, str, str]]:
     """Return id, first paragraph and rest of each docstring; duplicates of either are dropped."""
-    found: dict[str, tuple[str, str, str]] = {}
+    by_query: dict[str, tuple[str, str, str]] = {}
     rests: set[str] = set()
     for document in documents:
         first, _, rest = document["text"].partition("\n\n")
         query = " ".join(first.split())
-        if len(rest) >= _MIN_CHARACTERS and query not in found and rest not in rests:
-            found[query] = (document["id"], query, rest)
+        if len(rest) >= _MIN_CHARACTERS and query not in by_query and rest not in rests:
+            by_query[query] = (document["id"], query, rest)
             rests.add(rest)
-    return list(found.values())
+    return list(by_query.values())
 
 
 def _write_lines(path: Path, entries: Iterable[Mapping[str, str]]) -> None:

@@ -171,10 +171,10 @@ def _check_scan(
         yield {"what": "check scan", **about, "batch": batch, "sound": sound, "error": error}
 
 
-def _compare(found: list[Candidates], expected: Floats) -> tuple[bool, float]:
+def _compare(answers: list[Candidates], expected: Floats) -> tuple[bool, float]:
     """Return whether candidates, upper bound and scores are right, and the largest error of a score."""
-    sound, error = len(found) == len(expected), 0.0
-    for each, scores in zip(found, expected, strict=True):
+    sound, error = len(answers) == len(expected), 0.0
+    for each, scores in zip(answers, expected, strict=True):
         assert isinstance(each, ScoredCandidates)
         best = np.argsort(-scores)[:_N_HITS]
         left_out = np.delete(scores, each.docs)

@@ -141,12 +141,12 @@ class Part:
 
 
 PARTS = {
-    "imports": Part("versions:check_imports", 15, ("check import",)),
+    "imports": Part("device:check_imports", 15, ("check import",)),
     "kernels": Part("checks:check_kernels", 35, tuple(f"check kernel {n}" for n in ("document", "pair", "score"))),
     "backends": Part("checks:check_backends", 115, ("check scan", "check lists", "check tests")),
     "engine": Part("engine:check_engine", 35, ("check bundled encoder", "check metric")),
     "memory": Part("memory:check_memory", 25, ("check budget", "check out of memory", "check closing")),
-    "ceilings": Part("ceilings:measure_ceilings", 15),
+    "ceilings": Part("device:measure_ceilings", 15),
     "sizes": Part("sizes:measure_sizes", 70),
     "encoders": Part("encoders:measure_encoders", 60, ("check vectors",)),
     "flow": Part("end_to_end:measure_flow", 35, ("check queries stay", "check bad query", "check centroids")),
@@ -237,9 +237,9 @@ def _run_here(name: str, part: Part, args: argparse.Namespace, out: Path, work: 
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     import torch
 
+    from bench.gpu.device import describe
     from bench.gpu.harness import guarded
     from bench.gpu.sizes import DRY, FULL
-    from bench.gpu.versions import describe
 
     if args.dry_run:
         torch.set_num_threads(1)  # tests run beside it

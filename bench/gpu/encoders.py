@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.gpu.ceilings import time_matrix_product
+from bench.gpu.device import time_matrix_product
 from bench.gpu.harness import guarded, median_ms
 from bench.gpu.shapes import DRY_SHAPE, EncoderShape, write_checkpoint
 from bench.gpu.sizes import Size

@@ -46,8 +46,8 @@ def _check_texts(place: torch.device, size: Size, path: Path) -> Iterator[Record
     queries = make_texts(5, _QUERY_WORDS)
     with Engine.open(path, backend="exact") as exact, Engine.open(path, backend="gpu", device=str(place)) as gpu:
         for mode in ("dense", "hybrid"):
-            found, expected = (each.search(queries, k=_K, mode=mode) for each in (gpu, exact))
-            yield {"mode": mode, "n_documents": len(texts), **_compare(found, expected)}
+            hits, expected = (each.search(queries, k=_K, mode=mode) for each in (gpu, exact))
+            yield {"mode": mode, "n_documents": len(texts), **_compare(hits, expected)}
 
 
 def _check_metric(place: torch.device, path: Path, metric: str) -> Iterator[Record]:
@@ -69,12 +69,10 @@ def search_both(path: Path, queries: Floats, options: Mapping[str, Any]) -> Reco
         return _compare(other.search_vectors(queries, k=_K), exact.search_vectors(queries, k=_K))
 
 
-def _compare(found: Any, expected: Any) -> Record:  # noqa: ANN401 - lists of hits, for each query
-    same = all(
-        [hit.id for hit in one] == [hit.id for hit in two] for one, two in zip(found, expected, strict=True)
-    )
+def _compare(hits: Any, expected: Any) -> Record:  # noqa: ANN401 - lists of hits, for each query
+    same = all([hit.id for hit in one] == [hit.id for hit in two] for one, two in zip(hits, expected, strict=True))
     pairs = zip(
-        (hit.score for one in found for hit in one), (hit.score for two in expected for hit in two), strict=True
+        (hit.score for one in hits for hit in one), (hit.score for two in expected for hit in two), strict=True
     )
     error = max(abs(one - two) / max(1.0, abs(two)) for one, two in pairs)
     return {"sound": same and error <= _ERROR, "same_hits": same, "error": error}

@@ -7,7 +7,7 @@ stage and both, codes of 4 and of 8 bits, and other libraries are measured on th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ import numpy.typing as npt
 import torch
 
 from bench.gpu.harness import guarded, list_kernel_settings, median_ms, open_backend, use_kernels
-from bench.gpu.peers import measure_peers
 from bench.gpu.synthetic import SyntheticTable, make_quantizer, make_segment
 from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
@@ -96,7 +95,7 @@ def _time_scans(place: torch.device, size: Size, table: SyntheticTable) -> Itera
                 yield from guarded(about, partial(_time_stages, backend, table, place, size, batch, beta))
     if table.kind == "float16":
         assert isinstance(backend._final, DeviceRows)
-        yield from measure_peers(backend._final.values, size, {n: make_queries(n, _DIM) for n in size.batches})
+        yield from _measure_peers(backend._final.values, size, {n: make_queries(n, _DIM) for n in size.batches})
 
 
 def _time_stages(
@@ -141,3 +140,57 @@ def _time_lists(place: torch.device, size: Size, table: SyntheticTable) -> Itera
                 ms = median_ms(search, place, size.n_calls)
                 numbers = {"ms": ms, "queries_s": batch / ms * 1e3, "device_bytes": backend.device_bytes}
                 yield {**about, "nbits": nbits, "kernels": kernels, "batch": batch, **numbers}
+
+
+_N_BEST = 300
+_ADDED_ROWS = 1 << 18
+Search = Callable[[torch.Tensor, int], object]
+
+
+def _measure_peers(rows: torch.Tensor, size: Size, queries: Mapping[int, Floats]) -> Iterator[Record]:
+    """Yield search times of each library, or why it could not be measured.
+
+    Args:
+        rows: (n, dim) float16 on the device.
+        size: the size of the run.
+        queries: (batch, dim) float32 by their number.
+    """
+    builders = {"torch": _build_torch, "faiss flat": _build_faiss, "cuvs brute force": _build_cuvs}
+    for name, build in builders.items():
+        measure = partial(_time_search, build, rows, size, queries)
+        yield from guarded({"what": f"peer {name}"}, measure, (ImportError, AttributeError))
+
+
+def _time_search(
+    build: Callable[[torch.Tensor], Search], rows: torch.Tensor, size: Size, queries: Mapping[int, Floats]
+) -> Iterator[Record]:
+    search = build(rows)
+    for batch, some in queries.items():
+        call = partial(search, torch.from_numpy(some).to(rows.device), _N_BEST)
+        ms = median_ms(call, rows.device, size.n_calls)
+        yield {"batch": batch, "ms": ms, "queries_s": batch / ms * 1e3}
+
+
+def _build_torch(rows: torch.Tensor) -> Search:
+    """A matrix product and `topk`, which writes all scores to memory."""
+    return lambda queries, n: (queries.to(rows.dtype) @ rows.T).topk(min(n, len(rows)), dim=1)
+
+
+def _build_faiss(rows: torch.Tensor) -> Search:
+    """`GpuIndexFlatIP`, vectors in float16."""
+    import faiss
+
+    settings = faiss.GpuIndexFlatConfig()
+    settings.useFloat16, settings.device = True, rows.device.index or 0
+    index = faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), rows.shape[1], settings)
+    for part in rows.split(_ADDED_ROWS):
+        index.add(part.float().cpu().numpy())
+    return lambda queries, n: index.search(queries.cpu().numpy(), n)
+
+
+def _build_cuvs(rows: torch.Tensor) -> Search:
+    """CuVS brute force, vectors in float16."""
+    from cuvs.neighbors import brute_force
+
+    index = brute_force.build(rows, metric="inner_product")
+    return lambda queries, n: brute_force.search(index, queries.half(), n)

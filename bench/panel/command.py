@@ -73,12 +73,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name:<12}" + "".join(cells), flush=True)
     _print_means(results)
     if args.against:
-        for search, found in results.items():
+        for search, measured_now in results.items():
             before = {
                 name: _load(_results_folder(cache, args.against, args.quick) / name / f"{search}.json")
-                for name in found
+                for name in measured_now
             }
-            _print_verdict(search, {name: each for name, each in before.items() if each}, found)
+            _print_verdict(search, {name: each for name, each in before.items() if each}, measured_now)
     return 1 if missing and args.collections else 0
 
 
@@ -147,14 +147,14 @@ def _cell(interval: tuple[float, float, float]) -> str:
 def _print_means(results: Results) -> None:
     """Print the mean over collections, that over the languages, and processor times."""
     for title, in_mean in (("mean", True), ("languages", False)):
-        found = [
+        rows = [
             [each for name, each in of_search.items() if PANEL[name].in_mean is in_mean]
             for of_search in results.values()
         ]
-        if found[0]:
-            cells = (_cell(mean_interval([_values(each) for each in column])) for column in found)
+        if rows[0]:
+            cells = (_cell(mean_interval([_values(each) for each in column])) for column in rows)
             print(f"{title:<12}" + "".join(cells))
-            times = (float(np.mean([each.cpu_ms for each in column])) for column in found)
+            times = (float(np.mean([each.cpu_ms for each in column])) for column in rows)
             print(f"{'  ms a query':<12}" + "".join(f"{each:>22.2f}" for each in times), flush=True)
 
 

@@ -57,7 +57,7 @@ class CachedIndexes:
         encoder: the encoder of documents and queries.
         cache: folder of the indexes of all collections. Those of other texts, encoders or file formats have other
             names.
-        settings: of all indexes that do not have others; by default the defaults of `build`.
+        settings: the settings of all indexes that do not have their own; by default the defaults of `build`.
     """
 
     def __init__(

@@ -26,8 +26,7 @@ from tqdm import tqdm
 from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepare import prepare
 from bench.data.prepared import Prepared, cache_folder
-from bench.data.quality import measure_quality
-from bench.data.trec_run import read_run
+from bench.data.quality import measure_quality, read_run
 from bench.harness.environment import describe_environment, n_cores
 from bench.harness.fresh_process import ROOT, ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records

@@ -14,10 +14,10 @@ from typing import Any, cast
 import numpy as np
 
 from bench.data.prepared import Prepared
-from bench.data.trec_run import write_run
+from bench.data.quality import write_run
 from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import latency_ms
-from bench.peers.protocol import Corpus, Found, PeerIndex
+from bench.peers.protocol import Corpus, PeerIndex, Ranking
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 
 __all__ = ["build", "search"]
@@ -101,10 +101,10 @@ def search(parameters: Parameters) -> Numbers:
     return numbers
 
 
-def _write_run(found: list[Found], prepared: Prepared, parameters: Parameters) -> None:
+def _write_run(rankings: list[Ranking], prepared: Prepared, parameters: Parameters) -> None:
     """Write the first 100 documents of every query."""
     ids, _ = prepared.queries()
-    run = dict(zip(ids, map(dict, found), strict=True))
+    run = dict(zip(ids, map(dict, rankings), strict=True))
     write_run(Path(str(parameters["run"])), run, str(parameters["module"]))
 
 

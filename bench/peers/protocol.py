@@ -18,12 +18,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Corpus", "FolderIndex", "Found", "PeerIndex", "Vector"]
+__all__ = ["Corpus", "FolderIndex", "PeerIndex", "Ranking", "Vector"]
 
 Vector = npt.NDArray[np.float32]
 """(dim,) float32, L2 norm 1."""
 
-Found = list[tuple[str, float]]
+Ranking = list[tuple[str, float]]
 """Document ids and scores, larger is better, best first."""
 
 
@@ -66,7 +66,7 @@ class PeerIndex(Protocol):
         """Open the index in another process."""
         ...
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by text or vector; stored texts are read with the hits."""
         ...
 
@@ -90,6 +90,6 @@ class FolderIndex:
     def _read_ids(self) -> None:
         self._ids = json.loads((self._folder / "ids.json").read_text(encoding="utf-8"))
 
-    def _to_hits(self, rows: Sequence[int], scores: Sequence[float]) -> Found:
+    def _to_hits(self, rows: Sequence[int], scores: Sequence[float]) -> Ranking:
         """Return ids and scores of rows; negative rows are skipped."""
         return [(self._ids[row], score) for row, score in zip(rows, scores, strict=True) if row >= 0]

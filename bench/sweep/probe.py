@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.data.prepared import Prepared
-from bench.data.quality import measure_quality
-from bench.data.trec_run import Run, write_run
+from bench.data.quality import Run, measure_quality, write_run
 from bench.harness.environment import n_cores
 from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import concurrent_latency_ms, latency_ms
@@ -29,7 +28,7 @@ __all__ = ["build_index", "search_index"]
 Parameters = dict[str, object]
 Numbers = dict[str, object]
 Options = dict[str, Any]
-Found = list[tuple[str, float]]
+Ranking = list[tuple[str, float]]
 _N_TIMED = 500  # queries that are timed; quality is measured on all
 
 
@@ -124,7 +123,7 @@ def search_index(parameters: Parameters) -> Numbers:
     return numbers | _evaluate(prepared, str(parameters["representation"]), ten, hundred)
 
 
-def _evaluate(prepared: Prepared, representation: str, ten: list[Found], hundred: list[Found]) -> Numbers:
+def _evaluate(prepared: Prepared, representation: str, ten: list[Ranking], hundred: list[Ranking]) -> Numbers:
     """Return recall of an exact search over the vectors before quantization, and quality.
 
     Args:
@@ -145,12 +144,12 @@ def _evaluate(prepared: Prepared, representation: str, ten: list[Found], hundred
     return numbers | _measure_quality(prepared.qrels(), _make_run(prepared, ten), _make_run(prepared, hundred))
 
 
-def _ids_and_scores(answers: list[Hits]) -> list[Found]:
+def _ids_and_scores(answers: list[Hits]) -> list[Ranking]:
     return [[(hit.id, hit.score) for hit in hits] for hits in answers]
 
 
-def _make_run(prepared: Prepared, found: list[Found]) -> Run:
-    return dict(zip(prepared.queries()[0], map(dict, found), strict=True))
+def _make_run(prepared: Prepared, rankings: list[Ranking]) -> Run:
+    return dict(zip(prepared.queries()[0], map(dict, rankings), strict=True))
 
 
 def _search_options(parameters: Parameters) -> Options:

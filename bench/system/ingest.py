@@ -54,15 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure the named parts, or all, and append the raw results and their medians."""
     parts = args.parts or list(_PARTS)
-    found: dict[str, list[dict[str, float]]] = {part: [] for part in parts}
+    results: dict[str, list[dict[str, float]]] = {part: [] for part in parts}
     for _ in range(args.runs):
         for part in parts:
             size = args.documents if part == "documents" else args.vectors
             parameters = {"part": part, "n": size}
             measured = in_fresh_process("bench.system.ingest:measure_part", parameters, environment=_WAITING)
-            found[part].append(cast("dict[str, float]", dict(measured)))
+            results[part].append(cast("dict[str, float]", dict(measured)))
             print(part, measured, flush=True)
-    for part, runs in found.items():
+    for part, runs in results.items():
         medians = {name: statistics.median(each[name] for each in runs) for name in runs[0]}
         append_result(args.out, {"part": part, **medians, "runs": runs})
         print(part, medians, flush=True)

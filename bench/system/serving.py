@@ -59,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
         engine.build(({"id": name, "text": text} for name, text in collection.documents.items()), path)
         with _serving(path, args.processes) as (port, key):
             load = _Load(port, key, list(collection.queries.values()), args.mode)
-            found = load.measure(args.clients, args.seconds)
+            figures = load.measure(args.clients, args.seconds)
     about = {"collection": collection.name, "n_documents": len(collection.documents)}
-    record = {**about, "mode": args.mode, "n_processes": args.processes, **found}
+    record = {**about, "mode": args.mode, "n_processes": args.processes, **figures}
     print(json.dumps(record, indent=2))
     append_result(args.out, record)
-    return 1 if found["n_wrong"] else 0
+    return 1 if figures["n_wrong"] else 0
 
 
 @contextmanager

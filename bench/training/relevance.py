@@ -278,19 +278,19 @@ def fit_model(examples: Sequence[Example], features: Sequence[str]) -> LogisticM
     x, y = np.concatenate(rows), np.array(labels)
     mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
     design = np.column_stack([(x - mean) / scale, np.ones(len(x))])
-    found = np.zeros(design.shape[1])
+    coefficients = np.zeros(design.shape[1])
     ridge = np.append(np.full(len(features), _RIDGE * len(x)), 0.0)
     for _ in range(_STEPS):
-        probability = 1 / (1 + np.exp(-design @ found))
-        gradient = design.T @ (weights * (probability - y)) + ridge * found
+        probability = 1 / (1 + np.exp(-design @ coefficients))
+        gradient = design.T @ (weights * (probability - y)) + ridge * coefficients
         curvature = (design * (weights * probability * (1 - probability))[:, None]).T @ design + np.diag(ridge)
-        step = np.linalg.solve(curvature + 1e-9 * np.eye(len(found)), gradient)
-        found -= step
+        step = np.linalg.solve(curvature + 1e-9 * np.eye(len(coefficients)), gradient)
+        coefficients -= step
         if np.abs(step).max() < 1e-9:
             break
-    slopes = found[:-1] / scale
+    slopes = coefficients[:-1] / scale
     rounded = {name: round(float(slope), 4) for name, slope in zip(features, slopes, strict=True)}
-    return LogisticModel(round(float(found[-1] - slopes @ mean), 4), rounded)
+    return LogisticModel(round(float(coefficients[-1] - slopes @ mean), 4), rounded)
 
 
 def _measure(examples: Sequence[Example], model: LogisticModel) -> dict[str, object]:

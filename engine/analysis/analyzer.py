@@ -105,8 +105,8 @@ class Analyzer:
     words are found however they are spelled. Terms are truncated to 64 bytes of UTF-8.
 
     Attributes:
-        language: of the Snowball stemmers and of the stop words, which a dozen languages have; or "none", without
-            both.
+        language: the language of the Snowball stemmers and of the stop words, which a dozen languages have; or
+            "none", without both.
         rules: version of the rules.
 
     Raises:

@@ -70,11 +70,11 @@ def _edited_tails(language: str) -> tuple[dict[str, tuple[str, ...]], int]:
     An edit that makes an ending of a word without one is inside of the ending, or transposes its first letter with
     the letter before it.
     """
-    found: dict[str, dict[str, None]] = {}
+    endings_of_tails: dict[str, dict[str, None]] = {}
     for ending in _ENDINGS[language]:
         for tail in one_edit(ending):
-            found.setdefault(tail, {})[ending] = None
+            endings_of_tails.setdefault(tail, {})[ending] = None
         for letter in ascii_lowercase:
-            found.setdefault(ending[0] + letter + ending[1:], {})[letter + ending] = None
-    tails = {tail: tuple(endings) for tail, endings in found.items()}
+            endings_of_tails.setdefault(ending[0] + letter + ending[1:], {})[letter + ending] = None
+    tails = {tail: tuple(endings) for tail, endings in endings_of_tails.items()}
     return tails, max(map(len, tails))

@@ -127,8 +127,8 @@ class _Sequence(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_KNOWN_WORDS:
             self.clear()
-        found = self[word] = "".join(map(self._class, self._units(word))) or self._classes[()]
-        return found
+        characters = self[word] = "".join(map(self._class, self._units(word))) or self._classes[()]
+        return characters
 
     def _class(self, unit: frozenset[str]) -> str:
         possible = sorted(chain.from_iterable(self._positions.get(name, ()) for name in unit))

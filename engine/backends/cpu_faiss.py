@@ -17,10 +17,16 @@ import numpy as np
 
 from quarry.engine.backends.faiss_lists import build_faiss_lists, lists_bytes
 from quarry.engine.backends.probing import Probe, ProbingPolicy
-from quarry.engine.backends.protocol import Resources, RowCandidates, SearchParameters, UnscoredCandidates
+from quarry.engine.backends.protocol import (
+    Candidates,
+    Resources,
+    RowCandidates,
+    SearchParameters,
+    UnscoredCandidates,
+)
 from quarry.engine.backends.row_ids import RowIds
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
-from quarry.engine.scoring.ranking import Exactness
+from quarry.engine.scoring.ranking import Exactness, distinct
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array, UInt8Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
@@ -28,8 +34,6 @@ from quarry.formats.snapshot import OpenSegment
 __all__ = ["FaissBackend"]
 
 _BATCH_RESULTS = 1 << 22  # rows requested from FAISS at a time, over all queries
-
-Found = UnscoredCandidates | RowCandidates
 
 
 class FaissBackend:
@@ -68,7 +72,7 @@ class FaissBackend:
             ids[self._table.row_keep(self._deleted)] = -1
         return ids
 
-    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Found]:
+    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Candidates]:
         """See `quarry.engine.backends.protocol.Backend`.
 
         If a filter allows only few documents, or no more than `parameters.n` exist, all of them are candidates. If
@@ -83,13 +87,13 @@ class FaissBackend:
         probe = self._policy.first_probe(parameters.k, parameters.n, parameters.nprobe, n_allowed / self._n_live)
         rotated = self._quantizer.rotate(self._quantizer.extend_queries(queries))
         batch = max(1, _BATCH_RESULTS // probe.n_rows)
-        found: list[Found] = []
+        candidates: list[Candidates] = []
         for low in range(0, len(rotated), batch):
             stop_if_cancelled()
             part = rotated[low : low + batch]
             pairs = zip(part, self._search(part, probe, parameters), strict=True)
-            found += [self._complete(query, each, probe, parameters) for query, each in pairs]
-        return found
+            candidates += [self._complete(query, each, probe, parameters) for query, each in pairs]
+        return candidates
 
     def _allowed(self, parameters: SearchParameters) -> BoolArray:
         """Return the documents that may be found: (n_docs,) bool."""
@@ -97,15 +101,17 @@ class FaissBackend:
             return parameters.allowed
         return np.ones(self._policy.n_docs, bool) if self._deleted is None else ~self._deleted
 
-    def _complete(self, query: Float32Array, found: Found, probe: Probe, parameters: SearchParameters) -> Found:
+    def _complete(
+        self, query: Float32Array, candidates: Candidates, probe: Probe, parameters: SearchParameters
+    ) -> Candidates:
         """Return what was found for a query if it has k documents; otherwise search with larger extents."""
-        while len(found.docs) < parameters.k:
+        while len(candidates.docs) < parameters.k:
             stop_if_cancelled()
             if self._policy.is_exhaustive(probe):
-                return UnscoredCandidates(self._fill(found.docs, parameters), Exactness.APPROXIMATE)
+                return UnscoredCandidates(self._fill(candidates.docs, parameters), Exactness.APPROXIMATE)
             probe = self._policy.widen(probe)
-            found = self._search(query[None], probe, parameters)[0]
-        return found
+            candidates = self._search(query[None], probe, parameters)[0]
+        return candidates
 
     def _fill(self, docs: Int64Array, parameters: SearchParameters) -> Int64Array:
         """Append the first allowed documents that FAISS did not return, up to k."""
@@ -113,14 +119,14 @@ class FaissBackend:
         missing[docs] = False
         return np.concatenate([docs, np.flatnonzero(missing)[: parameters.k - len(docs)]])
 
-    def _search(self, queries: Float32Array, probe: Probe, parameters: SearchParameters) -> list[Found]:
+    def _search(self, queries: Float32Array, probe: Probe, parameters: SearchParameters) -> list[Candidates]:
         """Find for each query the best `probe.n_rows` centroids, and the allowed documents that they belong to."""
         set_faiss_threads(parameters.threads if len(queries) > 1 else 1)
         faiss_parameters = self._faiss_parameters(probe.nprobe, parameters.allowed)
-        _, found = self._index.search(np.ascontiguousarray(queries), probe.n_rows, params=faiss_parameters)
-        found.sort(axis=1)
+        _, best = self._index.search(np.ascontiguousarray(queries), probe.n_rows, params=faiss_parameters)
+        best.sort(axis=1)
         is_filtered = parameters.allowed is not None
-        return [self._owners(query, ids, probe, is_filtered) for query, ids in zip(queries, found, strict=True)]
+        return [self._owners(query, ids, probe, is_filtered) for query, ids in zip(queries, best, strict=True)]
 
     def _faiss_parameters(self, nprobe: int, allowed: BoolArray | None) -> Any:  # noqa: ANN401
         """Return FAISS's parameters of a search; those of the last search are reused if they are the same."""
@@ -130,14 +136,14 @@ class FaissBackend:
             self._last_parameters = last = _FaissParameters(nprobe, allowed, bitmap)
         return last.faiss
 
-    def _owners(self, query: Float32Array, ids: Int64Array, probe: Probe, is_filtered: bool) -> Found:
+    def _owners(self, query: Float32Array, ids: Int64Array, probe: Probe, is_filtered: bool) -> Candidates:
         """Return the documents of ascending ids of centroids; ids are -1 if FAISS found too few."""
-        found = ids[np.searchsorted(ids, 0) :]
-        docs = _distinct(self._ids.docs(found))
+        valid = ids[np.searchsorted(ids, 0) :]
+        docs = distinct(self._ids.docs(valid))
         # which centroids of the lists a filter allows is not known
-        if not is_filtered and len(found) < len(ids) and len(found) == self._n_probed_rows(query, probe.nprobe):
+        if not is_filtered and len(valid) < len(ids) and len(valid) == self._n_probed_rows(query, probe.nprobe):
             return UnscoredCandidates(docs, Exactness.PROBED_LISTS)
-        return RowCandidates(docs, self._ids.rows(found))
+        return RowCandidates(docs, self._ids.rows(valid))
 
     def _n_probed_rows(self, query: Float32Array, nprobe: int) -> int:
         """Return the number of centroids in the lists that are read for a query."""
@@ -155,13 +161,6 @@ def _held_bytes(sizes: Int64Array, segment: OpenSegment) -> int:
     """Return the memory for (nlist,) lists of these sizes."""
     assert segment.quantizer is not None
     return lists_bytes(sizes, segment.quantizer) + RowIds.needed_bytes(segment.reader.centroids.offsets)
-
-
-def _distinct(docs: Int64Array) -> Int64Array:
-    """Return each of the ascending ordinals once."""
-    first = np.ones(len(docs), bool)
-    np.not_equal(docs[1:], docs[:-1], out=first[1:])
-    return docs[first]
 
 
 class _FaissParameters:

@@ -13,7 +13,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ExactBackend"]
 
-_BATCH_ROWS = 16384
+_BATCH_ROWS = 16384  # compared at a time
 _BATCH_SCORES = 1 << 23  # scores in memory at a time, over all queries
 _FLOAT_ROUNDING = 1e-5  # of float32 sums, relative to the norms
 _FLOAT64_ROUNDING = 1e-14  # of float64 sums, relative to the squared norms
@@ -41,10 +41,10 @@ class ExactBackend:
     def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
         """See `quarry.engine.backends.protocol.Backend`; the best `parameters.n` by final score are among them."""
         batch = max(1, _BATCH_SCORES // self._table.n_rows)
-        found: list[BoundedCandidates] = []
+        candidates: list[BoundedCandidates] = []
         for low in range(0, len(queries), batch):
-            found += self._search_batch(queries[low : low + batch], parameters)
-        return found
+            candidates += self._search_batch(queries[low : low + batch], parameters)
+        return candidates
 
     def _search_batch(self, queries: Float32Array, parameters: SearchParameters) -> list[BoundedCandidates]:
         offsets, share = self._table.offsets, self._mean_share

@@ -17,7 +17,7 @@ __all__ = ["build_faiss_lists", "lists_bytes"]
 
 _BLOCK_ROWS = 32  # codes that FAISS interleaves
 _FILL_STEPS = 256  # the allocator keeps the temporary memory of one step
-_PAGE_BYTES = 4096
+_PAGE_BYTES = 4096  # of the system's memory
 _MIN_TABLE_BYTES = 256  # that FAISS reserves for the codes of a list
 
 

@@ -14,7 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from quarry.engine.backends.hnsw_index import GRAPH_M, build_graph, graph_vector_bytes, index_of
-from quarry.engine.backends.protocol import Resources, RowCandidates, SearchParameters, UnscoredCandidates
+from quarry.engine.backends.protocol import (
+    Candidates,
+    Resources,
+    RowCandidates,
+    SearchParameters,
+    UnscoredCandidates,
+)
 from quarry.engine.quantization.faiss_threads import set_faiss_threads
 from quarry.engine.scoring.ranking import Exactness
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
@@ -26,12 +32,11 @@ from quarry.formats.vectors.hnsw_graph import HnswGraph, graph_name, read_graph
 __all__ = ["HnswBackend"]
 
 _ROWS_PER_CANDIDATE = 2.5  # centroids collected for each candidate document, if documents have several
-_WIDENING = 4
+_WIDENING = 4  # factor of the search for a query that has found fewer than k documents
 _BATCH_RESULTS = 1 << 22  # centroids collected at a time, over all queries
 _ROW_BYTES = 4 + 8 + 4  # level, offset, document
 
 _log = logging.getLogger(__name__)
-Found = UnscoredCandidates | RowCandidates
 
 
 class HnswBackend:
@@ -60,7 +65,7 @@ class HnswBackend:
         row_bytes = graph_vector_bytes(segment) + neighbors + _ROW_BYTES
         return int(segment.reader.n_rows * row_bytes) + 8 * segment.reader.passages.n_passages
 
-    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Found]:
+    def candidates(self, queries: Float32Array, parameters: SearchParameters) -> list[Candidates]:
         """See `quarry.engine.backends.protocol.Backend`."""
         allowed = parameters.allowed
         if allowed is None and self._deleted is not None:
@@ -70,11 +75,11 @@ class HnswBackend:
         parameters = replace(parameters, k=min(parameters.k, n_docs), allowed=allowed)
         ef = self._first_ef(parameters, n_docs, n_rows)
         batch = max(1, _BATCH_RESULTS // max(1, ef))
-        found: list[Found] = []
+        candidates: list[Candidates] = []
         for low in range(0, len(queries), batch):
             stop_if_cancelled()
-            found += self._search_batch(queries[low : low + batch], parameters, ef, n_rows)
-        return found
+            candidates += self._search_batch(queries[low : low + batch], parameters, ef, n_rows)
+        return candidates
 
     def _first_ef(self, parameters: SearchParameters, n_docs: int, n_rows: int) -> int:
         """Return the number of centroids that belong to about `parameters.n` allowed documents; all for all."""
@@ -85,28 +90,28 @@ class HnswBackend:
 
     def _search_batch(
         self, queries: Float32Array, parameters: SearchParameters, ef: int, n_rows: int
-    ) -> list[Found]:
+    ) -> list[Candidates]:
         if ef * self._step_rows >= n_rows:
             return [UnscoredCandidates(self._all(parameters.allowed), Exactness.EXACT)] * len(queries)
-        found: list[Found] = []
+        candidates: list[Candidates] = []
         for query, rows in zip(queries, self._search(queries, ef, parameters.threads), strict=True):
             each = self._candidates_of(rows, parameters.allowed)
             if len(each.docs) >= parameters.k:
-                found.append(each)
+                candidates.append(each)
             else:
-                found += self._search_batch(query[None], parameters, ef * _WIDENING, n_rows)
-        return found
+                candidates += self._search_batch(query[None], parameters, ef * _WIDENING, n_rows)
+        return candidates
 
     def _search(self, queries: Float32Array, ef: int, threads: int) -> Int64Array:
-        """Return the best rows found: (n_queries, ef) int64, -1 if there are fewer."""
+        """Return the best rows: (n_queries, ef) int64, -1 if fewer were found."""
         import faiss
 
         set_faiss_threads(threads if len(queries) > 1 else 1)
         parameters = faiss.SearchParametersHNSW(efSearch=ef)
         compared = np.ascontiguousarray(queries[:, : self._distance_dim])
         _, rows = self._index.search(compared, ef, params=parameters)
-        found: Int64Array = rows
-        return found
+        best: Int64Array = rows
+        return best
 
     def _candidates_of(self, rows: Int64Array, allowed: BoolArray | None) -> RowCandidates:
         """Return the allowed documents of some rows."""

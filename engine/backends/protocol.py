@@ -167,7 +167,7 @@ class Resources:
 
     Attributes:
         threads: number of threads for building an index in memory.
-        device: of backend "gpu"; None: the first CUDA device, for a single segment.
+        device: the device of backend "gpu"; None: the first CUDA device, for a single segment.
         graph_step_rows: see `quarry.engine.thresholds.Thresholds`.
     """
 

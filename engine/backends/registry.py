@@ -48,16 +48,16 @@ class Adapter(NamedTuple):
         module, _, class_name = self.place.partition(":")
         try:
             with loading(module):
-                found: BackendType = getattr(import_module(module), class_name)
+                backend: BackendType = getattr(import_module(module), class_name)
         except ImportError as error:
             raise self.unavailable(name, str(error)) from error
-        return found
+        return backend
 
     def open(self, name: str, segment: OpenSegment, resources: Resources) -> Backend:
         """Open the backend for a segment that it is suited to (see `quarry.engine.backends.selection`).
 
         Args:
-            name: of the backend, for messages.
+            name: the name of the backend, for messages.
             segment: the segment, which must stay open as long as the backend is used.
             resources: threads and the device.
 
@@ -106,10 +106,10 @@ def find_backend(backend: str | BackendType) -> tuple[str, Adapter]:
 
 @cache
 def _registered(name: str) -> Adapter:
-    found = load_extension("backend", name, ("auto", *BACKENDS))
-    if not _is_backend(found):
-        raise extension_failed("backend", name, f"{found!r} is no class with the method needed_bytes")
-    return Adapter(found)
+    backend = load_extension("backend", name, ("auto", *BACKENDS))
+    if not _is_backend(backend):
+        raise extension_failed("backend", name, f"{backend!r} is no class with the method needed_bytes")
+    return Adapter(backend)
 
 
 def _is_backend(value: object) -> TypeGuard[BackendType]:

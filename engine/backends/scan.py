@@ -26,7 +26,7 @@ from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["ScanBackend"]
 
-_BATCH_ROWS = 65536
+_BATCH_ROWS = 65536  # compared at a time
 _GATHER_FACTOR = 4  # rows read in sequence in the time that it takes to read one row of a selected document
 _FLOAT_ROUNDING = 1e-6  # of float32 numbers that are computed from exact sums, relative to the norms
 

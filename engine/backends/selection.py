@@ -22,7 +22,7 @@ from quarry.formats.errors import InvalidSetting
 from quarry.formats.snapshot import OpenSegment
 from quarry.formats.vectors.hnsw_graph import graph_name
 
-_USUAL_HITS = 10
+_USUAL_HITS = 10  # of the search for which a scan and lists are compared
 _ROWS_SCANNED = 8  # in the time in which one is scored exactly, by its distance
 
 __all__ = ["Choice", "choose_backends"]
@@ -103,15 +103,15 @@ def _choose_suited(segment: OpenSegment, options: OpenOptions) -> Choice:
 
 def _by_preference(segment: OpenSegment, written: frozenset[str], options: OpenOptions) -> list[tuple[str, str]]:
     """Return names and reasons, the best first; the last one needs no memory."""
-    found = []
+    preferences = []
     if (segment.reader.lists is not None and not _is_faster_to_scan(segment)) or _is_for_graph(segment, options):
         if has_cuda():
-            found.append(("gpu", "there is a CUDA device"))
+            preferences.append(("gpu", "there is a CUDA device"))
         if graph_name(segment.record.file.file_id) in written:
-            found.append(("hnsw", "a graph was written"))
+            preferences.append(("hnsw", "a graph was written"))
     if segment.reader.lists is not None and not _is_faster_to_scan(segment):
-        found.append(("cpu_faiss", "the segment has inverted lists"))
-    return [*found, (_without_index(segment), "all centroids are read: there are few, or no index fits")]
+        preferences.append(("cpu_faiss", "the segment has inverted lists"))
+    return [*preferences, (_without_index(segment), "all centroids are read: there are few, or no index fits")]
 
 
 def _first_that_fits(segment: OpenSegment, names: list[tuple[str, str]], room_bytes: int | None) -> Choice:
@@ -147,8 +147,8 @@ def _is_for_graph(segment: OpenSegment, options: OpenOptions) -> bool:
 
 def _graphs(segments: Sequence[OpenSegment], options: OpenOptions) -> frozenset[str]:
     """Return the names of the graph files of large segments; none if the folder cannot be listed."""
-    found: set[str] = set()
+    names: set[str] = set()
     for folder in {segment.reader.path.parent for segment in segments if _is_for_graph(segment, options)}:
         with contextlib.suppress(OSError):  # graphs are optional
-            found |= {name for name in Directory(folder).names() if name.endswith(".hnsw")}
-    return frozenset(found)
+            names |= {name for name in Directory(folder).names() if name.endswith(".hnsw")}
+    return frozenset(names)

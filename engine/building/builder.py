@@ -53,7 +53,7 @@ class BuildReport:
         skipped: reasons for the first ten of them.
         n_centroids: number of vectors stored.
         n_tokens: number of tokens encoded.
-        size_bytes: of all files of the index.
+        size_bytes: the size of all files of the index in bytes.
         duration_s: wall time of the whole build.
     """
 
@@ -185,8 +185,8 @@ def report_build(
     """Return numbers about a build.
 
     Args:
-        folder: of the index.
-        writer: of the index.
+        folder: the folder of the index.
+        writer: the writer of the index.
         committed: what its commit returned.
         n_skipped: documents that were left out.
         skipped: reasons for the first of them.
@@ -214,7 +214,7 @@ def open_new_writer(
     """Open the writer of a new index, whose first commit creates it; delete what attempts before have left.
 
     Args:
-        folder: of the index, locked.
+        folder: the folder of the index, locked.
         plan: what the index is made with.
         resources: threads and thresholds.
         n_shards: number of shards; None: no shards.

@@ -99,13 +99,13 @@ class NewIndex:
             writer.commit()
 
     def check(
-        self, found: IndexSettings, metric: Metric, n_shards: int | None, path: str | os.PathLike[str]
+        self, settings: IndexSettings, metric: Metric, n_shards: int | None, path: str | os.PathLike[str]
     ) -> None:
         """Check that an index has the settings that were given; those that were not given may have any value.
 
         Args:
-            found: settings of the index.
-            metric: of the index.
+            settings: the settings of the index.
+            metric: the metric of the index.
             n_shards: number of its shards; None: it is not sharded.
             path: folder of the index, for messages.
 
@@ -113,7 +113,7 @@ class NewIndex:
             InvalidSetting: one of them has another value; the message names it.
         """
         wanted = dict(self._wanted)
-        has = {name: getattr(found, name) for name in wanted} | {"metric": metric.name, "dim": metric.dim}
+        has = {name: getattr(settings, name) for name in wanted} | {"metric": metric.name, "dim": metric.dim}
         if self.shards is not None:
             wanted["shards"], has["shards"] = self.shards, n_shards or "no shards"
         for name, value in wanted.items():

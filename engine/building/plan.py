@@ -73,7 +73,8 @@ class BuildPlan:
 
         Args:
             path: folder of the index.
-            encoder: of the new index; None: the bundled encoder that the other index has, or none if it has none.
+            encoder: the encoder of the new index; None: the bundled encoder that the other index has, or none if
+                it has none.
             given: settings of the new index that the caller gave by name; None counts as not given.
 
         Raises:

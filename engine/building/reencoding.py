@@ -39,7 +39,7 @@ from quarry.formats.system_errors import system_errors
 
 __all__ = ["Reencoding"]
 
-_NO_LISTS = 1 << 62
+_NO_LISTS = 1 << 62  # rows, which no segment has
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ class Reencoding:
     is a work index of the same encoder, it is continued; documents that have changed since are encoded again.
 
     Attributes:
-        writer: of the index.
-        directory: of the index.
+        writer: the writer of the index.
+        directory: the folder of the index.
         encoder: the new one.
         threads: for encoding, training and coding.
         thresholds: sizes from which on segments have inverted lists.
@@ -118,8 +118,8 @@ class Reencoding:
     def _work_directory(self, settings: IndexSettings) -> Directory:
         """Return the folder of the work index; one of another encoder, or that cannot be read, is deleted."""
         if self._path.is_dir():
-            found = _manifest_of(Directory(self._path))
-            if found is None or found.settings != settings or not _is_same(found.encoder, self.encoder):
+            existing = _manifest_of(Directory(self._path))
+            if existing is None or existing.settings != settings or not _is_same(existing.encoder, self.encoder):
                 shutil.rmtree(self._path, ignore_errors=True)
         with system_errors("made", self._path):
             self._path.mkdir(exist_ok=True)
@@ -164,9 +164,9 @@ class _Replacement:
     """The segments of a work index as the next generation of an index.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         before: the generation whose documents the work index has.
-        files: of the work index.
+        files: the files of the work index.
 
     Attributes:
         is_made: whether the index was still at that generation.
@@ -199,7 +199,7 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
     """Return the settings of an index for another encoder: those that do not depend on the encoder stay.
 
     Args:
-        manifest: of the index.
+        manifest: the manifest of the index.
         encoder: the other one.
         stored: the representation of the index.
 

@@ -47,7 +47,7 @@ def run_demo(folder: Path, as_json: bool, documents: Iterable[Document] | None =
     Args:
         folder: contains one index for each version of Python.
         as_json: print one JSON object and nothing else on standard output.
-        documents: of an index that is built; None: the docstrings of the standard library.
+        documents: the documents of an index that is built; None: the docstrings of the standard library.
 
     Returns:
         The exit code, 0.

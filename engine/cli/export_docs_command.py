@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         with _open_output(args.out, args.overwrite) as output:
             for line in lines:
                 text = json.dumps(line, ensure_ascii=False)
-                output.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n")
+                output.write(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode() + b"\n")
         if has_vectors:
             kind = "approximate vectors, of their codes" if index.stats()["stored"] == "none" else "vectors"
             print_error(f"documents were written with {kind}, which quarry build --like INDEX takes as they are")

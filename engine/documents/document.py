@@ -152,7 +152,7 @@ def passage_text(title: str, full: str, extent: tuple[int, int]) -> str:
     """Return what the encoder and the analyzer read of a passage: repeated title, line break, and its own text.
 
     Args:
-        title: of the document.
+        title: the title of the document.
         full: full text of the document, title included, with which the first passage begins.
         extent: (start, end) characters of the passage there; (0, 0): it is the whole document.
     """

@@ -19,7 +19,7 @@ class FilePlace:
     """Where a passage, or a whole document, was read; ``str`` writes it as in "manual.pdf, p. 12".
 
     Attributes:
-        path: of the file, relative to the folder that was read, with slashes.
+        path: the path of the file, relative to the folder that was read, with slashes.
         part: names the document among several of one file ("message 3"), or "".
         unit: "line", "page" or "cell", or "" when the kind of file has none, and for a whole document.
         first: number of the first line, page or cell of the passage, from 1; None without a unit.
@@ -50,9 +50,9 @@ def find_place(
     """Find where a passage of a document was read.
 
     Args:
-        text: of the document.
-        title: of the document.
-        metadata: of the document; ``metadata["file"]`` says what file it was read from.
+        text: the text of the document.
+        title: the title of the document.
+        metadata: the metadata of the document; ``metadata["file"]`` says what file it was read from.
         spans: (start, end) characters of the passage, ascending, in the full text (title, line break, text); none
             for the whole document.
 
@@ -88,11 +88,11 @@ def heading_starts(document: Document) -> list[int]:
 
 def _headings_above(headings: tuple[Heading, ...], position: int) -> list[Heading]:
     """The heading of the section that a position is in, after those of the sections around it."""
-    found: list[Heading] = []
+    above: list[Heading] = []
     for heading in headings:
         if heading.start > position:
             break
-        while found and found[-1].level >= heading.level:
-            found.pop()
-        found.append(heading)
-    return found
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        above.append(heading)
+    return above

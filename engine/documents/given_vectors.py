@@ -27,7 +27,7 @@ def read_vectors(value: object, place: Place) -> Float32Array:
     Args:
         value: (dim,) or (n, dim) integers or floating-point numbers: an array of any library that numpy reads, or
             lists of numbers.
-        place: of the document, for errors.
+        place: the place of the document, for errors.
 
     Raises:
         InvalidDocument: they are not numbers, not finite in float32, none, or of another shape.
@@ -91,7 +91,7 @@ def read_spans(value: object, n_vectors: int, n_characters: int, place: Place) -
         value: as many pairs of integers; None: each vector stands for the whole text.
         n_vectors: number of vectors.
         n_characters: length of title, line break and text, or of the text alone if there is no title.
-        place: of the document, for errors.
+        place: the place of the document, for errors.
 
     Raises:
         InvalidDocument: they are not pairs of integers within the text, or not as many as vectors.

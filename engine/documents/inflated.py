@@ -35,8 +35,8 @@ class InflatedFile:
     It is a context manager: it opens the file, and its value is the stream.
 
     Attributes:
-        path: of the file; ``.gz`` and ``.zst``, in capitals or not, are inflated, and others are read as they are.
-            Several members or frames may follow each other.
+        path: the path of the file; ``.gz`` and ``.zst``, in capitals or not, are inflated, and others are read as
+            they are. Several members or frames may follow each other.
         content: what was read of the file already; None: it is opened.
         stream: the inflated bytes, while the file is open.
 

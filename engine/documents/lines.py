@@ -128,9 +128,9 @@ class LineReader:
         if stream is None or self._n_empty < _MIN_EMPTY_LINES:
             return
         try:
-            found = _EMPTY_LINES.match(stream.peek(1))
-            if found:
-                self._n_lines += stream.read(found.end()).count(b"\n")
+            empty = _EMPTY_LINES.match(stream.peek(1))
+            if empty:
+                self._n_lines += stream.read(empty.end()).count(b"\n")
         except READ_ERRORS as error:
             raise self._file.read_failed(error, f"line {self._n_lines}") from error
 

@@ -32,7 +32,7 @@ def freeze_metadata(value: object, place: Place) -> PackedMetadata:
 
     Args:
         value: what the caller gave: a mapping, or None.
-        place: of the document, for errors.
+        place: the place of the document, for errors.
 
     Raises:
         InvalidDocument: names the value that cannot be stored, or what is too large or nested too deep.

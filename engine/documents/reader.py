@@ -120,7 +120,7 @@ def read_documents(
             rows of the tables in it, are documents. Endings may be in capitals.
         skip_invalid: leave invalid documents out and count them, instead of raising.
         columns: which columns of a table are the fields; given, mappings and objects of JSON are rows too.
-        readers: of files with other endings, or instead of Quarry's own.
+        readers: the readers of files with other endings, or instead of Quarry's own.
 
     Raises:
         ExtensionFailed: a reader that another package has registered cannot be used.
@@ -199,12 +199,12 @@ def _corpus_of(folder: Path) -> Path | None:
     """The corpus file of a folder in BEIR format; None for any other folder."""
     with system_errors("listed", folder):
         names = [name for name in os.listdir(folder) if name.lower() in _CORPUS_NAMES]  # noqa: PTH208
-    found = sorted(folder / name for name in names if stat.S_ISREG(mode_at(folder / name)))
-    if len(found) > 1:
+    corpora = sorted(folder / name for name in names if stat.S_ISREG(mode_at(folder / name)))
+    if len(corpora) > 1:
         raise InvalidSetting(
             "a folder with more than one corpus file",
             path=folder,
             expected=f"one of {', '.join(_CORPUS_NAMES)}",
-            actual=", ".join(file.name for file in found),
+            actual=", ".join(file.name for file in corpora),
         )
-    return found[0] if found else None
+    return corpora[0] if corpora else None

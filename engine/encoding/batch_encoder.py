@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, runtime_ch
 
 import numpy as np
 
-from quarry.engine.encoding.encoder import Encoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import Encoder, TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.process.worker_pool import map_on_threads
 from quarry.formats.arrays import Float32Array, Int64Array

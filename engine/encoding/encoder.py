@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
     "Encoder",
     "PassageEncoder",
+    "TokenVectors",
     "TrainedEncoder",
+    "VectorKind",
     "describe_encoder",
     "encoder_pooling",
     "trained_quantizer",
     "trained_settings",
 ]
+
+VectorKind = Literal["token", "pooled"]
+"""The input of a representation: token vectors, or one pooled vector for each window."""
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """The tokens of one window of a text, without special tokens.
+
+    Attributes:
+        values: (n_tokens, dim) float32, the encoder's last hidden states; (n_tokens, 0), like `text_mean` and
+            `first`, if the encoder returns pooled vectors only.
+        starts: (n_tokens,) int64, first character (code point) of each token in the document's text.
+        ends: (n_tokens,) int64, one past its last character.
+        text_mean: (dim,) float32, the mean over *all* tokens of the window, including special tokens:
+            the encoder's own mean pooling before normalization.
+        first: (dim,) float32, the vector of the first special token ([CLS]).
+        pooled: (dim,) float32, the window's vector by the encoder's own pooling; None if the encoder has none for
+            documents.
+    """
+
+    values: Float32Array
+    starts: Int64Array
+    ends: Int64Array
+    text_mean: Float32Array
+    first: Float32Array
+    pooled: Float32Array | None = None
 
 
 @runtime_checkable
@@ -79,7 +108,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class TrainedEncoder(Encoder, Protocol):
-    """An encoder that states what it was trained together with; other encoders state nothing of the kind.
+    """An encoder that states which representation and quantizer it was trained with; others do not.
 
     Attributes:
         representation_settings: settings of the representation that it was trained for.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument, InvalidQuery
 from quarry.formats.manifest import EncoderRecord

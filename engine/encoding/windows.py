@@ -108,7 +108,7 @@ def sentence_end_flags(text: str, starts: Int64Array, ends: Int64Array) -> BoolA
 
 
 def piece_count(n_tokens: int, tokens_per_piece: int) -> int:
-    """Return into how many pieces `piece_starts` cuts so many tokens."""
+    """Return the number of pieces that `piece_starts` cuts `n_tokens` tokens into."""
     return max(1, round(n_tokens / tokens_per_piece))
 
 

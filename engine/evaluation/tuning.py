@@ -19,7 +19,7 @@ __all__ = ["MIN_QUERIES", "TunedWeight", "tune"]
 MIN_QUERIES = 50
 """With fewer judged queries a weight is chosen by chance more than by quality."""
 
-_WEIGHTS = np.linspace(0, 1, 21)
+_WEIGHTS = np.linspace(0, 1, 21)  # that are tried
 _N_FOLDS = 5  # of the cross-validation
 _N_FIRST = 10  # hits that nDCG is measured at
 

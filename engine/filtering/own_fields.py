@@ -51,11 +51,11 @@ class OwnFields:
         if not texts or condition.operator != "eq":
             return Bounds(~everything, everything) if texts else Bounds.of(~everything)
         find = self._segment.reader.ids.ordinals_of if condition.path == "id" else self._find_by_terms
-        found = ~everything
+        docs = ~everything
         for text in texts:
             stop_if_cancelled()
-            found[find(text)] = True
-        return Bounds.of(found) if condition.path == "id" else Bounds(~everything, found)
+            docs[find(text)] = True
+        return Bounds.of(docs) if condition.path == "id" else Bounds(~everything, docs)
 
     def has_id(self, doc_id: str) -> BoolArray:
         """Return the documents with an id, (n_docs,) bool, deleted ones included."""

@@ -123,17 +123,17 @@ def _list_codes(
     tables = torch.randn(_N_QUERIES, n_sub, 1 << nbits, generator=generator).to(place)
     probed = torch.tensor([[0, 2, 5]] * _N_QUERIES, device=place)
     lists = torch.randn(_N_QUERIES, 3, generator=generator).to(place)
-    found = torch.full((_N_QUERIES, n_docs), -torch.inf, device=place)
-    expected = found.clone()
+    actual = torch.full((_N_QUERIES, n_docs), -torch.inf, device=place)
+    expected = actual.clone()
     longest = int(starts.diff().max())
-    kernels.score_lists(codes, owners, starts, longest, tables, probed, lists, found)
+    kernels.score_lists(codes, owners, starts, longest, tables, probed, lists, actual)
     numbers = codes if nbits == 8 else torch.stack([codes & 0x0F, codes >> 4], dim=2).view(n_docs, n_sub)
     for place_of_list, number in enumerate((0, 2, 5)):
         part = slice(int(starts[number]), int(starts[number + 1]))
         cells = numbers[part].long().T[None].expand(_N_QUERIES, -1, -1)
         scores = tables.gather(2, cells).sum(1) + lists[:, place_of_list, None]
         expected.scatter_reduce_(1, owners[part].long().expand(_N_QUERIES, -1), scores, "amax")
-    return bool(torch.allclose(found, expected, rtol=1e-4, atol=1e-4))
+    return bool(torch.allclose(actual, expected, rtol=1e-4, atol=1e-4))
 
 
 _CHECKS: dict[str, _Check] = {"document_scores": _documents, "pair_scores": _pairs, "score_lists": _lists}

@@ -29,7 +29,7 @@ def upload(
         read: returns the rows low to high - 1 of an array of any shape and dtype.
         n_rows: number of rows, at least 1.
         place: the device.
-        stage_bytes: of a buffer, which has at least one row.
+        stage_bytes: the size of a buffer in bytes, which has at least one row.
     """
     row = read(0, 1)
     kind = _torch_dtype(row)

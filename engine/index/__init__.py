@@ -5,6 +5,5 @@ one, an index with shards has several, which `gathering` asks at once, recording
 also be in other processes. `collection` adds up what BM25 needs to know of the documents of all of them.
 
 `current` holds the current view and follows commits, `resources` has what all views share, `memory` divides the
-memory limit, `statistics` and `verification` implement ``stats`` and ``verify``, and `drift` says when a quantizer
-should be trained again.
+memory limit, `statistics` and `verification` implement ``stats`` and ``verify``.
 """

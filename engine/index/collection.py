@@ -11,8 +11,8 @@ from quarry.engine.lexical.close_terms import CloseTerm, Expansion, allowed_edit
 
 __all__ = ["Collections", "ShardedCollection"]
 
-_MAX_ABSENT = 1 << 16
-_MAX_COLLECTIONS = 4
+_MAX_ABSENT = 1 << 16  # terms that are remembered
+_MAX_COLLECTIONS = 4  # that are remembered, one for each set of missing shards
 
 
 class ShardedCollection:
@@ -84,7 +84,7 @@ class Collections:
     """The statistics of the shards that answer, which are others if shards are missing; thread-safe.
 
     Args:
-        shards: of one index, at their generations.
+        shards: the shards of one index, at their generations.
     """
 
     def __init__(self, shards: Sequence[Partition]) -> None:
@@ -98,7 +98,7 @@ class Collections:
         """Return statistics that include the frequencies of these terms in all shards that answer.
 
         Args:
-            terms: of queries.
+            terms: the terms of queries.
             free: those that may be mistyped.
             gathering: asks the shards.
             corrects: whether what stands for mistyped terms is included.
@@ -127,10 +127,10 @@ class Collections:
         """Learn the frequencies of terms; return whether the same shards are missing as before."""
         new, n_missing = made.find_unknown(terms), len(gathering.missing)
         if new:
-            found = gathering.run(lambda number: self._shards[number].document_frequencies(new))
+            frequencies = gathering.run(lambda number: self._shards[number].document_frequencies(new))
             if len(gathering.missing) > n_missing:
                 return False
-            made.learn(new, found.values())
+            made.learn(new, frequencies.values())
         return True
 
     def _learn_expansions(

@@ -33,7 +33,7 @@ class Current:
     """The view of the current generation of an index; safe to use from several threads of one process.
 
     Args:
-        directory: of the index, with or without shards; the newest generation is opened.
+        directory: the folder of the index, with or without shards; the newest generation is opened.
         resources: resources of all views; memory and threads are divided equally among the shards.
         is_refreshing: whether each search opens the newest generation before.
 
@@ -181,7 +181,7 @@ class Current:
         Args:
             take_snapshots: returns the generation of each partition; none if the writer is closed. It is called
                 under the lock.
-            encoder: of the vectors of this generation; None: that of the generation before.
+            encoder: the encoder of the vectors of this generation; None: that of the generation before.
         """
         with self._lock:
             view = self._view
@@ -266,13 +266,13 @@ def _check_settings(snapshots: Sequence[Snapshot]) -> None:
     for snapshot in snapshots:
         manifest = snapshot.manifest
         expected = first.settings if manifest.segments else _free_of_storage(first.settings)
-        found = manifest.settings if manifest.segments else _free_of_storage(manifest.settings)
-        if _without_norm(found) != _without_norm(expected) or manifest.encoder != first.encoder:
+        actual = manifest.settings if manifest.segments else _free_of_storage(manifest.settings)
+        if _without_norm(actual) != _without_norm(expected) or manifest.encoder != first.encoder:
             raise CorruptFile(
                 "a shard has other settings or another encoder than the first one",
                 path=snapshot.directory.path,
                 expected=f"{reprlib.repr(expected)}, {first.encoder}",
-                actual=f"{reprlib.repr(found)}, {manifest.encoder}",
+                actual=f"{reprlib.repr(actual)}, {manifest.encoder}",
             )
 
 

@@ -50,8 +50,8 @@ class Gathering:
     """The requests of one search to the shards: a shard that did not answer one of them gets no others.
 
     Args:
-        threads: of the shards; None: there is one partition, which is asked on the calling thread.
-        names: of the shards, for messages.
+        threads: the threads of the shards; None: there is one partition, which is asked on the calling thread.
+        names: the names of the shards, for messages.
         allow_partial: whether a shard may fail or be late; it is then left out and recorded in `missing`.
         timeout: seconds that the shards have to answer each request; None: no limit.
         failures: by their numbers, the errors of shards that failed before.
@@ -110,11 +110,11 @@ class Gathering:
         return failed
 
     def _collect(self, futures: Mapping[int, Future[R]]) -> dict[int, R]:
-        found: dict[int, R] = {}
+        results: dict[int, R] = {}
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         for shard, future in futures.items():
             try:
-                found[shard] = self._result(shard, future, deadline)
+                results[shard] = self._result(shard, future, deadline)
             except PoolClosed:
                 raise IndexClosed("the index is closed") from None
             except _OF_THE_CALLER:
@@ -124,7 +124,7 @@ class Gathering:
                 if not self._allow_partial or len(self.missing) + 1 == len(self._names):
                     raise
                 self.missing[shard] = _reason(error)
-        return found
+        return results
 
     def _result(self, shard: int, future: Future[R], deadline: float | None) -> R:
         """The result of a shard, or its error.

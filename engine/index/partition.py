@@ -89,17 +89,17 @@ class OpenPartition:
     all of them.
 
     Args:
-        name: of its folder.
+        name: the name of its folder.
         snapshot: what is searched; searches in progress continue when it is closed.
         options: resources to use.
-        device: of backend "gpu".
+        device: the device of backend "gpu".
         before: this partition at another generation, whose backends are reused for the segments that are the same.
 
     Attributes:
-        name: of its folder.
+        name: the name of its folder.
         snapshot: what is searched.
-        manifest: of the snapshot.
-        segments: of the snapshot; they stay, even if the snapshot is closed.
+        manifest: the manifest of the snapshot.
+        segments: the segments of the snapshot; they stay, even if the snapshot is closed.
         searcher: dense search.
         filter: evaluates filters.
 
@@ -203,10 +203,10 @@ class OpenPartition:
 
         Args:
             queries: with the vectors and texts that the mode of the search needs.
-            options: of the search.
-            estimator: of relevance.
+            options: the options of the search.
+            estimator: the estimator of relevance.
         """
-        found = []
+        all_hits = []
         bm25 = None if options.mode == "dense" else self._alone
         allowed = self._allowed(queries)
         by_vectors = self._retriever.rank_by_vectors(queries, options, allowed)
@@ -215,8 +215,8 @@ class OpenPartition:
             relevance = estimator.prepare(options.mode, query.vector)
             ranking = rank_candidates(candidates, options, estimator.least_range)
             answer = Answer(ranking, query, relevance, candidates.terms)
-            found.append(self._hits.build(answer, options))
-        return found
+            all_hits.append(self._hits.build(answer, options))
+        return all_hits
 
     def find(
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
@@ -236,11 +236,11 @@ class OpenPartition:
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query, given its documents in this partition."""
-        found = []
+        all_hits = []
         for answer in answers:
             terms = None if options.mode == "dense" else answer.query.look_up(self.bm25(collection))
-            found.append(self._hits.build(answer._replace(terms=terms), options))
-        return found
+            all_hits.append(self._hits.build(answer._replace(terms=terms), options))
+        return all_hits
 
     def count_facets(
         self, field: str, query: Query | None, condition: Condition | None, collection: Collection | None
@@ -249,9 +249,9 @@ class OpenPartition:
 
         Args:
             field: the path.
-            query: of which documents must have a term; None: they need not.
+            query: the query of which documents must have a term; None: they need not.
             condition: that they must satisfy; None: all do.
-            collection: of which this partition is a part; None: it is all of it.
+            collection: the collection of which this partition is a part; None: it is all of it.
         """
         terms = None if query is None else query.look_up(self.bm25(collection))
         docs = select_documents(self.segments, self.filter.allowed(condition), terms)

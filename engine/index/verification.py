@@ -122,6 +122,8 @@ def _misplaced(shard: Directory, number: int, n_shards: int) -> list[FormatError
             for doc_id in segment.reader.ids.read(np.arange(segment.reader.n_docs)):
                 owner = shard_of(doc_id, n_shards)
                 if owner != number:
-                    found, actual = "a document is in the wrong shard", f"shard {number}, document {doc_id!r}"
-                    return [CorruptFile(found, path=segment.reader.path, expected=f"shard {owner}", actual=actual)]
+                    problem, actual = "a document is in the wrong shard", f"shard {number}, document {doc_id!r}"
+                    return [
+                        CorruptFile(problem, path=segment.reader.path, expected=f"shard {owner}", actual=actual)
+                    ]
     return []

@@ -59,13 +59,13 @@ class View(Generic[P_co]):
         path: folder of the index, for messages.
         partitions: at their generations, all with the same settings.
         resources: shared resources.
-        threads: of the shards; None: the index has no shards, and there is one partition.
+        threads: the threads of the shards; None: the index has no shards, and there is one partition.
         failures: by their numbers, the errors of shards whose newest generation cannot be opened. They are not
             asked; their generation before has the number of their documents.
 
     Attributes:
-        settings: of the index.
-        metric: of the index.
+        settings: the settings of the index.
+        metric: the metric of the index.
         has_encoder: whether texts have vectors: the index was built with an encoder.
 
     Raises:
@@ -142,12 +142,12 @@ class View(Generic[P_co]):
         wanted, owned = list(ids), dict[int, list[str]]()
         for doc_id in dict.fromkeys(wanted):
             owned.setdefault(self._owner(doc_id), []).append(doc_id)
-        found = {
+        by_id = {
             document.id: document
             for number, own in owned.items()
             for document in self.partitions[number].documents(own, with_vectors)
         }
-        return [found[doc_id] for doc_id in wanted if doc_id in found]
+        return [by_id[doc_id] for doc_id in wanted if doc_id in by_id]
 
     def _owner(self, doc_id: str) -> int:
         return shard_of(doc_id, len(self.partitions))
@@ -178,11 +178,11 @@ class View(Generic[P_co]):
 
     def statistics(self) -> dict[str, object]:
         """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
-        found = self._gathering().run(lambda number: self.partitions[number].describe())
+        descriptions = self._gathering().run(lambda number: self.partitions[number].describe())
         weight = {"dense_weight": self._dense_weight}
         if self._threads is None:
-            return found[0] | weight
-        return joined_statistics({self._names[number]: each for number, each in found.items()}) | weight
+            return descriptions[0] | weight
+        return joined_statistics({self._names[number]: each for number, each in descriptions.items()}) | weight
 
     @cached_property
     def _dense_weight(self) -> float:
@@ -197,8 +197,8 @@ class View(Generic[P_co]):
         """Return the hits of each query, see `quarry.engine.engine.Engine.search`.
 
         Args:
-            texts: of the queries; None: `options.mode` is "dense", and there is no reranking.
-            options: of the search.
+            texts: the texts of the queries; None: `options.mode` is "dense", and there is no reranking.
+            options: the options of the search.
             vectors: (n, dim) of the queries, checked; None: texts are encoded if the mode needs vectors.
 
         Raises:
@@ -219,12 +219,12 @@ class View(Generic[P_co]):
                 bm25 = self._answering(gathering).bm25(collection)
                 texts = [query.correct(bm25) for query in queries]
             give_vectors(queries, self._resources.encode(texts, self._encoder_record, self.metric))
-        found = self._answer(queries, options, gathering, collection)
+        all_hits = self._answer(queries, options, gathering, collection)
         if reranker is None:
-            return found
+            return all_hits
         return [
             rerank(query.text, hits, reranker, options.k, options.offset)
-            for query, hits in zip(queries, found, strict=True)
+            for query, hits in zip(queries, all_hits, strict=True)
             if query.text is not None
         ]
 
@@ -301,11 +301,13 @@ class View(Generic[P_co]):
         if self._threads is None:
             (partition,) = self.partitions
             assert isinstance(partition, OpenPartition)
-            found = partition.search(queries, options, self._estimator)
+            all_hits = partition.search(queries, options, self._estimator)
         else:
-            found = self._answer_together(queries, options, gathering, collection)
-        set_metric_scores(self.metric, queries, found, is_dense=options.mode == "dense")
-        return found if options.min_relevance is None else [hits.at_least(options.min_relevance) for hits in found]
+            all_hits = self._answer_together(queries, options, gathering, collection)
+        set_metric_scores(self.metric, queries, all_hits, is_dense=options.mode == "dense")
+        if options.min_relevance is None:
+            return all_hits
+        return [hits.at_least(options.min_relevance) for hits in all_hits]
 
     def _answer_together(
         self,
@@ -365,8 +367,8 @@ class View(Generic[P_co]):
     def _check_condition(self, condition: Condition | None, gathering: Gathering) -> None:
         if condition is None or condition in self._checked:
             return
-        found = gathering.run(lambda number: self.partitions[number].evaluate(condition))
-        kinds = join_kinds(found.values())
+        kinds_of_partitions = gathering.run(lambda number: self.partitions[number].evaluate(condition))
+        kinds = join_kinds(kinds_of_partitions.values())
         if kinds is None or gathering.missing:  # what all documents have is not known
             return
         self.check_kinds(condition, kinds)
@@ -382,7 +384,8 @@ class View(Generic[P_co]):
 
         Args:
             condition: an evaluated condition.
-            kinds: of the values that all documents have, see `quarry.engine.filtering.evaluation.Evaluation`.
+            kinds: the kinds of the values that all documents have, see
+                `quarry.engine.filtering.evaluation.Evaluation`.
 
         Raises:
             InvalidFilter: an operand is of another type than all values at its path.
@@ -444,5 +447,5 @@ class View(Generic[P_co]):
 def _join_hits(ranking: MergedRanking, parts: Mapping[int, Hits], coverage: Coverage) -> Hits:
     """Return the hits of all shards in the order of the ranking."""
     following = {number: iter(own) for number, own in parts.items()}
-    found = [next(following[number]) for number in ranking.partitions.tolist()]
-    return Hits(found, ranking.documents.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)
+    joined = [next(following[number]) for number in ranking.partitions.tolist()]
+    return Hits(joined, ranking.documents.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)

@@ -35,7 +35,7 @@ class BuildFolder:
         can_replace: whether the caller has an argument `overwrite`, which the error then names.
 
     Attributes:
-        path: of the folder.
+        path: the path of the folder.
         lock: the write lock, held between `__enter__` and `__exit__`.
 
     Raises:

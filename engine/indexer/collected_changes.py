@@ -31,8 +31,8 @@ class CollectedChanges:
     move them to other segments.
 
     Args:
-        directory: of the index.
-        committer: of the index.
+        directory: the folder of the index.
+        committer: the committer of the index.
         plan: which segments have inverted lists.
         terms: returns the terms of a text, as the index stores them.
         start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.
@@ -156,8 +156,8 @@ class CollectedChanges:
                         " metadata is updated, or add it with its metadata",
                         path=self._directory.path,
                     )
-            elif found := self._committer.find_live(doc_id):
-                stored = found[0].reader.documents[found[1]].metadata
+            elif place := self._committer.find_live(doc_id):
+                stored = place[0].reader.documents[place[1]].metadata
                 together[doc_id] = self.updates.checked(doc_id, stored, changes)
         return together
 

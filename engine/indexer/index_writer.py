@@ -61,7 +61,7 @@ class IndexWriter:
     them until the commit is tried again; see `quarry.engine.indexer.partition_writer.PartitionWriter`.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for encoding, training and coding.
         representation: an object for the representation that the settings name; None: it is found by its name.
@@ -70,12 +70,12 @@ class IndexWriter:
         thresholds: sizes from which on segments have inverted lists or are merged; None: the defaults.
         merges: whether segments are merged in the background after commits; otherwise only by `merge`.
         after_merge: called after each merge, in the background on another thread.
-        lock: of the folder, held by the caller, who releases it after `close`; None: this object takes the lock,
-            and releases it in `close`.
+        lock: the lock of the folder, held by the caller, who releases it after `close`; None: this object takes
+            the lock, and releases it in `close`.
         wait_s: seconds to wait for another writer to release the lock.
 
     Attributes:
-        lock: of the index, held until `close`.
+        lock: the lock of the index, held until `close`.
         partitions: their writers.
 
     Raises:

@@ -90,15 +90,15 @@ class MergePolicy:
 
     def _find_dead(self, segments: Sequence[SegmentSize]) -> list[int]:
         """Return the segments with too many dead bytes, those with the fewest live bytes first."""
-        found = [
+        dead = [
             number
             for number, segment in enumerate(segments)
             if segment.dead_bytes > max(self.limits.dead_bytes, self.limits.dead_share * segment.n_bytes)
         ]
-        return self._limit(segments, sorted(found, key=lambda number: segments[number].live_bytes))
+        return self._limit(segments, sorted(dead, key=lambda number: segments[number].live_bytes))
 
     def _limit(self, segments: Sequence[SegmentSize], numbers: Iterable[int]) -> list[int]:
-        """Return the first of `numbers`, at least one if there is one, that fit into the largest segment."""
+        """Return as many of the first `numbers` as fit into the largest segment, but at least one of them."""
         taken: list[int] = []
         total = 0.0
         for number in numbers:

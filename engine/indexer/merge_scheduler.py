@@ -52,7 +52,7 @@ class MergeScheduler:
     more commit, and if that fails after 2, 4, 8 and so on, up to 1024.
 
     Args:
-        committer: of the index.
+        committer: the committer of the index.
         plan: decides whether a merged segment has inverted lists; its thresholds say when to merge.
         after_merge: called after each merge, on the thread that did it.
     """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.indexer.commits.publication import sync_visible
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.new_quantizer import ListPlan, join_rows
 from quarry.engine.representation.base import Representation
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.errors import DurabilityUnknown, FormatError, IndexNotFound
+from quarry.formats.errors import FormatError, IndexNotFound
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.shard_set import (
     ShardSet,
@@ -37,7 +38,7 @@ class NewShards(IndexWriter):
         representation: see there.
         fresh: see there.
         thresholds: see there.
-        lock: of the folder, held by the caller.
+        lock: the lock of the folder, held by the caller.
     """
 
     def __init__(
@@ -100,14 +101,7 @@ class NewShards(IndexWriter):
         self.lock.check()
         shard_set.commit(self._directory)
         self._is_committed = True
-        try:
-            self._directory.sync()
-        except OSError as error:
-            raise DurabilityUnknown(
-                f"generation {shard_set.generation} is visible, but may not survive a power loss",
-                path=self._directory.path,
-                actual=str(error),
-            ) from error
+        sync_visible(self._directory, shard_set.generation)
         collect_shard_garbage(self._directory, self.lock)
         return shard_set.generation, n_replaced
 

@@ -59,7 +59,7 @@ class PartitionWriter:
     kept: the commit can be tried again, or given up with `rollback`. `WriterStatus` lists what failures lead to.
 
     Args:
-        directory: of the partition.
+        directory: the folder of the partition.
         encoder: computes the vectors of documents without vectors; not used if the index was built without one.
         threads: for training and coding.
         pool: threads that compress texts.
@@ -72,9 +72,9 @@ class PartitionWriter:
         wait_s: see there.
 
     Attributes:
-        lock: of the folder, held until `close`.
-        settings: of the index.
-        metric: of the index.
+        lock: the lock of the folder, held until `close`.
+        settings: the settings of the index.
+        metric: the metric of the index.
         n_tokens: tokens encoded so far.
         n_rows: centroids made so far.
 
@@ -325,7 +325,8 @@ class PartitionWriter:
 
         Args:
             compose: see `quarry.engine.indexer.commits.committer.Compose`.
-            encoder: of the vectors of the new generation; None: they are of the same encoder as before.
+            encoder: the encoder of the vectors of the new generation; None: they are of the same encoder as
+                before.
 
         Raises:
             InvalidSetting: something was collected that is not committed.
@@ -439,8 +440,8 @@ class PartitionWriter:
 
         Args:
             error: what the step failed with.
-            message: of the error, if the failed step has changed nothing. None: the step may be half done, and the
-                writer is closed.
+            message: the message of the error, if the failed step has changed nothing. None: the step may be half
+                done, and the writer is closed.
 
         Raises:
             CommitFailed: `error` is an I/O error.

@@ -35,11 +35,10 @@ from quarry.engine.lexical.close_terms import (
     find_close_terms,
     select_expansions,
 )
-from quarry.engine.lexical.costs import Costs
 from quarry.engine.lexical.live_postings import LivePostings
 from quarry.engine.lexical.prefixes import prefix_finder
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer
-from quarry.engine.lexical.term_scores import EncodedScores, EncodedTerm, PartScores, TermScores, look_up
+from quarry.engine.lexical.term_scores import Costs, EncodedScores, EncodedTerm, PartScores, TermScores, look_up
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.engine.scoring.ranking import Exactness, Ranking, merge_rankings
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
@@ -76,7 +75,7 @@ class Collection(Protocol):
         ...
 
     def expand(self, term: str) -> Sequence[Expansion]:
-        """Return the terms that stand for one that no document has; none if there is no close one."""
+        """Return the close terms that replace a term that no document has; they may be none."""
         ...
 
 
@@ -168,19 +167,19 @@ class Bm25:
     def find_expansions(
         self, terms: Iterable[str], unchanged: Iterable[str] = ()
     ) -> dict[str, Sequence[Expansion]]:
-        """Return the close terms that stand for those terms of a query that no document has, by the latter.
+        """Map each term of a query that no document has to the close terms that stand for it.
 
         Args:
-            terms: of a query; of more than `Costs.max_terms` none is mistyped.
-            unchanged: those that nothing stands for.
+            terms: terms of a query; of more than `Costs.max_terms` none counts as mistyped.
+            unchanged: terms that are not to be replaced.
         """
         names = list(dict.fromkeys(terms))
         if len(names) > self._costs.max_terms:
             return {}
         known = zip(names, self._cache.get(names), strict=True)
         absent = {name for name, term in known if not (self._read_term(name) if term is None else term).n_docs}
-        found = {name: self._collection.expand(name) for name in sorted(absent.difference(unchanged))}
-        return {name: each for name, each in found.items() if each}
+        expansions = {name: self._collection.expand(name) for name in sorted(absent.difference(unchanged))}
+        return {name: each for name, each in expansions.items() if each}
 
     def query(self, terms: Iterable[str], expansions: Mapping[str, Sequence[Expansion]] = _NONE) -> Bm25Query:
         """Look up the terms and return the query.
@@ -191,24 +190,24 @@ class Bm25:
         """
         stop_if_cancelled()
         counts: dict[str, float] = dict(Counter(terms))
-        found, absent = self._look_up_terms(counts)
+        present, absent = self._look_up_terms(counts)
         information = len(absent - expansions.keys()) * inverse_document_frequency(self._collection.n_docs, 0)
-        information += sum(term.idf for term in found)
+        information += sum(term.idf for term in present)
         if expansions:
             for name, several in expansions.items():
                 for each in several:
                     counts[each.name] = counts.get(each.name, 0.0) + each.weight * counts[name]
-            found, _ = self._look_up_terms({name: n for name, n in counts.items() if name not in absent})
-            idf = {term.name: term.idf for term in found}
+            present, _ = self._look_up_terms({name: n for name, n in counts.items() if name not in absent})
+            idf = {term.name: term.idf for term in present}
             information += sum(max(idf[each.name] for each in several) for several in expansions.values())
-        return Bm25Query(found, self._scorers, information, expansions)
+        return Bm25Query(present, self._scorers, information, expansions)
 
     def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
         """Return all terms of the segments' dictionaries within a distance of a term."""
         return find_close_terms([segment.reader for segment in self.segments], term, n_edits, self._edited_stems)
 
     def expand(self, term: str) -> Sequence[Expansion]:
-        """Return the terms that stand for one that no document has; none if there is no close one."""
+        """Return the close terms that replace a term that no document has; they may be none."""
         known = self._expansions.get(term)
         if known is None:
             known = self._find_expansions(term)
@@ -221,9 +220,9 @@ class Bm25:
         for n_edits in allowed_edits(term):
             stop_if_cancelled()
             close = self.close_terms(term, n_edits)
-            found = select_expansions(close, self._document_frequencies(each.name for each in close))
-            if found:
-                return found
+            selected = select_expansions(close, self._document_frequencies(each.name for each in close))
+            if selected:
+                return selected
         return ()
 
     @property
@@ -316,8 +315,10 @@ class Bm25:
 
     def _read_term(self, name: str) -> _Term:
         stop_if_cancelled()
-        found = [segment.lookup(name, self._costs.frequent) or segment.postings(name) for segment in self.segments]
-        n_docs = sum(len(each.docs) if isinstance(each, Postings) else each[0] for each in found)
+        lookups = [
+            segment.lookup(name, self._costs.frequent) or segment.postings(name) for segment in self.segments
+        ]
+        n_docs = sum(len(each.docs) if isinstance(each, Postings) else each[0] for each in lookups)
         if not self._is_whole:
             n_docs = self._collection.document_frequency(name)
         idf = inverse_document_frequency(self._collection.n_docs, n_docs)
@@ -325,7 +326,7 @@ class Bm25:
             self._score(each, number, idf)
             if isinstance(each, Postings)
             else EncodedTerm.of(*each, self._norms[number], self._least_norms[number], idf)
-            for number, each in enumerate(found)
+            for number, each in enumerate(lookups)
         ]
         term = _Term(n_docs, tuple(parts))
         self._cache.put(name, term)
@@ -397,11 +398,11 @@ class Bm25Query:
             keep_ties: whether all documents that tie with the last one are kept too.
         """
         each = [None] * len(self._scorers) if allowed is None else allowed
-        found = [
+        rankings = [
             scorer.find_best(parts, n, docs)
             for scorer, parts, docs in zip(self._scorers, self._parts, each, strict=True)
         ]
-        ranking = merge_rankings(found, n, keep_ties)
+        ranking = merge_rankings(rankings, n, keep_ties)
         return ranking._replace(lexical=ranking.scores, exactness=Exactness.EXACT)
 
     def score_documents(self, segment: int, docs: Int64Array) -> Float32Array:
@@ -410,10 +411,10 @@ class Bm25Query:
 
     def shares(self, segment: int, docs: Int64Array) -> Float32Array:
         """Return the share of the query's information that (n,) documents have: (n,) float32, from 0 to 1."""
-        found = np.zeros(len(docs), np.float64)
+        information = np.zeros(len(docs), np.float64)
         for term in self._terms:
-            found += term.idf * min(1.0, term.frequency) * term.parts[segment].contains(docs)
-        return np.minimum(found / max(self._information, 1e-9), 1.0).astype(np.float32)
+            information += term.idf * min(1.0, term.frequency) * term.parts[segment].contains(docs)
+        return np.minimum(information / max(self._information, 1e-9), 1.0).astype(np.float32)
 
     def term_scores(self, segment: int, doc: int) -> dict[str, float]:
         """Return the contribution of each term to the score of a document, by term; missing terms are left out."""

@@ -36,7 +36,7 @@ __all__ = [
     "select_expansions",
 ]
 
-_MIN_CHARACTERS = 4
+_MIN_CHARACTERS = 4  # of terms that are replaced, or replace one
 _TWO_EDITS = 8  # characters from which on two edits are allowed
 _MAX_CHARACTERS = 32
 _MAX_TERMS = 3  # that replace one
@@ -62,7 +62,7 @@ class Expansion(NamedTuple):
 
     Attributes:
         name: the term.
-        weight: of its score, above 0 and below 1.
+        weight: the weight of its score, above 0 and below 1.
     """
 
     name: str
@@ -115,22 +115,22 @@ def find_close_terms(
     texts within one edit of the term count as close too.
 
     Args:
-        readers: of the segments.
+        readers: the readers of the segments.
         term: the mistyped term.
         n_edits: the largest distance.
         edited_stems: returns the stems of the texts within one edit of a term, except those that are such texts
             themselves, which may be left out.
     """
     related = [each for each in edited_stems(term) if each != term] if n_edits == 1 else []
-    found: set[CloseTerm] = set()
+    close: set[CloseTerm] = set()
     for reader in readers:
         with _lock:
             known = _known.get(reader)
             if known is None:
                 known = _known[reader] = CloseTerms(reader)
-        found.update(known.find(term, n_edits))
-        found.update(CloseTerm(name, 1) for name in known.select_known(related) if is_expandable(name))
-    return found
+        close.update(known.find(term, n_edits))
+        close.update(CloseTerm(name, 1) for name in known.select_known(related) if is_expandable(name))
+    return close
 
 
 class CloseTerms:
@@ -174,8 +174,8 @@ class CloseTerms:
             n_edits: the largest distance, 1 or 2.
         """
         codes = [ord(character) for character in term]
-        found = (each for table in self._tables for each in table.find(codes, n_edits))
-        return [CloseTerm(name, distance) for name, distance in found if is_expandable(name)]
+        close = (each for table in self._tables for each in table.find(codes, n_edits))
+        return [CloseTerm(name, distance) for name, distance in close if is_expandable(name)]
 
 
 _known: WeakKeyDictionary[PostingsReader, CloseTerms] = WeakKeyDictionary()  # segments outlive generations
@@ -186,8 +186,8 @@ def _is_candidate(rows: UInt8Array) -> BoolArray:
     """Return which terms have a length that matters and no ASCII digit."""
     text = rows[:, :-1]
     has_digit = ((text >= ord("0")) & (text <= ord("9"))).any(axis=1)
-    found: BoolArray = ~has_digit & (rows[:, -1] >= _MIN_CHARACTERS)
-    return found
+    is_candidate: BoolArray = ~has_digit & (rows[:, -1] >= _MIN_CHARACTERS)
+    return is_candidate
 
 
 def _decode(rows: UInt8Array) -> UInt32Array:
@@ -198,12 +198,12 @@ def _decode(rows: UInt8Array) -> UInt32Array:
 
 
 def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analyzer: Analyzer) -> str:
-    """Return a text with corrected words; a word for which none is found stays as it is.
+    """Return a text with its mistyped words corrected; a word without a correction stays as it is.
 
     Args:
-        text: of the query.
-        expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
-        analyzer: of the index.
+        text: the text of the query.
+        expansions: maps each mistyped term to the terms that replace it, the likeliest first.
+        analyzer: the analyzer of the index.
     """
     parts: list[str] = []
     at = 0
@@ -217,6 +217,6 @@ def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analy
 
 
 def _find_word(mistyped: str, term: str, analyzer: Analyzer) -> str | None:
-    """Return a word within one edit of a mistyped one that has a term; None if there is none, or beyond ASCII."""
+    """Return an ASCII word that has a term and is within one edit of a mistyped word; None if there is none."""
     words = list(dict.fromkeys(one_edit(mistyped)))
     return next((word for word, stem in zip(words, analyzer.stems(words), strict=True) if stem == term), None)

@@ -44,7 +44,7 @@ class PrefixFinder:
         reader: the segment's postings.
         deleted: (reader.n_docs,) bool; None: nothing is deleted.
         texts: reads texts of the segment.
-        analyzer: of the index.
+        analyzer: the analyzer of the index.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class PrefixFinder:
         counted = _Words(prefix, self._analyzer)
         for doc, text in zip(docs.tolist(), self._texts(docs), strict=True):
             totals[doc] += counted.count(text)
-        found = np.flatnonzero(totals)
-        return Postings(found.astype(np.uint32), totals[found])
+        with_prefix = np.flatnonzero(totals)
+        return Postings(with_prefix.astype(np.uint32), totals[with_prefix])
 
     def _count_bigrams_ending_with(self, character: str) -> UInt32Array:
         """Return how many bigrams of each document end with a character, (n_docs,) uint32.
@@ -120,14 +120,14 @@ def _passage_texts(reader: SegmentReader, passages: Int64Array) -> Iterator[str]
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):
-    """Which of some prefixes a word of a text begins with, or a part of it or a stem of these.
+    """Maps a word to those of some prefixes that it, one of its parts or a stem of them begins with.
 
-    As a dictionary it remembers those of each word. A run of a script without spaces has a prefix of one character
-    wherever it has the character. No stop word begins with a prefix.
+    Words are computed when they are first looked up, and remembered. A run of a script without spaces has a prefix
+    of one character wherever it has the character. No stop word begins with a prefix.
 
     Args:
         prefixes: case-folded; see `quarry.engine.analysis.analyzer.Analyzer.prefix`.
-        analyzer: of the index.
+        analyzer: the analyzer of the index.
     """
 
     def __init__(self, prefixes: Sequence[str], analyzer: Analyzer) -> None:
@@ -144,8 +144,8 @@ class WordPrefixes(dict[str, tuple[str, ...]]):
             for form in self._analyzer.forms(word):
                 if form.startswith(self._beginnings):
                     begun |= {beginning for beginning in self._beginnings if form.startswith(beginning)}
-        found = self[text] = tuple(prefix for prefix in self._prefixes if prefix in begun)
-        return found
+        prefixes = self[text] = tuple(prefix for prefix in self._prefixes if prefix in begun)
+        return prefixes
 
 
 class _Bigrams:
@@ -161,8 +161,8 @@ class _Bigrams:
         try:
             parts = [np.empty((0, 2), np.uint32), *map(_read_bigrams, reader.term_rows())]
         except UnicodeDecodeError as error:
-            found = error.object[error.start : error.end]
-            raise CorruptFile("terms that are not UTF-8", path=reader.path, actual=found) from error
+            invalid = error.object[error.start : error.end]
+            raise CorruptFile("terms that are not UTF-8", path=reader.path, actual=invalid) from error
         bigrams = np.concatenate(parts)
         bigrams = bigrams[np.argsort(bigrams[:, 1], kind="stable")]
         self._firsts = bigrams[:, 0].copy()
@@ -182,7 +182,7 @@ def _read_bigrams(rows: UInt8Array) -> UInt32Array:
     """Return the code points of those terms that are two characters of a script without spaces, (n, 2).
 
     Args:
-        rows: of terms, see `quarry.formats.postings.term_blocks`.
+        rows: the rows of terms, see `quarry.formats.postings.term_blocks`.
     """
     width = min(rows.shape[1] - 1, 2 * _MAX_CHARACTER_BYTES)
     is_short = rows[:, -1] <= width
@@ -194,8 +194,8 @@ def _read_bigrams(rows: UInt8Array) -> UInt32Array:
     pairs = np.frombuffer(data.encode("utf-32-le", "surrogatepass"), "<u4").reshape(-1, 2).astype(np.uint32)
     firsts, numbers = np.unique(pairs[:, 0], return_inverse=True)
     is_unspaced_first = np.array([is_unspaced(chr(first)) for first in firsts.tolist()], bool)
-    found: UInt32Array = pairs[is_unspaced_first[numbers]]
-    return found
+    bigrams: UInt32Array = pairs[is_unspaced_first[numbers]]
+    return bigrams
 
 
 def _shorter_stems(prefix: str, analyzer: Analyzer) -> set[str]:
@@ -220,5 +220,5 @@ class _Words(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         has_term = any(term.startswith(self._prefix) for term in self._analyzer.terms_of_word(word))
-        self[word] = found = int(not has_term and bool(self._begun_by[word]))
-        return found
+        self[word] = counts = int(not has_term and bool(self._begun_by[word]))
+        return counts

@@ -8,9 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from quarry.engine.filtering.evaluation import Allowed
-from quarry.engine.lexical.costs import Costs
-from quarry.engine.lexical.term_scores import PartScores, look_up
-from quarry.engine.scoring.ranking import find_nth_largest
+from quarry.engine.lexical.term_scores import Costs, PartScores, look_up
+from quarry.engine.scoring.ranking import distinct, find_nth_largest
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 
@@ -67,8 +66,8 @@ class SegmentScorer:
         """Return a superset of the n best documents, and their scores."""
         if allowed is not None and allowed.n * _FEW_FACTOR < self._n_docs:
             scores = look_up(parts, allowed.docs)
-            found = scores > 0
-            return allowed.docs[found], scores[found]
+            has_term = scores > 0
+            return allowed.docs[has_term], scores[has_term]
         return self._find_by_max_score(parts, n, allowed)
 
     def _is_sparse(self, parts: Sequence[PartScores]) -> bool:
@@ -203,6 +202,4 @@ def _merge(lists: Sequence[Int64Array]) -> Int64Array:
     """
     merged = np.concatenate(lists)
     merged.sort(kind="stable")
-    first = np.ones(len(merged), bool)
-    np.not_equal(merged[1:], merged[:-1], out=first[1:])
-    return merged[first]
+    return distinct(merged)

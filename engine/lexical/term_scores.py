@@ -8,18 +8,42 @@ documents, which `RecordLookup` finds in the encoded postings.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from quarry.engine.lexical.costs import Costs
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.record_lookup import RecordLookup
 
-__all__ = ["EncodedScores", "EncodedTerm", "PartScores", "TermScores", "look_up"]
+__all__ = ["Costs", "EncodedScores", "EncodedTerm", "PartScores", "TermScores", "look_up"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Sizes from which on another method is used, and the largest query.
+
+    Attributes:
+        dense_factor: up to so many documents per posting of a term, its scores are stored for all documents.
+        sparse_factor: from so many documents per posting of the first terms on, there is no array of all totals.
+        large_segment: documents; in smaller segments, adding a term takes less time than deciding whether to.
+        many_candidates: so many are reduced between look-ups.
+        frequent: documents of a segment; a term with so many is decoded only if that takes less time.
+        postings_per_lookup: decoded and scored in the time of looking up one document.
+        max_terms: distinct terms of a query; of more terms the rarest are used.
+    """
+
+    dense_factor: int = 6
+    sparse_factor: int = 16
+    large_segment: int = 1 << 17
+    many_candidates: int = 4096
+    frequent: int = 1 << 16
+    postings_per_lookup: int = 32
+    max_terms: int = 1000
+
 
 _MAX_FREQUENCY = 16  # larger frequencies are not told apart for the upper bound of scores
 _ROUNDED_UP = 1 + 1e-6  # for the rounding of scores to float32
@@ -44,7 +68,7 @@ class PartScores(Protocol):
         ...
 
     def multiply(self, times: float) -> Self:
-        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        """Return the scores for a query in which the term occurs `times` times, or has that weight."""
         ...
 
     def add_to(self, totals: Float32Array) -> None:
@@ -97,7 +121,7 @@ class TermScores(NamedTuple):
         return cls(len(docs), None, dense, max_score)
 
     def multiply(self, times: float) -> TermScores:
-        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        """Return the scores for a query in which the term occurs `times` times, or has that weight."""
         if times == 1:
             return self
         return TermScores(self.n_docs, self.docs, self.scores * np.float32(times), self.max_score * times)
@@ -128,8 +152,8 @@ class TermScores(NamedTuple):
             return self.scores.take(docs) > 0
         if not self.n_docs:
             return np.zeros(len(docs), bool)
-        found: BoolArray = self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
-        return found
+        has_term: BoolArray = self.docs.take(self.docs.searchsorted(docs), mode="clip") == docs
+        return has_term
 
     def look_up(self, docs: Int64Array) -> Float32Array:
         """Return the scores of the term in (n,) documents, 0 without it."""
@@ -213,7 +237,7 @@ class EncodedScores:
         self._per_lookup = per_lookup
 
     def multiply(self, times: float) -> Self:
-        """Return the scores of a term that occurs so many times in the query, or has such a weight."""
+        """Return the scores for a query in which the term occurs `times` times, or has that weight."""
         if times == 1:
             return self
         return type(self)(self._term, self._decode, self._find_decoded, times, self._per_lookup)
@@ -247,12 +271,12 @@ class EncodedScores:
         scores *= np.float32(self._term.idf)
         if self._times != 1:
             scores *= np.float32(self._times)
-        found = np.zeros(len(docs), np.float32)
-        found[with_term] = scores
-        return found
+        all_scores = np.zeros(len(docs), np.float32)
+        all_scores[with_term] = scores
+        return all_scores
 
     def _decoded_for(self, docs: Int64Array) -> TermScores | None:
-        """Return the decoded scores if they are known, or if looking so many documents up takes longer."""
+        """Return decoded scores if they are cached, or faster to make than to look up the documents; or None."""
         # A `cached_property` is in the dictionary once it was computed; asking for it would compute it.
         if "_decoded" in self.__dict__ or len(docs) * self._per_lookup > self.n_docs:
             return self._decoded

@@ -25,8 +25,8 @@ class TermTable:
 
     Args:
         parts: (n, width) code points of terms, ascending, filled with zeros, and the length (n,) of each.
-        lengths: of the terms that are kept.
-        dtype: of the code points: uint8 or uint32.
+        lengths: the lengths of the terms that are kept.
+        dtype: the dtype of the code points: uint8 or uint32.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TermTable:
         for term in terms:
             if len(term) in self._lengths:
                 by_length.setdefault(len(term), []).append(term)
-        found: list[str] = []
+        known: list[str] = []
         for length, several in by_length.items():
             rows = self._rows(length)
             if len(rows):
@@ -60,8 +60,8 @@ class TermTable:
                 strings = rows.view(f"{kind}{length}").reshape(-1)
                 own = np.array(several, strings.dtype)
                 is_known = strings.take(strings.searchsorted(own), mode="clip") == own
-                found += [several[place] for place in np.flatnonzero(is_known).tolist()]
-        return found
+                known += [several[place] for place in np.flatnonzero(is_known).tolist()]
+        return known
 
     def find(self, codes: Sequence[int], n_edits: int) -> Iterator[tuple[str, int]]:
         """Yield the terms within a distance of another, except itself, and their distances.
@@ -96,8 +96,8 @@ class TermTable:
         else:
             distances = _distances(self._read(begins, last), sizes, own)
             is_found = (distances > 0) & (distances <= n_edits)
-        found = (each[is_found].tolist() for each in (begins, sizes, distances))
-        for begin, size, distance in zip(*found, strict=True):
+        columns = (each[is_found].tolist() for each in (begins, sizes, distances))
+        for begin, size, distance in zip(*columns, strict=True):
             yield "".join(map(chr, self._codes[begin : begin + size].tolist())), distance
 
     def _rows(self, length: int) -> Codes:
@@ -137,16 +137,16 @@ class TermTable:
 
 def _count_first(flags: BoolArray) -> Int64Array:
     """Return how many flags are set before the first one of each row that is not, (n,)."""
-    found: Int64Array = np.where(flags.all(axis=1), flags.shape[1], flags.argmin(axis=1))
-    return found
+    counts: Int64Array = np.where(flags.all(axis=1), flags.shape[1], flags.argmin(axis=1))
+    return counts
 
 
 def _character_sets(rows: Codes) -> UInt64Array:
     """Return the set of the characters of each row, modulo 64, as bits."""
-    found = np.zeros(len(rows), np.uint64)
+    sets = np.zeros(len(rows), np.uint64)
     for column in rows.T:
-        found |= _ONE << (column & _MASK).astype(np.uint64)
-    return found
+        sets |= _ONE << (column & _MASK).astype(np.uint64)
+    return sets
 
 
 def _distances(rows: Codes, sizes: Int64Array, own: Codes) -> Int64Array:
@@ -169,7 +169,7 @@ def _distances(rows: Codes, sizes: Int64Array, own: Codes) -> Int64Array:
     increases = np.full(len(rows), np.uint64(0xFFFF_FFFF_FFFF_FFFF))
     decreases, diagonal, before = (np.zeros(len(rows), np.uint64) for _ in range(3))
     distance = np.full(len(rows), len(own), np.int64)
-    found = distance.copy()
+    distances = distance.copy()
     for column, match in enumerate(np.ascontiguousarray(bits[places].T), 1):
         swapped = ((~diagonal & match) << _ONE) & before
         diagonal = (((match & increases) + increases) ^ increases) | match | decreases | swapped
@@ -177,9 +177,9 @@ def _distances(rows: Codes, sizes: Int64Array, own: Codes) -> Int64Array:
         down = diagonal & increases
         distance += ((up >> last) & _ONE).astype(np.int64)
         distance -= ((down >> last) & _ONE).astype(np.int64)
-        found[sizes == column] = distance[sizes == column]
+        distances[sizes == column] = distance[sizes == column]
         up = (up << _ONE) | _ONE
         increases = (down << _ONE) | ~(diagonal | up)
         decreases = up & diagonal
         before = match
-    return found
+    return distances

@@ -41,7 +41,7 @@ def train_coarse_centroids(
     Args:
         sample: the rows.
         nlist: number of centroids.
-        seed: of the choice of the first centroids.
+        seed: the seed of the choice of the first centroids.
         threads: how many threads assign rows.
         is_rounding: whether rows are assigned to rounded centroids; None: if that takes less time.
     """

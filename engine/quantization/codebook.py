@@ -19,7 +19,7 @@ _ROWS = {4: 4096, 8: 1 << 15}  # by bits: 256 for each of 16 sub-vectors, all th
 
 
 def place_trained_rows(n_rows: int, nbits: int = 4) -> Int64Array:
-    """Return the places of the rows, of so many, that `train_codes` uses: evenly spaced."""
+    """Return the places, evenly spaced, of those of `n_rows` rows that `train_codes` uses."""
     return np.arange(0, n_rows, max(1, n_rows // _ROWS[nbits]))[: _ROWS[nbits]]
 
 

@@ -87,16 +87,16 @@ def find_nearest_rows(
         scores = queries @ rows.T if distances is None else distances.scores(queries, rows)
         mask_neighbors(scores, places, low)
         largest.add(scores, low)
-    nearest, found = largest.ordered()
+    nearest, products = largest.ordered()
     if distances is None:
         rounding = ROUNDING * np.linalg.norm(queries, axis=1) * np.median(lengths)
     else:
-        rounding = ROUNDING * np.abs(found[:, -2])
+        rounding = ROUNDING * np.abs(products[:, -2])
     with np.errstate(invalid="ignore"):  # -inf less -inf: masked rows, and places without rows
-        is_separated = found[:, -2] - found[:, -1] > rounding
+        is_separated = products[:, -2] - products[:, -1] > rounding
     if len(sample) == n_nearest:
         is_separated[:] = False
-    return HeldOut(places, nearest[:, :-1], found[:, :-1], is_separated)
+    return HeldOut(places, nearest[:, :-1], products[:, :-1], is_separated)
 
 
 class Largest:
@@ -112,7 +112,7 @@ class Largest:
         self._columns = np.zeros((n_queries, n), np.int64)
 
     def add(self, scores: Float32Array, first: int) -> None:
-        """Add (n_queries, b) float32 scores, the first of which are those of row `first`."""
+        """Add (n_queries, b) float32 scores of b rows, beginning with row `first`."""
         n, least = self._scores.shape[1], self._scores.min(axis=1)
         for query in np.flatnonzero(scores.max(axis=1) > least).tolist():
             line = scores[query]

@@ -166,7 +166,7 @@ class ListAssigner:
         return lists
 
     def _get_rounded(self, n_rows: int) -> RoundedCentroids | None:
-        """Return the rounded centroids; None for a batch that is to be compared in float32."""
+        """Return the rounded centroids; None if a batch of that size is compared in float32."""
         if not self._is_rounding or (self._rounded is None and n_rows < _MIN_ROWS):
             return None
         with self._mutex:
@@ -198,7 +198,7 @@ class RoundedCentroids:
 
     @staticmethod
     def pays(n_centroids: int, dim: int) -> bool:
-        """Return whether products with so many rounded centroids take less time than float32 products here."""
+        """Return whether int8 products with that many centroids are faster than float32 products on this CPU."""
         return n_centroids >= _MIN_CENTROIDS and dim >= _MIN_DIM and has_fast_int8()
 
     def find_best(self, vectors: Float32Array) -> tuple[Int64Array, BoolArray]:

@@ -24,8 +24,7 @@ from quarry.formats.errors import InvalidQuery
 
 __all__ = ["MAX_TEXTS", "QuerySample", "sample_vectors"]
 
-
-MAX_TEXTS = 512
+MAX_TEXTS = 512  # in a sample
 _MIN_QUERIES = 32  # fewer distinct texts do not represent other queries
 _TITLES = 0.25  # probability of taking the title of a document that has one
 _MAX_TITLE_WORDS = 30  # longer titles are texts

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 

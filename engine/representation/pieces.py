@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.windows import piece_count, piece_starts, sentence_end_flags
 from quarry.engine.representation.base import DocumentVectors, IntegerSettings, drop_empty_windows, scale_rows
 from quarry.formats.arrays import Float32Array, Int64Array
@@ -42,13 +42,13 @@ class Pieces(IntegerSettings):
             sums.append(piece_sums(window.values, np.cumsum(pieces.sizes) - pieces.sizes))
             sizes.append(pieces.sizes)
             spans += pieces.spans
-        found = TextPieces(np.concatenate(sizes), spans)
-        counts = found.sizes.astype(np.float32)
+        joined = TextPieces(np.concatenate(sizes), spans)
+        counts = joined.sizes.astype(np.float32)
         if len(spans) > 1:
             sums.append(np.concatenate(sums).sum(axis=0, keepdims=True))
             counts = np.append(counts, counts.sum())
         means = np.concatenate(sums) / counts[:, np.newaxis]
-        return DocumentVectors(scale_rows(means, normalize), tuple((span,) for span in found.spans_with_whole()))
+        return DocumentVectors(scale_rows(means, normalize), tuple((span,) for span in joined.spans_with_whole()))
 
 
 @dataclass(frozen=True, eq=False)

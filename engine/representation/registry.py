@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 from quarry.engine.arguments import shown
-from quarry.engine.encoding.encoder import Encoder, PassageEncoder, encoder_pooling, trained_settings
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import (
+    Encoder,
+    PassageEncoder,
+    TokenVectors,
+    VectorKind,
+    encoder_pooling,
+    trained_settings,
+)
 from quarry.engine.extensions import extension_failed, load_extension, registered_names
 from quarry.engine.representation.base import MAX_SETTING, DocumentVectors, IntegerSettings, Representation
 from quarry.engine.representation.first_m import Cls, FirstM

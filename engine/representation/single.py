@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.engine.representation.base import (
     DocumentVectors,
     IntegerSettings,

@@ -36,7 +36,8 @@ class SnapshotReport:
     """The result of `Engine.snapshot`.
 
     Attributes:
-        generation: of the index that was copied; for a sharded index the generations of all shards added up.
+        generation: the generation of the index that was copied; for a sharded index the generations of all shards
+            added up.
         n_documents: documents in the snapshot.
         n_files: its files.
         n_linked: how many of them are hard links, which take no space until the index deletes its own; the others
@@ -88,7 +89,7 @@ def write_snapshot(directory: Directory, path: Path) -> SnapshotReport:
 
 
 def _check_empty(path: Path) -> None:
-    """Check that there is nothing in a folder but an index, or what a snapshot that was killed has left."""
+    """Check that a folder holds nothing but an index, or files that an interrupted snapshot has left."""
     if is_folder(path):
         own = (is_own_file, is_own_entry, {LOCK_NAME}.__contains__)
         with system_errors("listed", path):

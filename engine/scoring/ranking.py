@@ -23,6 +23,7 @@ __all__ = [
     "ReadKeys",
     "best_places",
     "cut_places",
+    "distinct",
     "find_nth_largest",
     "merge_rankings",
 ]
@@ -248,3 +249,10 @@ class IdOrder:
             own = self._documents_of(number, docs[is_inside])
             keys[is_inside] = self._segments[number].reader.ids.strings.keys(own, first)
         return keys
+
+
+def distinct(ascending: Int64Array) -> Int64Array:
+    """Return each of (n,) ascending numbers once."""
+    first = np.ones(len(ascending), bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]

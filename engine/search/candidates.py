@@ -73,7 +73,7 @@ class Candidates(NamedTuple):
         lexical: (n,) float32, exact BM25 scores; None in dense mode.
         keys: what orders passages with equal scores: where they are read, or these themselves.
         n_allowed: passages of the partition that may be found; 0 unless in hybrid mode.
-        exactness: of the ranking by one score.
+        exactness: the exactness of the ranking by one score.
         by_vector: (n,) bool, which are among the best by dense score; None unless in hybrid mode.
         by_terms: (n,) bool, which are among the best by BM25; None unless in hybrid mode.
         terms: the query's terms with the postings of the partition, if they are needed again.
@@ -116,7 +116,7 @@ class Retriever:
     the documents are divided among segments and partitions.
 
     Args:
-        segments: of the snapshot.
+        segments: the segments of the snapshot.
         dense: searches them by vectors.
     """
 
@@ -136,13 +136,13 @@ class Retriever:
         """Return the best passages of each query by its vector; those with one condition are searched at once.
 
         Args:
-            queries: of one search, at least one.
-            options: of the search; in mode "lexical" there are no rankings.
+            queries: the queries of one search, at least one.
+            options: the options of the search; in mode "lexical" there are no rankings.
             allowed: for each query and segment the passages that may be found; None: all.
         """
-        found: list[Ranking | None] = [None] * len(queries)
+        all_rankings: list[Ranking | None] = [None] * len(queries)
         if options.mode == "lexical":
-            return found
+            return all_rankings
         groups: dict[Condition | None, list[int]] = {}
         for number, query in enumerate(queries):
             groups.setdefault(query.condition, []).append(number)
@@ -151,8 +151,8 @@ class Retriever:
             how, n = _for_passages(options, self._depth(options))
             rankings = self._dense.search(vectors, how, allowed[numbers[0]], n_candidates=n, keep_ties=True)
             for number, ranking in zip(numbers, rankings, strict=True):
-                found[number] = ranking
-        return found
+                all_rankings[number] = ranking
+        return all_rankings
 
     def find(
         self,
@@ -171,7 +171,7 @@ class Retriever:
             query: with what the mode of the search needs.
             by_vector: the best passages by its vector; None in mode "lexical".
             bm25: lexical scores of the passages; None in mode "dense".
-            options: of the search.
+            options: the options of the search.
             allowed: for each segment the passages that may be found; None: all.
         """
         n, vector = self._depth(options), query.vector
@@ -215,7 +215,7 @@ class Retriever:
         Args:
             ranking: the best n passages, and those that tie with the last.
             n: number of passages.
-            options: of the search.
+            options: the options of the search.
             search: returns a ranking like it of another number of passages.
         """
         if self._finds_documents(options):
@@ -336,7 +336,7 @@ def rank_candidates(candidates: Candidates, options: SearchOptions, least_range:
 
 
 def merge_candidates(
-    found: Mapping[int, Candidates], options: SearchOptions, least_range: float = 0.0
+    candidates: Mapping[int, Candidates], options: SearchOptions, least_range: float = 0.0
 ) -> MergedRanking:
     """Rank the candidates of partitions for one query.
 
@@ -344,12 +344,12 @@ def merge_candidates(
     both sides are therefore first cut to the candidates that one index would take, and these are fused.
 
     Args:
-        found: candidates by number of the partition.
-        options: of the search.
-        least_range: of the dense scores, see `quarry.engine.search.fusion.fuse`.
+        candidates: the candidates by the number of their partition.
+        options: the options of the search.
+        least_range: the least range of the dense scores, see `quarry.engine.search.fusion.fuse`.
     """
-    joined = _join(found)
-    partitions = np.repeat(list(found), [len(each.docs) for each in found.values()])
+    joined = _join(candidates)
+    partitions = np.repeat(list(candidates), [len(each.docs) for each in candidates.values()])
     if options.mode == "hybrid":
         by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
         pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
@@ -404,8 +404,8 @@ def _is_of_too_few(documents: Int64Array, options: SearchOptions) -> bool:
     return len(set(documents.tolist())) < options.n_retrieved
 
 
-def _join(found: Mapping[int, Candidates]) -> Candidates:
-    parts = list(found.values())
+def _join(candidates: Mapping[int, Candidates]) -> Candidates:
+    parts = list(candidates.values())
 
     def column(name: str) -> Any:  # noqa: ANN401  # an array, or None
         values = [value for part in parts if (value := getattr(part, name)) is not None]
@@ -415,7 +415,7 @@ def _join(found: Mapping[int, Candidates]) -> Candidates:
     if any(part.documents is not None for part in parts):
         numbers = [
             number << 48 | (_document_keys(part.segments, part.docs) if part.documents is None else part.documents)
-            for number, part in found.items()
+            for number, part in candidates.items()
         ]
         documents = np.concatenate(numbers)
     return Candidates(

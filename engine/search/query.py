@@ -62,7 +62,7 @@ class SearchRequest:
     """The queries of a search.
 
     Attributes:
-        texts: of the queries; None: there are vectors alone.
+        texts: the texts of the queries; None: there are vectors alone.
         vectors: (n, dim) float32, of the queries; None: there are texts alone.
         is_single: whether there is one query, whose hits are returned by themselves.
     """
@@ -149,17 +149,17 @@ class Query:
     It can be pickled: with its vector in main memory, and with what was computed before.
 
     Args:
-        text: of the query; None: it is a vector alone.
-        settings: of the index.
+        text: the text of the query; None: it is a vector alone.
+        settings: the settings of the index.
         condition: that documents have to satisfy; None: all may be found.
         has_operators: whether quotation marks and asterisks are operators.
         typos: whether terms that no document has are replaced by close ones.
 
     Attributes:
-        text: of the query; None: it is a vector alone.
+        text: the text of the query; None: it is a vector alone.
         batch: (n, stored_dim), the vectors of this and other queries, as the index compares them; None: there are
             none, or they are not known here.
-        number: of its vector in the batch.
+        number: the number of its vector in the batch.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Query:
         """Return the terms that stand for mistyped ones, the likeliest first, by the latter.
 
         Args:
-            bm25: of the collection that is searched, or of a part with the statistics of all of it.
+            bm25: the scorer of the collection that is searched, or of a part with the statistics of all of it.
         """
         if self._expansions is None:
             parsed = self.parsed
@@ -330,20 +330,20 @@ def _find_characters(text: str) -> tuple[list[str], str]:
     """Return the single characters of unspaced scripts as prefixes, and the text with blanks in their places."""
     if text.isascii():
         return [], text
-    found: list[str] = []
+    prefixes: list[str] = []
     rest = list(text)
     for word in locate_words(text):
         if len(word.word) == 1 and is_unspaced(word.word):
-            found.append(word.word + PREFIX_SIGN)
+            prefixes.append(word.word + PREFIX_SIGN)
             rest[word.starts[0] : word.end] = " " * (word.end - word.starts[0])
-    return found, "".join(rest)
+    return prefixes, "".join(rest)
 
 
 def _find_prefixes(text: str, analyzer: Analyzer) -> tuple[list[str], str]:
     """Return the prefixes of a text, and the text with blanks in their places."""
     if PREFIX_SIGN not in text:
         return [], text
-    found: list[str] = []
+    prefixes: list[str] = []
     rest: list[str] = []
     at = 0
     for word in locate_words(text):
@@ -353,7 +353,7 @@ def _find_prefixes(text: str, analyzer: Analyzer) -> tuple[list[str], str]:
         after = text[end + 1 : end + 2]
         prefix = None if after.isalnum() or after in {"_", PREFIX_SIGN} else analyzer.prefix(word.word)
         if prefix is not None:
-            found.append(prefix + PREFIX_SIGN)
+            prefixes.append(prefix + PREFIX_SIGN)
             rest += [text[at:start], " " * (end + 1 - start)]
             at = end + 1
-    return found, "".join([*rest, text[at:]])
+    return prefixes, "".join([*rest, text[at:]])

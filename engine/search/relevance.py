@@ -31,7 +31,7 @@ __all__ = [
     "sample_background",
 ]
 
-_N_DOCUMENTS = 256
+_N_DOCUMENTS = 256  # in a sample
 _PRIOR = 32  # documents that a typical spread counts for
 _LEAST_RANGE = 9  # typical spreads; chosen with the weight of calibrated encoders (bench/README.md, "The panel")
 
@@ -78,7 +78,7 @@ def sample_background(segments: Sequence[OpenSegment], searcher: Searcher) -> Ba
 
     Args:
         segments: with the documents that are deleted.
-        searcher: of the same segments.
+        searcher: the searcher of the same segments.
 
     Raises:
         FormatError: a segment is damaged.

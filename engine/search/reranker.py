@@ -13,9 +13,8 @@ import numpy as np
 
 from quarry.engine.arguments import lone_surrogate, shown
 from quarry.engine.documents.document import full_text
-from quarry.engine.encoding.pair_frame import find_pair_frame
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
-from quarry.engine.encoding.tokenizer import Ids, TextTokenizer
+from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, find_pair_frame
 from quarry.engine.encoding.windows import window_bounds
 from quarry.engine.extensions import make_extension
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models

@@ -53,7 +53,7 @@ class Searcher:
         snapshot: the snapshot.
         options: backend, device and number of threads.
         room_bytes: main memory that backends may hold; None: no limit.
-        device: of backend "gpu"; None: the first CUDA device.
+        device: the device of backend "gpu"; None: the first CUDA device.
         before: searcher of another generation with the same options, whose backends are reused for the same files.
 
     Raises:
@@ -279,38 +279,38 @@ class _SegmentSearcher:
 
     def search(self, queries: _QueryBatch, parameters: SearchParameters, n_kept: int) -> list[_Scored]:
         """Return for each query at least the best `n_kept` documents."""
-        found = self.backend.candidates(queries, parameters)
+        candidates = self.backend.candidates(queries, parameters)
         return [
             self._rescore_until_proven(queries, number, each, parameters, n_kept)
-            for number, each in enumerate(found)
+            for number, each in enumerate(candidates)
         ]
 
     def _rescore_until_proven(
-        self, queries: _QueryBatch, number: int, found: Candidates, parameters: SearchParameters, n_kept: int
+        self, queries: _QueryBatch, number: int, candidates: Candidates, parameters: SearchParameters, n_kept: int
     ) -> _Scored:
         """Rescore candidates; given an upper bound, get more until no other document can be among the best."""
         stop_if_cancelled()
-        docs, scores = self._rescore(queries, number, found, parameters, n_kept)
-        while np.isfinite(found.upper_bound) and kth_largest(scores, parameters.k) <= found.upper_bound:
+        docs, scores = self._rescore(queries, number, candidates, parameters, n_kept)
+        while np.isfinite(candidates.upper_bound) and kth_largest(scores, parameters.k) <= candidates.upper_bound:
             stop_if_cancelled()
             parameters = replace(parameters, n=parameters.n * _WIDENING, threads=1)
-            found = self.backend.candidates(queries.select(number), parameters)[0]
-            docs, scores = self._rescore(queries, number, found, parameters, n_kept)
-        return _Scored(docs, scores, found.exactness)
+            candidates = self.backend.candidates(queries.select(number), parameters)[0]
+            docs, scores = self._rescore(queries, number, candidates, parameters, n_kept)
+        return _Scored(docs, scores, candidates.exactness)
 
     def _rescore(
-        self, queries: _QueryBatch, number: int, found: Candidates, parameters: SearchParameters, n_kept: int
+        self, queries: _QueryBatch, number: int, candidates: Candidates, parameters: SearchParameters, n_kept: int
     ) -> tuple[Int64Array, Float32Array]:
         """Return candidates with final scores, without those that cannot be among the best `n_kept`."""
-        if isinstance(found, ScoredCandidates):
-            return found.docs, self.rescorer.checked(found.scores)
+        if isinstance(candidates, ScoredCandidates):
+            return candidates.docs, self.rescorer.checked(candidates.scores)
         query = queries.host[number]
-        if isinstance(found, BoundedCandidates):
-            return self.rescorer.best_scores(query, found.docs, found.bounds, n_kept)
-        if isinstance(found, RowCandidates):
+        if isinstance(candidates, BoundedCandidates):
+            return self.rescorer.best_scores(query, candidates.docs, candidates.bounds, n_kept)
+        if isinstance(candidates, RowCandidates):
             n = max(n_kept, parameters.n // _LIKELY_DIVISOR)
-            return self.rescorer.likely_scores(query, found.docs, found.rows, n)
-        return found.docs, self.rescorer.scores(query, found.docs)
+            return self.rescorer.likely_scores(query, candidates.docs, candidates.rows, n)
+        return candidates.docs, self.rescorer.scores(query, candidates.docs)
 
 
 def _merge(parts: list[_Scored], n: int, keep_ties: bool) -> Ranking:

@@ -60,8 +60,8 @@ class SimilarQuery:
         }
         chosen: dict[str, float] = {}
         covered: set[str] = set()
-        for word, found in analyzed.items():
-            new = [term for term in found if term in scores and term not in covered]
+        for word, word_terms in analyzed.items():
+            new = [term for term in word_terms if term in scores and term not in covered]
             covered.update(new)
             if new:
                 chosen[word] = max(scores[term] for term in new)
@@ -73,7 +73,7 @@ def find_document(snapshot: Snapshot, doc_id: str, index: Path) -> SimilarQuery:
     """Return a stored document as a query.
 
     Args:
-        snapshot: of the index, or of the shard that the document belongs to.
+        snapshot: the snapshot of the index, or of the shard that the document belongs to.
         doc_id: id of the document.
         index: folder of the index, for the message.
 

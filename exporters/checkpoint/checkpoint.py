@@ -230,9 +230,9 @@ def _read_config(folder: Path) -> dict[str, object]:
 
 def _config_of_kind(folder: Path, kind: BundleKind) -> dict[str, object]:
     config = _read_config(folder)
-    found = _find_kind(config)
-    if found != kind:
-        raise InvalidSetting(f"the checkpoint is not of kind {kind}", path=folder, expected=kind, actual=found)
+    actual = _find_kind(config)
+    if actual != kind:
+        raise InvalidSetting(f"the checkpoint is not of kind {kind}", path=folder, expected=kind, actual=actual)
     return config
 
 

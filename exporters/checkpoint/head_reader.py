@@ -343,8 +343,8 @@ def _read_prompt(folder: Path, names: tuple[str, ...]) -> str:
             actual=default,
         )
     others = [each for each in chain(*_PROMPT_NAMES) if each not in names]
-    found = [*names, *([] if default in others else [default])]
-    return _check_prompt(folder, next((prompts[name] for name in found if name in prompts), ""))
+    candidates = [*names, *([] if default in others else [default])]
+    return _check_prompt(folder, next((prompts[name] for name in candidates if name in prompts), ""))
 
 
 def _check_prompt(folder: Path, prompt: object) -> str:

@@ -79,20 +79,16 @@ def _load(checkpoint: Checkpoint, mlm: bool) -> Any:  # noqa: ANN401 - a torch m
     check_config(checkpoint.config, count_tensors(checkpoint.path / WEIGHTS_NAME), checkpoint.path)
     encoder = T5_KINDS.get(str(checkpoint.config.get("model_type")), "AutoModel")
     kind = getattr(transformers, "AutoModelForMaskedLM" if mlm else encoder)
-    try:
-        with _suppress_output():
-            model, info = kind.from_pretrained(
-                checkpoint.path,
-                attn_implementation="eager",
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-    except Exception as error:  # transformers raises exceptions of many kinds
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
-        raise InvalidSetting(f"transformers cannot load the network: {text}", path=checkpoint.path) from error
+    with _errors_in(checkpoint, "transformers cannot load"), _suppress_output():
+        model, info = kind.from_pretrained(
+            checkpoint.path,
+            attn_implementation="eager",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
     outputs = _wrap_outputs(model.eval(), mlm)
     _check_complete(model, outputs, sorted(info["missing_keys"]), checkpoint)
     return outputs
@@ -106,8 +102,8 @@ def _check_complete(model: Any, outputs: Any, missing: list[str], checkpoint: Ch
         for name, values in model.named_parameters():
             if name in missing:
                 values.fill_(torch.nan)
-        found = outputs(torch.zeros((1, 3), dtype=torch.int64), torch.ones((1, 3), dtype=torch.int64))
-    finite = all(bool(each.isfinite().all()) for each in (found if isinstance(found, tuple) else (found,)))
+        vectors = outputs(torch.zeros((1, 3), dtype=torch.int64), torch.ones((1, 3), dtype=torch.int64))
+    finite = all(bool(each.isfinite().all()) for each in (vectors if isinstance(vectors, tuple) else (vectors,)))
     if missing and not finite:
         raise CorruptFile(
             f"the weights lack {missing[0]!r}",
@@ -170,13 +166,13 @@ def _make_runner(model: Any) -> Callable[[Ids, Ids], Vectors]:  # noqa: ANN401
 
 
 @contextmanager
-def _errors_in(checkpoint: Checkpoint) -> Iterator[None]:
+def _errors_in(checkpoint: Checkpoint, problem: str = "torch cannot run or trace") -> Iterator[None]:
     """Raise errors of the network or the tracer as errors in the checkpoint."""
     try:
         yield
-    except Exception as error:  # torch raises exceptions of many kinds
+    except Exception as error:  # torch and transformers raise exceptions of many kinds
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
-        raise InvalidSetting(f"torch cannot run or trace the network: {text}", path=checkpoint.path) from error
+        raise InvalidSetting(f"{problem} the network: {text}", path=checkpoint.path) from error
 
 
 @contextmanager
@@ -296,8 +292,8 @@ def _tokenize_texts(checkpoint: Checkpoint) -> Iterator[tuple[str, Ids, Ids]]:
         yield repr(text[:200]), ids, np.ones_like(ids)
 
 
-def _find_least_cosine(found: Vectors, expected: Vectors, mask: Ids) -> float:
+def _find_least_cosine(actual: Vectors, expected: Vectors, mask: Ids) -> float:
     """Return the smallest cosine of token vectors and of texts' means; NaN if a vector is not finite."""
-    means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (found, expected)]
-    pairs = [(found[mask == 1], expected[mask == 1]), means]
+    means = [(vectors * mask[..., np.newaxis]).sum(axis=1) for vectors in (actual, expected)]
+    pairs = [(actual[mask == 1], expected[mask == 1]), means]
     return float(np.concatenate([compute_cosines(*pair) for pair in pairs]).min())

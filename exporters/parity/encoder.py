@@ -21,9 +21,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, TokenVectors, VectorKind
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.representation.single import Pooled
 from quarry.exporters.parity.sample_texts import sample_questions
 from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, ParityRecord, RetrievalRecord, load_bundle

@@ -73,7 +73,7 @@ class PlanRecord:
 
     Attributes:
         identity: the identity of the encoder, 32 hexadecimal digits.
-        model_sha256: of the graph it was built from.
+        model_sha256: the SHA-256 of the graph it was built from.
         library: "tensorrt" or "tensorrt-rtx".
         version: the version of that library, e.g. "11.4.0.106".
         target: compute capability of the GPU, e.g. "sm90".

@@ -189,19 +189,19 @@ def read_footer(data: memoryview, file_id: bytes, path: Path) -> tuple[FileRecor
     return FileRecord(path.name, total, file_id, contents_digest), offset
 
 
-def check_record(found: FileRecord, record: FileRecord, path: Path) -> None:
+def check_record(actual: FileRecord, record: FileRecord, path: Path) -> None:
     """Raise TruncatedFile or CorruptFile if a file is not the one that a manifest names."""
-    if found.n_bytes != record.n_bytes:
+    if actual.n_bytes != record.n_bytes:
         raise TruncatedFile(
             "the file has another size than in the manifest",
             path=path,
             expected=record.n_bytes,
-            actual=found.n_bytes,
+            actual=actual.n_bytes,
         )
-    if (found.file_id, found.digest) != (record.file_id, record.digest):
+    if (actual.file_id, actual.digest) != (record.file_id, record.digest):
         raise CorruptFile(
             "not the file that the manifest names",
             path=path,
             expected=record.file_id.hex(),
-            actual=found.file_id.hex(),
+            actual=actual.file_id.hex(),
         )

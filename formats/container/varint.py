@@ -56,10 +56,10 @@ def read_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, I
     more = np.arange(len(positions))
     positions = positions.copy()
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
-        found = data[positions[more]].astype(np.int64)
-        numbers[more] |= (found & 0x7F) << shift
+        digits = data[positions[more]].astype(np.int64)
+        numbers[more] |= (digits & 0x7F) << shift
         positions[more] += 1
-        more = more[found > 0x7F]
+        more = more[digits > 0x7F]
         if not len(more):
             return numbers, positions
     raise ValueError("an integer that is too long")

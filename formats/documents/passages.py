@@ -144,7 +144,7 @@ def merge_passages(
     """Write the passages of several segments as one, unless every document is one passage.
 
     Args:
-        tables: of the segments; their documents are concatenated.
+        tables: the tables of the segments; their documents are concatenated.
         keeps: for each segment (n_docs,) bool, False if a document is left out, or None to keep all.
         container: the new file.
 

@@ -228,13 +228,13 @@ def _choose_paths(readers: Sequence[MetadataReader], max_paths: int) -> tuple[li
 
 def _find_beyond(parts: Sequence[_Part], dropped: Sequence[str]) -> UInt32Array:
     """Return the new ordinals of the documents with values at paths that get no column, ascending."""
-    found = []
+    beyond = []
     for reader, keep, ordinals in parts:
         flags = np.zeros(reader.n_docs, bool) if reader.beyond is None else reader.beyond
         for column in filter(None, map(reader.column, dropped)):
             flags |= column.find_docs([column.dictionary.everything])
-        found.append(ordinals[flags & keep])
-    return np.concatenate(found or [np.empty(0, np.uint32)])
+        beyond.append(ordinals[flags & keep])
+    return np.concatenate(beyond or [np.empty(0, np.uint32)])
 
 
 def _merge_values(parts: Sequence[_Part], path: str) -> Iterator[KeptValue]:

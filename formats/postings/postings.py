@@ -179,7 +179,7 @@ class PostingsReader:
         return self._read(entry, RecordLookup)
 
     def _read(self, entry: TermEntry, read: Callable[[UInt8Array, int, int], T]) -> T:
-        """Read a record with a function of it, its number of postings and that of documents."""
+        """Read a record by a function that is given its bytes and the numbers of postings and of documents."""
         record = self._record(entry)
         try:
             return read(record, entry.n_docs, self.n_docs)
@@ -240,7 +240,7 @@ class PostingsReader:
 
 
 def _group_batches(batches: Iterable[TermBatch], max_postings: int) -> Iterator[TermBatch]:
-    """Join batches up to about so many postings, which are encoded together; a larger one stays by itself."""
+    """Join batches that are encoded together, up to about `max_postings`; a larger batch stays by itself."""
     waiting: list[TermBatch] = []
     n_waiting = 0
     for batch in batches:

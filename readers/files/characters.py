@@ -109,10 +109,10 @@ def decoded_page(content: bytes, is_xml: bool = False) -> str:
     if encoding := _UTF16_DECLARATIONS.get(content[:6]):
         return _with_line_feeds(_without_cut_letter(content, encoding))
     head = content[:_LABEL_BYTES]
-    found = _XML_LABEL.match(head)
-    if found is None and not (is_xml and is_utf8(content)):
-        found = _META_LABEL.search(_COMMENT.sub(b"", head))
-    label = found[1].decode("ascii", "replace") if found else ""
+    declaration = _XML_LABEL.match(head)
+    if declaration is None and not (is_xml and is_utf8(content)):
+        declaration = _META_LABEL.search(_COMMENT.sub(b"", head))
+    label = declaration[1].decode("ascii", "replace") if declaration else ""
     codec = codec_of(label)
     if codec is None or not _reads_ascii(codec):  # such as UTF-16: its declaration could not have been read
         return decoded(content)
@@ -126,10 +126,10 @@ def decoded_source(content: bytes) -> str:
         UnreadableError: it is a binary file.
     """
     text = decoded(content)
-    found = None if is_utf8(content) else _SOURCE_LABEL.match(content[:_LABEL_BYTES])
-    if found is None:
+    declaration = None if is_utf8(content) else _SOURCE_LABEL.match(content[:_LABEL_BYTES])
+    if declaration is None:
         return text
-    return decoded_as(content, (found[1] or found[2]).decode("ascii", "replace"))
+    return decoded_as(content, (declaration[1] or declaration[2]).decode("ascii", "replace"))
 
 
 def codec_of(label: str) -> str | None:

@@ -69,19 +69,19 @@ def read_docx(content: bytes) -> FileText:
 def _related_parts(archive: Archive, part: str) -> Mapping[str, str]:
     """Return names of members by the last word of the type of their relationship to a part; "" is the package."""
     folder, name = posixpath.split(part)
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
 
     def start(element: str, attributes: dict[str, str]) -> None:
         if element == "Relationship" and attributes.get("TargetMode") != "External":
             target = attributes.get("Target", "").partition("#")[0].replace("\\", "/")
             member = archive.member(posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/"))
             if member in archive:
-                found.setdefault(attributes.get("Type", "").rpartition("/")[2], member)
+                names.setdefault(attributes.get("Type", "").rpartition("/")[2], member)
 
     relationships = archive.member(posixpath.join(folder, "_rels", f"{name}.rels"))
     if relationships in archive:
         parse_xml(archive.read(relationships), start)
-    return {**_USUAL_PARTS, **found}
+    return {**_USUAL_PARTS, **names}
 
 
 def _read_notes(content: bytes) -> dict[tuple[str, str], str]:
@@ -117,7 +117,7 @@ class _Body:
     """Collects the paragraphs.
 
     Args:
-        levels: of headings, by the ids of their styles.
+        levels: the levels of headings, by the ids of their styles.
         notes: texts of notes, by kind and id; each is used once, where it is first referred to.
 
     Attributes:
@@ -210,8 +210,8 @@ def _heading_levels(styles: bytes) -> dict[str, int]:
         nonlocal style
         if name == "style":
             style = attributes.get("styleId", "")
-        elif name == "name" and (found := _HEADING_NAME.fullmatch(attributes.get("val", ""))):
-            levels[style] = int(found[1])
+        elif name == "name" and (heading := _HEADING_NAME.fullmatch(attributes.get("val", ""))):
+            levels[style] = int(heading[1])
         elif name == "name" and attributes.get("val", "").lower() == "title":
             levels[style] = 1
 

@@ -52,16 +52,16 @@ def read_epub(content: bytes, max_tags: int = MAX_TAGS, max_characters: int = MA
 
 
 def _package_path(archive: Archive) -> str:
-    found: list[str] = []
+    paths: list[str] = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
         if name == "rootfile" and "full-path" in attributes:
-            found.append(attributes["full-path"])
+            paths.append(attributes["full-path"])
 
     parse_xml(archive.read(_CONTAINER), start)
-    if not found:
+    if not paths:
         raise UnreadableError("is not a book: its container names no package")
-    return archive.member(found[0])
+    return archive.member(paths[0])
 
 
 def _read_package(content: bytes) -> tuple[str, list[str]]:

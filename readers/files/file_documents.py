@@ -81,10 +81,10 @@ def documents_of_file(file: FileContent, kind: FileKind, name: str, path: Path, 
 
     Args:
         file: what was read.
-        kind: of the file, no table.
+        kind: the kind of the file, no table.
         name: the path of the file relative to the folder that is read, with slashes. It is the id of the document;
             of several, with "#" and their number after it.
-        path: of the file, for errors.
+        path: the path of the file, for errors.
         folder: the `resolved_name` of the folder that is read.
 
     Raises:

@@ -108,10 +108,10 @@ class FileKinds:
         """
         lower = name.lower()
         ending = PurePath(lower).suffix
-        found = self._of_ending.get(ending) or _OF_NAME.get(lower) or _OF_ENDING.get(ending)
-        if found is None and ending[1:] in self._registered:
-            found = self._of_ending[ending] = _load(ending[1:])
-        return found
+        kind = self._of_ending.get(ending) or _OF_NAME.get(lower) or _OF_ENDING.get(ending)
+        if kind is None and ending[1:] in self._registered:
+            kind = self._of_ending[ending] = _load(ending[1:])
+        return kind
 
     @cached_property
     def _registered(self) -> frozenset[str]:

@@ -97,11 +97,11 @@ def read_mailbox(content: bytes, max_messages: int = _MAX_MESSAGES) -> Iterator[
     content = _without_mark(content)
     if content.strip() and not content.startswith(b"From "):
         raise UnreadableError("is not a mailbox: it does not begin with 'From '")
-    found = list(islice(_SEPARATOR.finditer(content), max_messages + 1))
-    if len(found) > max_messages:
+    separators = list(islice(_SEPARATOR.finditer(content), max_messages + 1))
+    if len(separators) > max_messages:
         raise UnreadableError(f"has more than {max_messages} messages: divide it into several files")
-    ends = [*(each.start() for each in found[1:]), len(content)][: len(found)]
-    for number, (separator, end) in enumerate(zip(found, ends, strict=True), 1):
+    ends = [*(each.start() for each in separators[1:]), len(content)][: len(separators)]
+    for number, (separator, end) in enumerate(zip(separators, ends, strict=True), 1):
         raw = _QUOTED.sub(rb"\1", content[separator.end() : end])
         message = read_message(raw)
         yield FileText(message.text, message.title, part=f"message {number}", metadata=message.metadata)
@@ -160,7 +160,7 @@ class _Parts:
         if not part.is_multipart():
             text = self._own_text(part)
             return [text] if text and text.text.strip() else []
-        found = []
+        alternatives = []
         for each in _inside(part):
             is_left_out = each.is_multipart() and each.get_content_disposition() == "attachment"
             texts = self._name(each) if is_left_out else self.texts(each)
@@ -168,11 +168,11 @@ class _Parts:
             if part.get_content_type() == "message/rfc822" and (subject := _header(each, "subject", label)):
                 texts = [_Text(subject, is_page=False), *texts]
             if texts:
-                found.append(texts)
+                alternatives.append(texts)
         if part.get_content_type() == "multipart/alternative":
-            plain = [texts for texts in found if not any(text.is_page for text in texts)]
-            found = (plain or found)[-1:]
-        return list(chain.from_iterable(found))
+            plain = [texts for texts in alternatives if not any(text.is_page for text in texts)]
+            alternatives = (plain or alternatives)[-1:]
+        return list(chain.from_iterable(alternatives))
 
     def _own_text(self, part: Message) -> _Text | None:
         kind = part.get_content_type()

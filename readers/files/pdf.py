@@ -39,14 +39,14 @@ def read_pdf(content: bytes, limit_s: float = _LIMIT_S) -> FileText:
     """
     if importlib.util.find_spec("pypdfium2") is None:
         raise UnreadableError(_LIBRARY)
-    found = _read_apart(content, limit_s) if _can_start_python() else _read_here(content)
-    if "problem" in found:
-        raise UnreadableError(found["problem"])
-    pages = [printable(_LINE_BREAK.sub("\n", _HYPHEN.sub("", page))).strip() for page in found["pages"]]
+    answer = _read_apart(content, limit_s) if _can_start_python() else _read_here(content)
+    if "problem" in answer:
+        raise UnreadableError(answer["problem"])
+    pages = [printable(_LINE_BREAK.sub("\n", _HYPHEN.sub("", page))).strip() for page in answer["pages"]]
     starts = [0]
     for page in pages:
         starts.append(starts[-1] + len(page) + len(_BETWEEN))
-    title = " ".join(printable(found["title"]).split())
+    title = " ".join(printable(answer["title"]).split())
     return FileText(_BETWEEN.join(pages), title, Outline("page", tuple(starts[: len(pages)])))
 
 
@@ -76,5 +76,5 @@ def _read_apart(content: bytes, limit_s: float) -> dict[str, Any]:
         return {"problem": f"is a PDF file that takes more than {limit_s:g} seconds to read"}
     if done.returncode:
         return {"problem": f"is a PDF file that the library fails at, or lacks memory for: code {done.returncode}"}
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    pages: dict[str, Any] = json.loads(done.stdout)
+    return pages

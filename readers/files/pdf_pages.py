@@ -20,7 +20,7 @@ def read_pages(content: bytes, max_characters: int) -> dict[str, Any]:
 
     Args:
         content: the file.
-        max_characters: of all pages together.
+        max_characters: the largest length of all pages together.
     """
     import pypdfium2
 
@@ -56,8 +56,8 @@ def _main() -> None:
     except (ImportError, OSError, ValueError):  # there are no limits on this system
         pass
     max_characters, sys.path[:] = json.loads(sys.argv[1])
-    found = read_pages(sys.stdin.buffer.read(), max_characters)
-    sys.stdout.buffer.write(json.dumps(found).encode())
+    pages = read_pages(sys.stdin.buffer.read(), max_characters)
+    sys.stdout.buffer.write(json.dumps(pages).encode())
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ class Archive:
     Args:
         content: the archive.
         max_members: that it may have.
-        max_member_bytes: of one member, inflated.
-        max_total_bytes: of all members that are read, inflated.
+        max_member_bytes: the largest size of one member, inflated.
+        max_total_bytes: the largest size of all members that are read, inflated.
 
     Raises:
         UnreadableError: it is no zip archive, or has too many members.

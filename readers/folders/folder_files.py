@@ -30,8 +30,8 @@ class FolderFile:
 
     Attributes:
         name: its path relative to the folder, with slashes.
-        kind: of the file; `TABLE` for one whose rows may be documents.
-        path: of the file.
+        kind: the kind of the file; `TABLE` for one whose rows may be documents.
+        path: the path of the file.
     """
 
     name: str
@@ -59,7 +59,7 @@ def folder_files(folder: Path, kinds: FileKinds, left_out: str = "") -> Iterator
 
     Args:
         folder: an absolute path.
-        kinds: of the files that are read.
+        kinds: the kinds of the files that are read.
         left_out: the path of a folder in it that is left out, relative to it and with slashes; "" for none.
     """
     try:
@@ -85,7 +85,7 @@ def _files_of(top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str) ->
         except QuarryError as error:
             yield Unlisted(name, error)
             continue
-        found: list[tuple[Path, str, IgnoreRules]] = []
+        below: list[tuple[Path, str, IgnoreRules]] = []
         for entry, is_folder in entries:
             if is_folder is None or entry.startswith(".") or rules.is_ignored(entry, is_folder):
                 continue
@@ -97,10 +97,10 @@ def _files_of(top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str) ->
             here = f"{name}{entry}"
             if is_folder and here == left_out:
                 continue
-            found.append(
+            below.append(
                 (path / entry, f"{here}/", rules.below(entry)) if is_folder else (path / entry, here, rules)
             )
-        waiting += reversed(found)
+        waiting += reversed(below)
 
 
 def _kind_of(name: str, kinds: FileKinds) -> FileKind | None:

@@ -91,10 +91,10 @@ def _parse_steps(pattern: str) -> list[_Step]:
             if folders["end"] != "/":  # folder/** is what is in the folder, not the folder
                 steps.append(_ANY_NAME)
             continue
-        found = _parse_name(pattern, position)
-        if found is None:
+        parsed = _parse_name(pattern, position)
+        if parsed is None:
             return [_NEVER]
-        step, position = found
+        step, position = parsed
         steps.append(step)
     return steps
 
@@ -119,10 +119,10 @@ def _parse_name(pattern: str, position: int) -> tuple[re.Pattern[bytes], int | N
         elif character == "?":
             pieces[-1] += "."
         elif character == "[":
-            found = _bracket(pattern, position)
-            if found is None:
+            bracket = _bracket(pattern, position)
+            if bracket is None:
                 return None
-            expression, position = found
+            expression, position = bracket
             pieces[-1] += expression
         elif character == "\\" and position == len(pattern):
             return None
@@ -144,11 +144,11 @@ def _bracket(part: str, position: int) -> tuple[str, int] | None:
     while position < len(part):
         if part[position] == "]" and position > first:
             return f"[{'^' if is_negated else ''}{''.join(members)}]", position + 1
-        found = _class(part, position) or _range(part, position)
-        if found is None or found[0] is None:
+        member = _class(part, position) or _range(part, position)
+        if member is None or member[0] is None:
             return None
-        members.append(found[0])
-        position = found[1]
+        members.append(member[0])
+        position = member[1]
     return None
 
 

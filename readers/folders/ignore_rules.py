@@ -21,7 +21,7 @@ class _Rule:
     """A line of a file.
 
     Attributes:
-        pattern: of a path relative to the folder of the file, or of a name.
+        pattern: the pattern of a path relative to the folder of the file, or of a name.
         is_of_path: whether it is matched with a path, and not with a name at any depth.
         is_of_folder: whether only folders match.
         is_exception: whether what matches is not left out.
@@ -90,8 +90,8 @@ class IgnoreRules:
         except OSError as error:
             raise access_failed(error, "read", path) from error
         lines = content.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
-        found = (_rule(line, len(self._names)) for line in lines)
-        return type(self)(self._names, (*self._rules, *filter(None, found)))
+        rules = (_rule(line, len(self._names)) for line in lines)
+        return type(self)(self._names, (*self._rules, *filter(None, rules)))
 
     def is_ignored(self, name: str, is_folder: bool) -> bool:
         """Whether a file or folder of this folder is left out."""

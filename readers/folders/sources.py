@@ -27,9 +27,9 @@ class FileDocuments(Entries):
     """The documents of one file.
 
     Args:
-        path: of the file.
-        kind: of the file.
-        columns: of tables; there are none.
+        path: the path of the file.
+        kind: the kind of the file.
+        columns: the names of columns of tables; there are none.
 
     Raises:
         InvalidSetting: columns are named.
@@ -63,8 +63,8 @@ class FolderDocuments(Entries):
 
     Args:
         folder: an absolute path.
-        columns: of the tables in it.
-        kinds: of the files that are read.
+        columns: the columns of the tables in it.
+        kinds: the kinds of the files that are read.
 
     Raises:
         InvalidSetting: no file in it is read, or columns are named and there is no table.
@@ -126,8 +126,8 @@ class FolderDocuments(Entries):
     def _rows(self, file: FolderFile) -> Iterator[Entry]:
         try:
             yield from iterate_rows(file, self._content(file), self._columns, self._folder)
-        except NotDocumentsError as found:
-            yield LeftOutEntry(found.error)
+        except NotDocumentsError as problem:
+            yield LeftOutEntry(problem.error)
         except InvalidDocument as error:
             yield RefusedEntry(error)
 

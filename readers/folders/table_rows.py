@@ -100,7 +100,7 @@ class _Row:
 
     Attributes:
         entry: the row as one of a table on its own.
-        number: of the row, from 1.
+        number: the number of the row, from 1.
         file: the table.
         source: its metadata.
     """

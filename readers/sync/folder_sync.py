@@ -98,12 +98,13 @@ class FolderSync:
     be in several shards.
 
     Args:
-        folder: of the files.
+        folder: the folder of the files.
         index: the folder of the index; if it lies inside the folder of the files, it is left out.
-        snapshots: of the shards of the index, or of an index without shards; empty: there is none yet.
-        columns: of the tables in the folder.
+        snapshots: the snapshots of the shards of the index, or of an index without shards; empty: there is none
+            yet.
+        columns: the columns of the tables in the folder.
         remove_all: whether to go on if none of the files of the index is in the folder.
-        encoder: of the index; None: it is not known whether a text has tokens.
+        encoder: the encoder of the index; None: it is not known whether a text has tokens.
         readers: see `FileKinds`.
 
     Raises:
@@ -157,7 +158,7 @@ class FolderSync:
         """Change the index, in one commit unless it takes long; if that fails, nothing is left to commit.
 
         Args:
-            writer: of the index.
+            writer: the writer of the index.
             commit_s: seconds after which what was done so far is committed, if there is more to do.
 
         Raises:
@@ -195,9 +196,9 @@ class FolderSync:
             for path in self._stored
             if path not in there and not any(_is_in(path, each.name) for each in unlisted)
         ]
-        found = [file for file in files if isinstance(file, FolderFile)]
+        present = [file for file in files if isinstance(file, FolderFile)]
         is_empty = self._stored and len(missing) == len(self._stored) and not self._remove_all
-        if is_empty and not any(map(self._is_moved, found)):
+        if is_empty and not any(map(self._is_moved, present)):
             raise InvalidSetting(
                 f"none of the {len(missing)} files that the index has is in the folder; if it is the right folder,"
                 " pass remove_all=True (on the command line --remove-all) to delete their documents",
@@ -206,7 +207,7 @@ class FolderSync:
         for path in missing:
             self._found.removed.append(path)
             self._release(self._stored[path], ())
-        return found
+        return present
 
     def _is_moved(self, file: FolderFile) -> bool:
         """Whether the index has the content of a file under another name: then the folder is not another one."""
@@ -399,11 +400,11 @@ def _place_in(folder: Path, index: Path) -> str:
 
 def _by_path(files: Iterable[StoredFile]) -> dict[str, StoredFile]:
     """Return files by their paths; what was read in several folders is not the state of one file."""
-    found: dict[str, StoredFile] = {}
+    files_by_path: dict[str, StoredFile] = {}
     for file in files:
-        other = found.get(file.path)
-        found[file.path] = file if other is None else replace(file, ids=file.ids + other.ids, is_torn=True)
-    return found
+        other = files_by_path.get(file.path)
+        files_by_path[file.path] = file if other is None else replace(file, ids=file.ids + other.ids, is_torn=True)
+    return files_by_path
 
 
 def _may_exist(path: Path) -> bool:

@@ -29,8 +29,8 @@ class StoredFile:
         size: bytes.
         modified: nanoseconds since 1970.
         read: nanoseconds since 1970.
-        hash: of the content.
-        ids: of its documents.
+        hash: the hash of the content.
+        ids: the ids of its documents.
         is_torn: whether its documents were read from different contents, as after a crash between two shards.
     """
 
@@ -64,20 +64,20 @@ def stored_files(snapshots: Iterable[Snapshot]) -> list[StoredFile]:
     """Return the files of the live documents; no two of them have the same path and folder.
 
     Args:
-        snapshots: of the shards of an index, or of an index without shards.
+        snapshots: the snapshots of the shards of an index, or of an index without shards.
 
     Raises:
         FormatError: a segment is damaged.
     """
-    found: dict[tuple[str, str], StoredFile] = {}
+    states: dict[tuple[str, str], StoredFile] = {}
     for segment in chain.from_iterable(snapshot.segments for snapshot in snapshots):
         for doc_id, file in _iterate_files(segment):
             state = _parse_file(file)
             if state is not None:
-                known = found.setdefault((state.path, state.folder), state)
+                known = states.setdefault((state.path, state.folder), state)
                 known.ids.append(doc_id)
                 known.is_torn |= known.hash != state.hash
-    return list(found.values())
+    return list(states.values())
 
 
 def _iterate_files(segment: OpenSegment) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -108,16 +108,16 @@ def _read_column(
     """Return the integer or text that each live document has at a path; None for those without.
 
     Args:
-        reader: of the segment.
-        path: of the values.
+        reader: the reader of the segment.
+        path: the path of the values.
         live: (n_docs,), the documents to read.
         is_incomplete: (n_docs,), set to True for documents with a text that is too long for a column, or with
             several values.
     """
-    found: list[int | str | None] = [None] * reader.n_docs
+    values: list[int | str | None] = [None] * reader.n_docs
     column = reader.metadata.column(path)
     if column is None:
-        return found
+        return values
     has_value = np.zeros(reader.n_docs, bool)
     for kind, value, docs in column.values(live, np.arange(reader.n_docs, dtype=np.uint32)):
         is_incomplete[docs] |= has_value[docs] | (kind is Kind.LONG_TEXT)
@@ -125,8 +125,8 @@ def _read_column(
         if kind in (Kind.INTEGER, Kind.TEXT):
             plain = value.decode() if isinstance(value, bytes) else int(value)
             for doc in docs.tolist():
-                found[doc] = plain
-    return found
+                values[doc] = plain
+    return values
 
 
 def _parse_file(file: Mapping[str, object]) -> StoredFile | None:

@@ -117,9 +117,9 @@ def _check_type(request: Request, allowed: Collection[str]) -> None:
 
 
 def _wrong_type(header: str, allowed: Collection[str], given: str) -> RequestError:
-    expected, found = " or ".join(allowed), given[:60] or None
+    expected, shown = " or ".join(allowed), given[:60] or None
     message = f"{header} is not supported"
-    return RequestError(415, "UnsupportedType", message, field=header, expected=expected, found=found)
+    return RequestError(415, "UnsupportedType", message, field=header, expected=expected, found=shown)
 
 
 def _check_length(request: Request, max_bytes: int) -> None:

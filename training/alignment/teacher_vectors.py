@@ -35,7 +35,7 @@ class TeacherEncoder:
         network: the encoder.
         queries: tokenizes queries for it.
         documents: tokenizes documents.
-        pooling: of texts, one of `POOLINGS`.
+        pooling: the pooling of texts, one of `POOLINGS`.
     """
 
     network: EncoderNetwork
@@ -60,7 +60,7 @@ class TeacherEncoder:
 
     def _rows(self, batcher: TextBatcher, texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> list[Halves]:
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        found: dict[int, Halves] = {}
+        halves: dict[int, Halves] = {}
         self.network.model.eval()
         for part in _parts(order, texts):
             tokens = batcher.batch([texts[number] for number in part])
@@ -75,8 +75,8 @@ class TeacherEncoder:
                     own[low:high].mean(0) if low < high else pooled[row]
                     for low, high in bounds.reshape(-1, 2).tolist()
                 ]
-                found[number] = torch.stack([*means, pooled[row]]).cpu().numpy().astype(np.float16)
-        return [found[number] for number in range(len(texts))]
+                halves[number] = torch.stack([*means, pooled[row]]).cpu().numpy().astype(np.float16)
+        return [halves[number] for number in range(len(texts))]
 
 
 def _parts(order: Sequence[int], texts: Sequence[str]) -> list[list[int]]:
@@ -96,9 +96,9 @@ def open_teacher(
     """Load a teacher; pooling and prefixes are those of its quarry.json, without one the mean and none.
 
     Args:
-        folder: of a checkpoint.
-        precision: of matrix products.
-        device: of the weights.
+        folder: the folder of a checkpoint.
+        precision: the precision of matrix products.
+        device: the device of the weights.
         query_tokens: most tokens of a query that are read, special tokens and prefix included.
         document_tokens: most tokens of a document, likewise.
     """
@@ -117,7 +117,7 @@ class VectorStore:
 
     Args:
         folder: that `keep_vectors` filled.
-        n_texts: of the source.
+        n_texts: the number of texts of the source.
 
     Raises:
         CorruptFile: a file is missing, cannot be read, or has another number of rows than it should.
@@ -152,8 +152,8 @@ def keep_vectors(folder: Path, n_texts: int, encode: Callable[[range], Sequence[
     """Make the rows of the texts of a source, block after block; blocks that are there are kept.
 
     Args:
-        folder: of the blocks.
-        n_texts: of the source.
+        folder: the folder of the blocks.
+        n_texts: the number of texts of the source.
         encode: makes the rows of the texts with some numbers.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -44,10 +44,10 @@ class CompressionSettings:
         dim: the length of the rotated vectors, a multiple of the sub-quantizers; 0: that of the vectors.
         codebook_rate: the codebook's learning rate as a multiple of the encoder's.
         error_weight: the weight of the quantization error, in ``repconc`` and ``dpq``.
-        constrained: of ``repconc``: whether codewords are used equally often.
+        constrained: for ``repconc``, whether codewords are used equally often.
         epsilon: the epsilon of the constraint, see `Constraint`.
         iterations: the number of iterations of the constraint.
-        n_negatives: of ``jpq``: documents found for each query at each step.
+        n_negatives: for ``jpq``, the documents found for each query at each step.
         n_sampled: documents that the quantizer to start from is trained on, when the checkpoint has none.
     """
 
@@ -91,8 +91,8 @@ class Preparation:
         documents: the encoder of documents, as it is before training.
         batcher: cuts and tokenizes documents.
         stores: the sources of the run by name.
-        folder: of the run; the quantizer and the codes that it starts from are kept there, so that a run that is
-            resumed starts from the same ones.
+        folder: the folder of the run; the quantizer and the codes that it starts from are kept there, so that a
+            run that is resumed starts from the same ones.
         seed: the seed of the quantizer.
     """
 

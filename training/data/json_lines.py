@@ -88,13 +88,13 @@ def read_pair_titles(path: Path, excluded: Collection[str], writer: ExampleWrite
         )
 
 
-def _passages_by_title(path: Path, excluded: Collection[str], found: set[str]) -> Iterator[tuple[str, str, str]]:
+def _passages_by_title(path: Path, excluded: Collection[str], titles: set[str]) -> Iterator[tuple[str, str, str]]:
     """Yield title, text and place of the positives whose title is not excluded, and note all titles."""
     for place, value in json_lines(path):
         pair = _pair(value, place, path)
         title = pair.title.strip()
         if title:
-            found.add(title)
+            titles.add(title)
         if title and title not in excluded:
             for text in pair.positives:
                 yield title, text, place
@@ -125,15 +125,15 @@ def _pair(value: Mapping[str, object], place: str, path: Path) -> _Pair:
 
 
 def _texts(value: Mapping[str, object], name: str, place: str, path: Path) -> list[str]:
-    found = next((value[key] for key in _NAMES[name] if key in value), None)
-    if found is None:
+    member = next((value[key] for key in _NAMES[name] if key in value), None)
+    if member is None:
         return []
-    texts = found if isinstance(found, list) else [found]
+    texts = member if isinstance(member, list) else [member]
     if not all(isinstance(text, str) for text in texts):
         raise InvalidDocument(
             f"{place}: {name} is no text",
             path=path,
             expected="a string or a list of strings",
-            actual=repr(found)[:80],
+            actual=repr(member)[:80],
         )
     return [str(text) for text in texts]

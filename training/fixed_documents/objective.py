@@ -23,12 +23,12 @@ from quarry.training.objectives.objective import StepTargets, Use
 from quarry.training.objectives.ranking import RankingObjective
 from quarry.training.objectives.scoring import DocumentRows
 
-__all__ = ["FixedDocuments", "FixedDocumentsSettings", "FixedSource", "TermScores"]
+__all__ = ["Bm25Scores", "FixedDocuments", "FixedDocumentsSettings", "FixedSource"]
 
 Floats = npt.NDArray[np.float32]
 
 
-class TermScores:
+class Bm25Scores:
     """Scores documents by BM25 as `quarry.engine.lexical.bm25` defines it, and divides by the query's best score.
 
     Memory: 12 bytes for each different term of a document.
@@ -53,12 +53,12 @@ class TermScores:
             documents += [document] * len(counts)
         order = np.argsort(np.array(terms, np.int64), kind="stable")
         self._documents = np.array(documents, np.int32)[order]
-        found = np.array(frequencies, np.float64)[order]
+        term_counts = np.array(frequencies, np.float64)[order]
         n_with_term = np.bincount(np.array(terms, np.int64), minlength=len(self._terms))
         self._starts = np.concatenate([[0], np.cumsum(n_with_term)])
         idf = np.log1p((store.n_documents - n_with_term + 0.5) / (n_with_term + 0.5))
         norms = DEFAULT_K1 * (1 - DEFAULT_B + DEFAULT_B * lengths / max(lengths.mean(), 1e-9))
-        weights = np.repeat(idf, n_with_term) * found / (found + norms[self._documents])
+        weights = np.repeat(idf, n_with_term) * term_counts / (term_counts + norms[self._documents])
         self._weights: Floats = weights.astype(np.float32)
 
     def scores(self, examples: npt.NDArray[np.int64]) -> Floats:
@@ -88,9 +88,10 @@ class FixedDocumentsSettings:
     Attributes:
         encoder: folder of the bundle that documents are encoded with; None: the checkpoint, in float32.
         n_negatives: documents found for each query at each step.
-        hybrid_weight: of the contrastive loss of dense and BM25 scores together; above 0 half as many documents
-            are found by their sum, too.
-        lexical_scale: of BM25 scores in that sum, which are 1 at most; dense scores have the objective's scale.
+        hybrid_weight: the weight of the contrastive loss of dense and BM25 scores together; above 0 half as many
+            documents are found by their sum, too.
+        lexical_scale: the scale of BM25 scores in that sum, which are 1 at most; dense scores have the objective's
+            scale.
         mean_weight: the weight of the contrastive loss of documents by their last row alone.
         code_weight: the weight of the contrastive loss of documents by the codes of their rows.
         code_bytes: the size of such a code in bytes, half a byte for each of its sub-quantizers.
@@ -138,7 +139,7 @@ class FixedSource:
     """
 
     rows: StoredRows
-    terms: TermScores | None = None
+    terms: Bm25Scores | None = None
     codes: torch.Tensor | None = None
 
 

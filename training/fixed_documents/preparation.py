@@ -17,10 +17,10 @@ from quarry.formats.errors import InvalidSetting
 from quarry.training.compression.product_quantizer import ProductQuantizer, train_opq
 from quarry.training.data.example_store import ExampleStore
 from quarry.training.fixed_documents.objective import (
+    Bm25Scores,
     FixedDocuments,
     FixedDocumentsSettings,
     FixedSource,
-    TermScores,
 )
 from quarry.training.fixed_documents.stored_rows import StoredRows, encode_rows
 from quarry.training.objectives.ranking import RankingObjective
@@ -127,7 +127,7 @@ class FixedPreparation:
         sources = {
             name: FixedSource(
                 rows[name],
-                TermScores(store, analyzer) if settings.hybrid_weight else None,
+                Bm25Scores(store, analyzer) if settings.hybrid_weight else None,
                 None if quantizer is None else _codes(rows[name], quantizer),
             )
             for name, store in self.stores.items()

@@ -43,7 +43,7 @@ class OptimizerSettings:
 
 
 def learning_rate(settings: OptimizerSettings, step: int, n_steps: int) -> float:
-    """The learning rate of a step, from 0, of so many."""
+    """Return the learning rate of a step, counted from 0, of a run of `n_steps`."""
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
     if settings.schedule == "constant":

@@ -104,8 +104,8 @@ class RerankerLearner:
             for row, own in zip(rows, columns, strict=True)
             for column in own
         ]
-        found = self.network.scores(self.pairs.batch(pairs)).split([len(own) for own in columns])
-        scores = torch.nn.utils.rnn.pad_sequence(list(found), batch_first=True, padding_value=-torch.inf)
+        scores_of_pairs = self.network.scores(self.pairs.batch(pairs)).split([len(own) for own in columns])
+        scores = torch.nn.utils.rnn.pad_sequence(list(scores_of_pairs), batch_first=True, padding_value=-torch.inf)
         targets = torch.zeros(len(rows), dtype=torch.long, device=scores.device)
         relevant = torch.zeros_like(scores, dtype=torch.bool)
         relevant[:, 0] = True

@@ -45,7 +45,7 @@ def make_validation_set(store: ExampleStore, n_documents: int, n_queries: int) -
     kept = min(n_documents, store.n_documents)
     documents = {str(number): store.document(number) for number in range(kept)}
     relevant = {str(each): store.relevant(each).tolist() for each in range(store.n_examples)}
-    about = {query: found for query, found in relevant.items() if max(found) < kept}
+    about = {query: judged for query, judged in relevant.items() if max(judged) < kept}
     if not about:
         raise InvalidSetting("no query is about the documents to validate with", path=store.folder)
     names = list(about)
@@ -137,7 +137,7 @@ def ndcg_10(qrels: Mapping[str, Mapping[str, int]], run: Mapping[str, Mapping[st
     """
     total = 0.0
     for query, judged in qrels.items():
-        found = run.get(query, {})
-        ranking = sorted(found, key=lambda document: (found[document], document), reverse=True)
+        scores = run.get(query, {})
+        ranking = sorted(scores, key=lambda document: (scores[document], document), reverse=True)
         total += measure_ndcg(ranking, judged, _DEPTH)
     return total / len(qrels)

@@ -93,7 +93,7 @@ def bundle_checkpoint(bundle: Path, out: Path) -> Path:
 
 def _check_settings(bundle: EncoderBundle) -> None:
     settings = bundle.settings
-    found = (
+    unsupported = (
         f"precision {settings.precision}"
         if settings.precision not in ("int8", "fp32")
         else "a second network for queries"
@@ -104,12 +104,12 @@ def _check_settings(bundle: EncoderBundle) -> None:
         if settings.quantizer is not None
         else None
     )
-    if found is not None:
+    if unsupported is not None:
         raise InvalidSetting(
             "the bundle cannot be trained on",
             path=bundle.path,
             expected="int8 or fp32, one network without a quantizer",
-            actual=found,
+            actual=unsupported,
         )
 
 

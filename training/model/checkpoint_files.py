@@ -90,12 +90,12 @@ def read_use(folder: Path) -> dict[str, object]:
     """
     path = folder / _USE_NAME
     try:
-        found = json.loads(path.read_bytes()) if path.is_file() else {}
+        members = json.loads(path.read_bytes()) if path.is_file() else {}
     except ValueError as error:
         raise CorruptFile(f"not JSON: {error}", path=path) from error
-    if not isinstance(found, dict):
-        raise CorruptFile("not a JSON object", path=path, actual=type(found).__name__)
-    return found
+    if not isinstance(members, dict):
+        raise CorruptFile("not a JSON object", path=path, actual=type(members).__name__)
+    return members
 
 
 def write_network(network: Network, folder: Path, card: str) -> None:

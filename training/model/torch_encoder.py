@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import Ids, TextTokenizer, TokenFrame, token_frame
 from quarry.engine.encoding.windows import window_bounds
 from quarry.formats.errors import InvalidQuery

@@ -160,14 +160,14 @@ class Aggretriever(RankingObjective):
         padded = torch.nn.functional.pad(best, (0, -best.shape[1] % n_slots))
         return padded.unflatten(1, (-1, n_slots)).amax(1)
 
-    def _take_over(self, found: Mapping[str, torch.Tensor], path: Path) -> None:
+    def _take_over(self, weights: Mapping[str, torch.Tensor], path: Path) -> None:
         for name, value in self._layers.items():
-            if name not in found or found[name].shape != value.shape:
+            if name not in weights or weights[name].shape != value.shape:
                 raise InvalidSetting(
                     f"the layer {name!r} of the checkpoint does not fit", path=path, expected=tuple(value.shape)
                 )
             with torch.no_grad():
-                value.copy_(found[name])
+                value.copy_(weights[name])
 
 
 def _new_layers(

@@ -94,7 +94,7 @@ class RankingSettings:
         normalize: whether vectors get L2 norm 1.
         scale: inverse temperature of the losses; 1 for inner products without normalization, 20 or so for cosines.
         beta: inverse temperature of the aggregation of a document's rows; None: the maximum.
-        contrastive_weight: of the contrastive loss, 0 or more; 0: distillation alone, without labels.
+        contrastive_weight: the weight of the contrastive loss, 0 or more; 0: distillation alone, without labels.
         distillation: the teachers' terms.
     """
 

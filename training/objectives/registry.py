@@ -27,8 +27,8 @@ class TeacherSettings:
         name: the name of the teacher.
         weight: the weight of its term in the loss.
         scale: inverse temperature of its scores.
-        passage_weight: of the divergence from its scores of single passages, cut as the student's are; 0: only its
-            scores of documents are distilled.
+        passage_weight: the weight of the divergence from its scores of single passages, cut as the student's are;
+            0: only its scores of documents are distilled.
         encoders: checkpoints or bundles of encoders, the student's own for self-distillation.
         rerankers: folders of reranker bundles. More than one encoder and reranker make an ensemble.
         tokens_per_piece: its encoders score documents by passages of so many tokens; 0: by one vector.
@@ -76,14 +76,14 @@ class ObjectiveSettings:
         scale: inverse temperature of the losses.
         beta: inverse temperature of the aggregation of a document's rows; left out: the maximum.
         contrastive_weight: the weight of the contrastive loss.
-        tokens_per_piece: of ``passages``: mean lengths, one of which is drawn at each step.
-        n_vectors: of ``first_m``.
-        n_centroids: of ``pseudo_queries``.
-        n_cls: of ``aggretriever``, as the next three: dimensions of the [CLS] part.
+        tokens_per_piece: for ``passages``, mean lengths, one of which is drawn at each step.
+        n_vectors: the number of vectors of ``first_m``.
+        n_centroids: the number of centroids of ``pseudo_queries``.
+        n_cls: for ``aggretriever``, as the next three: dimensions of the [CLS] part.
         n_dims: dimensions of the aggregated part.
         signed: whether half of the words count as negative (agg*), or none (agg+).
         part_weight: the weight of the losses of either part alone.
-        mlm: of ``aggretriever``: whether words are those that the masked-language-model head predicts.
+        mlm: for ``aggretriever``, whether words are those that the masked-language-model head predicts.
     """
 
     name: str

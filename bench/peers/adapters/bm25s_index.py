@@ -5,7 +5,7 @@ As the README recommends (https://github.com/xhluca/bm25s): a stemmer, ``mmap=Tr
 
 from __future__ import annotations
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("bm25s", "PyStemmer", "numba")
 IMPORTS = ("bm25s", "numba", "Stemmer")
@@ -30,7 +30,7 @@ class Index(FolderIndex):
         self._index = bm25s.BM25.load(str(self._folder), mmap=True)
         self._read_ids()
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by text."""
         numbers, scores = self._index.retrieve(self._tokens([text]), k=min(k, len(self._ids)), show_progress=False)
         return self._to_hits(numbers[0].tolist(), scores[0].tolist())

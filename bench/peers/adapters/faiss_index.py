@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("faiss-cpu",)
 IMPORTS = ("faiss",)
@@ -47,7 +47,7 @@ class Index(FolderIndex):
             space.set_index_parameter(self._index, "nprobe", _NPROBE)
             space.set_index_parameter(self._index, "k_factor_rf", 4)
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         scores, numbers = self._index.search(vector[None], k)
         return self._to_hits(numbers[0].tolist(), scores[0].tolist())

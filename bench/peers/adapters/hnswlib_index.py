@@ -10,7 +10,7 @@ from importlib import import_module
 
 import numpy as np
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("hnswlib",)
 IMPORTS = ("hnswlib",)
@@ -43,7 +43,7 @@ class Index(FolderIndex):
         self._index.load_index(str(self._folder / "index.hnsw"))
         self._index.set_num_threads(1)
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         k = min(k, len(self._ids))
         self._index.set_ef(max(_EF, k))

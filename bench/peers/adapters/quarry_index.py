@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS: tuple[str, ...] = ()
 IMPORTS = (
@@ -37,11 +37,11 @@ class Index(FolderIndex):
 
         self._index = Engine.open(self._folder, threads=1)
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         return [(hit.id, hit.score) for hit in self._index.search_vectors(vector[None], k)[0] if hit.text]
 
-    def search_text(self, text: str, k: int) -> Found:
+    def search_text(self, text: str, k: int) -> Ranking:
         """Search by text, in the mode of the settings; texts of hits are read."""
         mode = cast(Any, self._settings["mode"])
         return [(hit.id, hit.score) for hit in self._index.search(text, k, mode=mode) if hit.text]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("tantivy",)
 IMPORTS = ("tantivy",)
@@ -41,7 +41,7 @@ class Index(FolderIndex):
         self._index = tantivy.Index.open(str(self._folder))
         self._searcher = self._index.searcher()
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by text."""
         query = self._index.parse_query(" ".join(_WORD.findall(text.lower())), ["body"])
         hits = self._searcher.search(query, k).hits

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("usearch",)
 IMPORTS = ("usearch.index",)
@@ -39,7 +39,7 @@ class Index(FolderIndex):
         assert index is not None
         self._index = index
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         matches = self._index.search(vector, k, threads=1)
         return self._to_hits(matches.keys.tolist(), (1 - matches.distances).tolist())

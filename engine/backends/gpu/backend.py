@@ -153,17 +153,17 @@ class GpuBackend:
     def _search_batches(self, queries: Queries, parameters: SearchParameters) -> list[Candidates]:
         n_allowed = self._n_live if parameters.allowed is None else int(np.count_nonzero(parameters.allowed))
         batch = max(1, _BATCH_PAIRS // max(1, min(parameters.n, n_allowed)))
-        found: list[Candidates] = []
+        candidates: list[Candidates] = []
         for first in range(0, len(queries), batch):
             stop_if_cancelled()
             batch_queries = self._to_device(queries[first : first + batch])
             if n_allowed <= parameters.n:
-                found += self._score_all(batch_queries, first, parameters)
+                candidates += self._score_all(batch_queries, first, parameters)
             elif self._lists is None:
-                found += self._scan_rows(batch_queries, first, parameters)
+                candidates += self._scan_rows(batch_queries, first, parameters)
             else:
-                found += self._search_lists(batch_queries, first, parameters, self._mask(parameters))
-        return found
+                candidates += self._search_lists(batch_queries, first, parameters, self._mask(parameters))
+        return candidates
 
     def _to_device(self, queries: Queries) -> torch.Tensor:
         """Return (n, dim) float32 queries on the device."""
@@ -229,14 +229,14 @@ class GpuBackend:
         scored = [] if self._final is None else [self._final.document_scores(queries, docs, parameters.beta)]
         usable, n_found, *columns = download(usable_queries(queries), counts, docs, *scored)
         check_numbers(usable, first)
-        found = [_first_found(*each) for each in zip(n_found.tolist(), *columns, strict=True)]
+        candidates = [_first_found(*each) for each in zip(n_found.tolist(), *columns, strict=True)]
         short = np.flatnonzero(n_found < parameters.k)
         if len(short):
             wider = replace(parameters, nprobe=min(2 * nprobe, nlist))
             some = queries[send(short, queries.device)]
             for number, each in zip(short.tolist(), self._search_lists(some, 0, wider, mask), strict=True):
-                found[number] = each
-        return found
+                candidates[number] = each
+        return candidates
 
 
 def _first_found(n: int, docs: Int64Array, scores: Float32Array | None = None) -> Candidates:

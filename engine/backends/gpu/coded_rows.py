@@ -18,7 +18,7 @@ __all__ = ["CodedRows"]
 
 _LOOKUP_BYTES = 64  # work memory for the table lookups of a sub-vector: of its score, and of its length
 _COPIES = 3  # float64 copies of a coarse centroid during a product
-_UNSIGNED = (1 << 32) - 1
+_UNSIGNED = (1 << 32) - 1  # the bits of a uint32, which torch reads as an int32
 _TABLE_SHARE = 4  # a quarter of the work memory is for lookup tables
 
 

@@ -84,8 +84,8 @@ class DeviceScan:
         scores = torch.full((len(queries), n), -torch.inf, device=place)
         docs = torch.zeros((len(queries), n), dtype=torch.int64, device=place)
         for low, high in self._scores.blocks(len(queries)):
-            found, places = best_documents(self._scores.scores(queries, low, high, allowed), n)
-            scores, order = torch.cat([scores, found], dim=1).topk(n, dim=1)
+            best, places = best_documents(self._scores.scores(queries, low, high, allowed), n)
+            scores, order = torch.cat([scores, best], dim=1).topk(n, dim=1)
             docs = torch.cat([docs, places + low], dim=1).gather(1, order)
         return scores, docs
 
@@ -102,13 +102,13 @@ def best_documents(scores: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Te
     n_docs, n_queries = scores.shape
     n_groups = n_docs // _GROUP
     if n_groups <= 2 * n:
-        found, places = scores.T.contiguous().topk(min(n, n_docs), dim=1)
-        return found, places
+        best, places = scores.T.contiguous().topk(min(n, n_docs), dim=1)
+        return best, places
     grouped = scores[: n_groups * _GROUP].view(n_groups, _GROUP, n_queries)
     groups = grouped.amax(1).T.contiguous().topk(n, dim=1).indices  # (n_queries, n)
     inside = torch.arange(_GROUP, device=scores.device)
     places = (groups[:, :, None] * _GROUP + inside).view(n_queries, -1)
     rest = torch.arange(n_groups * _GROUP, n_docs, device=scores.device).expand(n_queries, -1)
     places = torch.cat([places, rest], dim=1)
-    found, order = scores.T.gather(1, places).topk(n, dim=1)
-    return found, places.gather(1, order)
+    best, order = scores.T.gather(1, places).topk(n, dim=1)
+    return best, places.gather(1, order)

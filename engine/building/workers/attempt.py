@@ -37,8 +37,9 @@ class BuildAttempt:
 
     Args:
         index: folder of the index.
-        writer: of the new index, without documents; it belongs to the caller, who holds the lock of the index.
-        plan: of the new index.
+        writer: the writer of the new index, without documents; it belongs to the caller, who holds the lock of the
+            index.
+        plan: the plan of the new index.
         thresholds: memory of writers.
         skip_invalid: whether documents that cannot be encoded are left out.
 
@@ -116,7 +117,7 @@ def collect_staging(index: Path, lock: WriteLock) -> None:
 
     Args:
         index: folder of the index.
-        lock: of the index, held.
+        lock: the lock of the index, held.
     """
     folder, prefix = _place_and_prefix(index)
     with contextlib.suppress(OSError):  # others may not be allowed to list the folder

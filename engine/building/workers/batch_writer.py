@@ -27,9 +27,8 @@ class BatchWriter:
     Names of files are random, so that no two attempts to write a batch have one in common.
     """
 
-    def __init__(self, job: BuildJob, threads: int = 1) -> None:
+    def __init__(self, job: BuildJob) -> None:
         self._job = job
-        self._threads = threads
         self._directory = Directory(job.staging, limits=job.thresholds.writing)
         self._encoder, representation = job.open_parts()
         settings = job.settings
@@ -45,8 +44,8 @@ class BatchWriter:
         """Encode and write a batch; when this returns, its files are durable.
 
         Args:
-            documents: of the batch.
-            order: of the batch among all of the build.
+            documents: the documents of the batch.
+            order: the place of the batch among all of the build.
 
         Raises:
             InvalidDocument: a document cannot be encoded, and invalid ones are not skipped.
@@ -61,7 +60,7 @@ class BatchWriter:
         with ExitStack() as stack:
             builders: dict[int, SegmentBuilder] = {}
             n_tokens = 0
-            pool = stack.enter_context(WorkerPool(self._threads, "quarry-encode"))
+            pool = stack.enter_context(WorkerPool(1, "quarry-encode"))
             for batch in stack.enter_context(EncodedBatches(documents, self._how, pool, on_invalid)):
                 for shard, part in batch.divide([shard_of(doc_id, n_shards) for doc_id in batch.ids]).items():
                     if shard not in builders:
@@ -82,5 +81,5 @@ class BatchWriter:
             )
 
     def _builder(self) -> SegmentBuilder:
-        plan = ListPlan(self._job.settings, self._threads, self._job.thresholds, self._encoder)
+        plan = ListPlan(self._job.settings, 1, self._job.thresholds, self._encoder)
         return SegmentBuilder(self._directory, plan)

@@ -24,7 +24,7 @@ N_MESSAGES = 10
 """Largest number of messages that are kept of documents that were left out."""
 
 _LEAST, _MOST = 64, 2048  # documents
-_MOST_CHARACTERS = 8 << 20
+_MOST_CHARACTERS = 8 << 20  # of a batch
 _SHARE = 16  # of the documents read before, per process: the last batches leave few processes idle
 
 
@@ -35,7 +35,7 @@ class BuildJob:
     Attributes:
         index: folder of the index, for messages.
         staging: folder to write segments to; it must be the same folder for all processes.
-        settings: of the index.
+        settings: the settings of the index.
         parts: what `packed_parts` returned.
         encoder_identity: identity of its vectors.
         thresholds: memory of writers.

@@ -51,7 +51,7 @@ class WorkerProcesses:
         self._workers.clear()
 
     def write(self, batches: Iterable[DocumentBatch]) -> Iterator[WrittenBatch]:
-        """Yield what was written, as it is finished; at most one batch more is read than processes are working on.
+        """Yield each written batch when it is finished; one batch more is read than processes are working on.
 
         If a process ends, for example for lack of memory, its batch is given to a new one, `MAX_ATTEMPTS` times at
         most.
@@ -157,14 +157,14 @@ class _Worker:
     def answer(self) -> _Answer | None:
         """Wait for what the process has to say about its batch; None: it has ended."""
         try:
-            found = self.connection.recv()
-            while found == _READY:
+            message = self.connection.recv()
+            while message == _READY:
                 self.has_started = True
-                found = self.connection.recv()
+                message = self.connection.recv()
         except (EOFError, OSError):
             return None
         self.batch = None
-        return found  # type: ignore[no-any-return]
+        return message  # type: ignore[no-any-return]
 
     def kill(self) -> None:
         """End the process at once."""
@@ -178,8 +178,8 @@ class _Worker:
 
 def _with_answers(workers: list[_Worker]) -> list[_Worker]:
     """Wait until a process has something to say, or has ended; return those."""
-    found = wait([worker.connection for worker in workers])
-    return [worker for worker in workers if worker.connection in found]
+    ready = wait([worker.connection for worker in workers])
+    return [worker for worker in workers if worker.connection in ready]
 
 
 def _describe_exit(code: int | None) -> str:

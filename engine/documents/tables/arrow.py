@@ -43,7 +43,7 @@ def open_arrow_column(value: object, name: str) -> Any:  # noqa: ANN401
 
     Args:
         value: see `exports_arrow`.
-        name: of the argument, for errors.
+        name: the name of the argument, for errors.
 
     Raises:
         InvalidSetting: pyarrow is missing, or the value is no column.
@@ -81,7 +81,7 @@ def arrow_vectors(column: Any, name: str, n_each: int = 1) -> npt.NDArray[Any]: 
 
     Args:
         column: an array or chunked array of pyarrow.
-        name: of the column, for errors.
+        name: the name of the column, for errors.
         n_each: lists in each row, which are numbered in errors.
 
     Raises:
@@ -139,7 +139,7 @@ class ArrowRows(Entries):
         source: the path of a ``.parquet`` file, or of an Arrow file or stream; or an object that exports Arrow
             data.
         columns: what its columns are.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
 
     Raises:
         InvalidSetting: pyarrow is missing, a column that is named is missing, or the object is no table.

@@ -31,8 +31,8 @@ def read_values(column: object, name: str) -> list[Any]:
     """Return the values of a column as a list.
 
     Args:
-        column: of any kind.
-        name: of the argument, for errors.
+        column: the column of any kind.
+        name: the name of the argument, for errors.
 
     Raises:
         InvalidDocument: a value cannot be converted; the message names the row.
@@ -57,13 +57,15 @@ def read_values(column: object, name: str) -> list[Any]:
     return list(iterator)
 
 
-def _not_converted(column: Any, name: str, found: NotConverted) -> InvalidDocument:  # noqa: ANN401
+def _not_converted(column: Any, name: str, failure: NotConverted) -> InvalidDocument:  # noqa: ANN401
     """Return the error that names the first row whose value is not converted, if there is one."""
     for number in range(len(column) if hasattr(column, "__len__") else 0):
         each = attempt(partial(_value_at, column, number))
         if isinstance(each, NotConverted):
             return row_error(name, number, "cannot be converted", each.expected, each.reason)
-    return InvalidDocument(f"column {name!r}: cannot be converted", expected=found.expected, actual=found.reason)
+    return InvalidDocument(
+        f"column {name!r}: cannot be converted", expected=failure.expected, actual=failure.reason
+    )
 
 
 def _value_at(column: Any, number: int) -> object:  # noqa: ANN401

@@ -108,7 +108,7 @@ class Columns:
         """Return how many values a row must at least have: up to its id and the first column of its text.
 
         Args:
-            names: of the columns of a table that `check` has passed, in the order of the values.
+            names: the names of the columns of a table that `check` has passed, in the order of the values.
         """
         texts = [names.index(name) for name in self.text or ("text",) if name in names] or [0]
         ids = [names.index(name) for name in (self.id or "id", "_id") if name in names][:1]

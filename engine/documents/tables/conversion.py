@@ -63,7 +63,7 @@ def cells_one_by_one(names: Sequence[str], n_rows: int, cell: Callable[[int, int
     """Return rows, each as a mapping or as its first value that was not converted.
 
     Args:
-        names: of the columns.
+        names: the names of the columns.
         n_rows: number of rows.
         cell: converts the value in the column and the row of these numbers.
     """

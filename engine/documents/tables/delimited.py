@@ -38,7 +38,7 @@ class DelimitedRows(FileEntries[LineReader]):
     Args:
         path: a file in UTF-8, perhaps compressed.
         columns: what its columns are.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
     """
 
     def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
@@ -129,8 +129,8 @@ class DelimitedRows(FileEntries[LineReader]):
                 _NUMBERS[kind] if is_seen and kind < len(_NUMBERS) else None
                 for kind, is_seen in zip(possible, seen, strict=True)
             ]
-            for column, found in endings.items():
-                kinds[column] = str if len(found) == 1 and "" not in found else None
+            for column, several in endings.items():
+                kinds[column] = str if len(several) == 1 and "" not in several else None
             return kinds
         finally:
             lines.close()
@@ -190,8 +190,8 @@ def _is(value: str, kind: type) -> bool:
 
 def _ending(value: str) -> str:
     """What follows the digits of an id that is a whole float; "" for other ids."""
-    found = _WHOLE.fullmatch(value)
-    return found[1] if found else ""
+    match = _WHOLE.fullmatch(value)
+    return match[1] if match else ""
 
 
 def _converted(value: str, kind: type | None) -> object:

@@ -95,8 +95,8 @@ class DocumentColumns:
         if packed is not None:
             lengths["metadata"] = len(packed)
         if len(set(lengths.values())) > 1:
-            found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            raise InvalidSetting("columns have different lengths", expected="one length", actual=found)
+            actual = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise InvalidSetting("columns have different lengths", expected="one length", actual=actual)
         n_rows = next(iter(lengths.values()))
         if array is not None:
             _check_vectors(array, dim, is_cosine)
@@ -162,8 +162,8 @@ def table_columns(table: object, given: Mapping[str, object]) -> dict[str, objec
         names = given["metadata"]
         names = list(names) if isinstance(names, set | frozenset) else read_values(names, "metadata")
         others = [_named(columns, name, "metadata") for name in names]
-    found = {argument: None if name is None else columns[name] for argument, name in chosen.items()}
-    return {**found, "metadata": {name: columns[name] for name in others} or None}
+    arguments = {argument: None if name is None else columns[name] for argument, name in chosen.items()}
+    return {**arguments, "metadata": {name: columns[name] for name in others} or None}
 
 
 def _columns_of(table: object) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def _metadata(value: object) -> list[PackedMetadata] | None:
         return None
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise InvalidSetting("columns of metadata have different lengths", expected="one length", actual=found)
+        actual = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InvalidSetting("columns of metadata have different lengths", expected="one length", actual=actual)
     rows = ({**dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True))
     return _packed(rows, metadata_of_row)
 

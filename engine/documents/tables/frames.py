@@ -43,7 +43,8 @@ class FrameRows(Entries):
     """The rows of a table, numbered from 1.
 
     Args:
-        table: of pandas or polars; a lazy one is collected. A named index of pandas is a column like the others.
+        table: the table of pandas or polars; a lazy one is collected. A named index of pandas is a column like the
+            others.
         columns: what its columns are.
 
     Raises:

@@ -31,11 +31,11 @@ class _RepeatedKeyError(Exception):
 
 
 def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise _RepeatedKeyError(f"has the key {shown(twice)} twice in one object")
-    return found
+    return members
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_parse_object)
@@ -45,9 +45,9 @@ class JsonLinesDocuments(FileEntries[LineReader]):
     """The lines of a file that are not blank.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         columns: given, each object is a row of a table.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
     """
 
     def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
@@ -70,7 +70,7 @@ class JsonArrayDocuments(FileEntries[InflatedFile]):
     Args:
         path: a file in UTF-8; ``.gz`` and ``.zst`` are inflated.
         columns: given, each object is a row of a table.
-        content: of the file, if it was read already.
+        content: the content of the file, if it was read already.
     """
 
     def __init__(self, path: Path, columns: Columns, content: bytes | None = None) -> None:
@@ -204,8 +204,8 @@ class _Characters:
     def next_one(self) -> str:
         """Pass white space; return the next character, or "" at the end of the file."""
         while True:
-            found = _SPACE.match(self.buffer, self.position)
-            self.position = found.end() if found else self.position
+            space = _SPACE.match(self.buffer, self.position)
+            self.position = space.end() if space else self.position
             if self.position < len(self.buffer):
                 return self.buffer[self.position]
             if not self.extend(_STEP_CHARACTERS):

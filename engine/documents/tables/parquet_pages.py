@@ -24,7 +24,7 @@ class PageLimits(NamedTuple):
     Attributes:
         dictionary_bytes: the largest dictionary of a column, inflated; writers make them of about 1 MiB.
         page_bytes: the largest page at the beginning of a column, inflated; it is read as a whole.
-        batch_bytes: of the values of a batch.
+        batch_bytes: the size of the values of a batch.
     """
 
     dictionary_bytes: int = 256 << 20
@@ -48,11 +48,11 @@ def bounded_batch_rows(
     """Return how many rows to read at a time, from 1 to `most`.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         metadata: what `pyarrow.parquet.ParquetFile.metadata` is.
         most: number of rows to read at a time when they are small.
-        content: of the file, if it was read already.
-        limits: of what is read.
+        content: the content of the file, if it was read already.
+        limits: the limits of what is read.
 
     Raises:
         InvalidDocument: a dictionary, or the first page of a column, is larger than its limit.

@@ -35,9 +35,9 @@ def open_table(path: Path, columns: Columns, content: bytes | None = None) -> En
     """Return the rows of a file; None if it is no table by its name.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         columns: what its columns are; given, objects of JSON are rows too.
-        content: of the file, if it was read already; it is then not opened again.
+        content: the content of the file, if it was read already; it is then not opened again.
 
     Raises:
         InvalidSetting: the table lacks a column, or a library is missing that reads it.

@@ -1,5 +1,4 @@
 """Encoders made of functions: an embedding model of another library, or a service, called with lists of texts.
 
-Start with `function_encoder`. `sources` recognizes what a model offers, `passages` cuts documents at sentence
-ends.
+Start with `function_encoder`; `sources` recognizes what a model offers.
 """

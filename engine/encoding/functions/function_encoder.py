@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -13,29 +15,124 @@ import numpy as np
 
 from quarry.engine.arguments import checked_flag, is_masked, lone_surrogate, shown
 from quarry.engine.encoding.batch_encoder import BatchLimits
-from quarry.engine.encoding.functions.passages import Passage, PreparedPassages, cut_passages, is_invisible
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.engine.encoding.functions.sources import (
     Embed,
     EmbeddingSource,
     check_is_plain,
     embedding_source,
 )
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import check_document, check_query
+from quarry.engine.encoding.windows import sentence_end_flags, word_bounds
 from quarry.engine.process.per_process import PerProcess
 from quarry.engine.process.worker_pool import map_on_threads
-from quarry.formats.arrays import Float32Array, Float64Array
+from quarry.formats.arrays import BoolArray, Float32Array, Float64Array
 from quarry.formats.errors import EncodingFailed, InvalidQuery, InvalidSetting
 from quarry.formats.vectors.quantizer import MAX_DIM
 
-__all__ = ["FunctionEncoder", "checked_vectors", "listed", "unit_rows"]
+__all__ = [
+    "FunctionEncoder",
+    "PreparedPassages",
+    "TextPart",
+    "checked_vectors",
+    "cut_passages",
+    "is_invisible",
+    "listed",
+    "unit_rows",
+]
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})  # categories of characters that are no text
 
 
-def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> Float64Array:
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of a document.
+
+    Attributes:
+        text: the part.
+        start: its first character (code point) in the document.
+        end: one past its last character.
+    """
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPassages:
+    """The passages of a document, see `quarry.engine.encoding.batch_encoder.PreparedInputs`.
+
+    Attributes:
+        passages: in their order; empty for a text without visible characters.
+        n_tokens: number of words of the document.
+    """
+
+    passages: tuple[TextPart, ...]
+    n_tokens: int
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of passages."""
+        return len(self.passages)
+
+    def part(self, first: int, stop: int) -> PreparedPassages:
+        """Return the same document with only the passages from `first` to before `stop`."""
+        return replace(self, passages=self.passages[first:stop])
+
+
+def cut_passages(text: str, max_words: int) -> PreparedPassages:
+    """Cut a text into passages of about equal length, without dropping a word.
+
+    As few passages as possible are planned. Each cut is moved from the ideal place, which divides what remains
+    equally, to the nearest sentence end between two thirds of a passage and `max_words`, if there is one.
+
+    Args:
+        text: the text.
+        max_words: maximum number of words of a passage, at least 1. A word is a run without white space, or three
+            characters of a script without spaces (Thai, Lao, kana, Han).
+    """
+    if is_invisible(text):
+        return PreparedPassages((), 0)
+    bounds = word_bounds(text)
+    if len(bounds) <= max_words:
+        start, end = bounds[0][0], bounds[-1][1]
+        return PreparedPassages((TextPart(text[start:end], start, end),), len(bounds))
+    starts, ends = np.ascontiguousarray(np.array(bounds, np.int64).T)
+    passages = []
+    for first, stop in _passage_bounds(sentence_end_flags(text, starts, ends), max_words):
+        start, end = int(starts[first]), int(ends[stop - 1])
+        passages.append(TextPart(text[start:end], start, end))
+    return PreparedPassages(tuple(passages), len(starts))
+
+
+def is_invisible(text: str) -> bool:
+    """Return whether a text has no character but white space, control and format characters."""
+    return all(unicodedata.category(character) in _INVISIBLE for character in text)
+
+
+def _passage_bounds(sentence_ends: BoolArray, max_words: int) -> Iterator[tuple[int, int]]:
+    """Yield the (first, stop) words of each passage."""
+    n_words, first = len(sentence_ends), 0
+    stops = np.flatnonzero(sentence_ends) + 1
+    while n_words - first > max_words:
+        remaining = n_words - first
+        ideal = -(-remaining // -(-remaining // max_words))
+        low, high = np.searchsorted(stops, [first + ideal - ideal // 3, first + max_words + 1])
+        stop = first + ideal
+        if low < high:
+            near = stops[low:high]
+            stop = int(near[np.abs(near - stop).argmin()])
+        yield first, stop
+        first = stop
+    yield first, n_words
+
+
+def checked_vectors(returned: object, n_texts: int, dim: int, call: str) -> Float64Array:
     """Return the vectors of a call as a new (n_texts, dim) float64 array; their numbers may be infinite or nan.
 
     Args:
-        found: what the function returned: an array, or rows of numbers.
+        returned: what the function returned: an array, or rows of numbers.
         n_texts: number of texts that it was called with.
         dim: length of a vector.
         call: describes the call, for messages.
@@ -43,20 +140,20 @@ def checked_vectors(found: object, n_texts: int, dim: int, call: str) -> Float64
     Raises:
         EncodingFailed: it is something else, or has another shape.
     """
-    if is_masked(found):
+    if is_masked(returned):
         raise EncodingFailed(
-            f"{call} returned masked numbers", expected=_expected(n_texts, dim), actual=_kind(found)
+            f"{call} returned masked numbers", expected=_expected(n_texts, dim), actual=_kind(returned)
         )
     try:
-        given = np.asarray(found)
+        given = np.asarray(returned)
     except Exception as error:  # rows of different lengths, a tensor on a device
         raise EncodingFailed(
             f"{call} returned what cannot be converted to an array",
             expected=_expected(n_texts, dim),
-            actual=f"{_kind(found)}: {error}",
+            actual=f"{_kind(returned)}: {error}",
         ) from error
     if given.dtype.kind not in "fiu":
-        actual = f"{_kind(found)} of {given.dtype}" if given.ndim else _kind(found)
+        actual = f"{_kind(returned)} of {given.dtype}" if given.ndim else _kind(returned)
         raise EncodingFailed(f"{call} returned no numbers", expected=_expected(n_texts, dim), actual=actual)
     if given.shape != (n_texts, dim):
         raise EncodingFailed(
@@ -86,9 +183,9 @@ def _kind(value: object) -> str:
     return f"{name}, of an async function" if name == "coroutine" else name
 
 
-def listed(found: object) -> object:
+def listed(value: object) -> object:
     """Return the items of an iterator as a list, and any other value unchanged."""
-    return list(found) if isinstance(found, Iterator) else found
+    return list(value) if isinstance(value, Iterator) else value
 
 
 _MAX_NAME = 256  # characters
@@ -230,7 +327,7 @@ class FunctionEncoder:
         """Encode queries, `batch_size` by one call: (n, dim) float32."""
         return self._embed(self._embed_queries, "embed_queries", list(prepared))
 
-    def _windows(self, passages: Sequence[Passage]) -> list[TokenVectors]:
+    def _windows(self, passages: Sequence[TextPart]) -> list[TokenVectors]:
         """Return a window for each passage, with one token: the passage."""
         vectors = self._embed(self._embed_documents, "embed_documents", [each.text for each in passages])
         starts = np.array([each.start for each in passages], np.int64)
@@ -251,10 +348,10 @@ class FunctionEncoder:
         call = f"{role} of encoder {self.name!r}, called with {len(texts)} texts,"
         with self._slots.get():
             try:
-                found = listed(function(list(texts)))
+                returned = listed(function(list(texts)))
             except Exception as error:
                 raise EncodingFailed(f"{call} failed", actual=f"{type(error).__name__}: {error}") from error
-        vectors = checked_vectors(found, len(texts), self.dim, call)
+        vectors = checked_vectors(returned, len(texts), self.dim, call)
         with np.errstate(over="ignore"):  # infinite numbers are refused with the name of the document or query
             return (unit_rows(vectors) if self.normalize else vectors).astype(np.float32)
 

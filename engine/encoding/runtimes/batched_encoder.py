@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from quarry.engine.encoding.batch_encoder import BatchLimits, PreparedText
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.runtimes.bundle_encoder import (
     BundleEncoder,
     PreparedQuery,
@@ -17,7 +18,6 @@ from quarry.engine.encoding.runtimes.bundle_encoder import (
     pool_tokens,
 )
 from quarry.engine.encoding.runtimes.onnx_session import check_numbers
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.gpu.device_vectors import DeviceVectors
 from quarry.engine.process.exit_gate import in_progress
@@ -116,13 +116,13 @@ class BatchedEncoder(BundleEncoder):
 
         frame, settings = self._tokenizer().document_frame, self._bundle.settings
         places, rows = self._windows(prepared)
-        found: list[Float32Array] = [np.empty(0, np.float32)] * len(rows)
+        vectors_of_rows: list[Float32Array] = [np.empty(0, np.float32)] * len(rows)
         for members, values in self._documents.get().run(self._output, rows):
             for member, vectors in zip(members, download(values)[0], strict=True):
-                found[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
-                check_numbers(found[member], self._output, self._bundle.model_path)
+                vectors_of_rows[member] = vectors[: len(rows[member])] if settings.token_vectors else vectors
+                check_numbers(vectors_of_rows[member], self._output, self._bundle.model_path)
         windows: list[list[TokenVectors]] = [[] for _ in prepared]
-        for (number, bounds), vectors in zip(places, found, strict=True):
+        for (number, bounds), vectors in zip(places, vectors_of_rows, strict=True):
             tokens = prepared[number].tokens
             windows[number].append(document_window(tokens, bounds, frame, vectors, settings))
         return windows

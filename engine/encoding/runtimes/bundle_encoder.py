@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from quarry.engine.encoding.token_vectors import TokenVectors, VectorKind
+from quarry.engine.encoding.encoder import TokenVectors, VectorKind
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, TokenFrame, Tokens, check_query
 from quarry.engine.encoding.windows import piece_starts, sentence_end_flags, window_bounds
 from quarry.formats.arrays import Float32Array
@@ -45,7 +45,7 @@ class BundleEncoder(ABC):
         name: the name of the bundle.
         identity: the identity of the bundle's vectors, 32 hexadecimal digits.
         pooling: how the vector of a text is made of token vectors.
-        representation_settings: of the representation that the encoder was trained for.
+        representation_settings: the settings of the representation that the encoder was trained for.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:

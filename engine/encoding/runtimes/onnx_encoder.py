@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.encoding.runtimes.bundle_encoder import BundleEncoder, document_window, pool_tokens
 from quarry.engine.encoding.runtimes.onnx_session import INPUT_NAMES, open_session, run_session
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.encoding.tokenizer import BundleTokenizer, Ids, check_document
 from quarry.engine.process.per_process import PerProcess, bundle_key, shared_models
 from quarry.formats.arrays import Float32Array, Float64Array
@@ -70,8 +70,8 @@ class OnnxEncoder(BundleEncoder):
         graph = self._queries.get()
         frame = self._tokenizer().query_frame
         if frame.n_unpooled:  # the graph pools all tokens
-            found = (frame.pooled_part(graph.run("token_vectors", row)) for row in prepared.rows)
-            pooled = [pool_tokens(vectors, self._bundle.settings) for vectors in found]
+            unpooled = (frame.pooled_part(graph.run("token_vectors", row)) for row in prepared.rows)
+            pooled = [pool_tokens(vectors, self._bundle.settings) for vectors in unpooled]
         else:
             pooled = [graph.run("pooled", row) for row in prepared.rows]
         return _pooled_over_windows(pooled, prepared.n_tokens, self.normalize)
@@ -99,16 +99,16 @@ class _Graph:
             "token_type_ids": np.zeros_like(ids),
         }
         chosen = {name: inputs[name] for name in self._input_names}
-        found = run_session(self._session, self._path, output, chosen)
+        values = run_session(self._session, self._path, output, chosen)
         expected = (1, self._dim) if output == "pooled" else (*ids.shape, self._dim)
-        if found.shape != expected:
+        if values.shape != expected:
             raise CorruptFile(
                 f"the graph returns {output} of the wrong shape",
                 path=self._path,
                 expected=expected,
-                actual=found.shape,
+                actual=values.shape,
             )
-        vectors: Float32Array = found[0]
+        vectors: Float32Array = values[0]
         return vectors
 
 

@@ -126,18 +126,18 @@ def run_session(
     return values
 
 
-def check_numbers(found: Float32Array, output: str, path: Path) -> None:
+def check_numbers(values: Float32Array, output: str, path: Path) -> None:
     """Raise unless an output is finite float32.
 
     Raises:
         CorruptFile: it is not.
     """
-    if found.dtype != np.float32 or not np.isfinite(found).all():
+    if values.dtype != np.float32 or not np.isfinite(values).all():
         raise CorruptFile(
             f"the output {output} of the graph cannot be used",
             path=path,
             expected="finite float32",
-            actual="numbers that are not finite" if found.dtype == np.float32 else found.dtype,
+            actual="numbers that are not finite" if values.dtype == np.float32 else values.dtype,
         )
 
 

@@ -83,8 +83,8 @@ class TorchGraph:
         }
         try:
             for call, inputs, outputs, ended in self._plans[output]:
-                found = call(*(values[each] if isinstance(each, str) else each for each in inputs))
-                values.update(zip(outputs, found if isinstance(found, tuple) else (found,), strict=False))
+                returned = call(*(values[each] if isinstance(each, str) else each for each in inputs))
+                values.update(zip(outputs, returned if isinstance(returned, tuple) else (returned,), strict=False))
                 for name in ended:
                     values.pop(name, None)
         except (KeyError, ValueError, IndexError, TypeError) as error:

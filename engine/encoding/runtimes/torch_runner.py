@@ -96,12 +96,12 @@ class _Graphed:
         self._inputs = [torch.ones(shape, dtype=torch.int64, device=stream.place) for _ in range(2)]
         self._graph = stream.capture(lambda: self._keep(graph(output, *self._inputs)))
 
-    def _keep(self, found: torch.Tensor) -> None:
-        self._found = found
+    def _keep(self, output: torch.Tensor) -> None:
+        self._output = output
 
     def run(self, *batch: torch.Tensor) -> torch.Tensor:
         """Return the result for token ids and mask, as a new float32 tensor."""
         for target, values in zip(self._inputs, batch, strict=True):
             target.copy_(values)
         self._graph.replay()
-        return self._found.to(torch.float32, copy=True)
+        return self._output.to(torch.float32, copy=True)

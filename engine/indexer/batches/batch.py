@@ -80,16 +80,16 @@ class Batch:
         return replace(self, rounded=RoundedRows.of(self.vectors, stored_as))
 
     def divide(self, parts: Sequence[int]) -> dict[int, Batch]:
-        """Return the documents of each part, in their order, by its number.
+        """Divide the documents among parts, and return the batch of each part that has any, by its number.
 
         Args:
             parts: for each document the number of its part.
         """
-        found: dict[int, Batch] = {}
+        batches: dict[int, Batch] = {}
         for number in sorted(set(parts)):
             places = [place for place, part in enumerate(parts) if part == number]
-            found[number] = self if len(places) == len(self) else self.select(places)
-        return found
+            batches[number] = self if len(places) == len(self) else self.select(places)
+        return batches
 
     def select(self, places: Iterable[int]) -> Batch:
         """Return the documents at some places, in that order."""
@@ -113,7 +113,7 @@ class Batch:
 
 
 def _members(sizes: Int64Array, chosen: Int64Array) -> Int64Array:
-    """Return the numbers of the members of some groups, of consecutive groups of these sizes."""
+    """Return the places of the members of the chosen groups, if groups of these sizes follow each other."""
     starts, counts = np.cumsum(sizes) - sizes, sizes[chosen]
     before = np.cumsum(counts) - counts
     members: Int64Array = np.arange(int(counts.sum())) + np.repeat(starts[chosen] - before, counts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quarry.engine.documents.document import Document, passage_text
 from quarry.engine.encoding.batch_encoder import BatchEncoder, BatchLimits, DeviceBatchEncoder
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.process.exit_gate import in_progress
 from quarry.engine.process.worker_pool import PoolClosed
 from quarry.engine.representation.base import DocumentVectors, Representation
@@ -19,14 +19,14 @@ from quarry.formats.errors import InvalidDocument
 if TYPE_CHECKING:
     from quarry.engine.representation.on_device import DeviceRepresentation
 
-__all__ = ["Chunk", "DocumentGroups", "Found", "Part", "PreparedDocument", "divide_into_calls", "join_parts"]
+__all__ = ["Chunk", "DocumentGroups", "Part", "PartVectors", "PreparedDocument", "divide_into_calls", "join_parts"]
 
 _log = logging.getLogger(__name__)
 
 _WAITING = 256
 """Documents with vectors that wait for the call between them to be full."""
 
-Found = DocumentVectors | list[TokenVectors]
+PartVectors = DocumentVectors | list[TokenVectors]
 """The centroids of a document, or its windows; no windows if it has no token."""
 
 
@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text that is encoded and analyzed: that of a passage, with the title of the document in front."""
+        """The text that is encoded and analyzed: the passage, with the title of the document in front of it."""
         document = self.documents[0]
         return (
             document.full_text
@@ -73,7 +73,7 @@ class Part:
 
     Attributes:
         chunk: the passage, or documents that come with vectors.
-        inputs: of the passage, in this call; None: it is not encoded.
+        inputs: the inputs of the passage, in this call; None: it is not encoded.
         error: why the passage cannot be encoded, if it cannot.
         is_last: whether all inputs of the passage are in this call or in earlier ones.
     """
@@ -100,8 +100,8 @@ class DocumentGroups:
         if isinstance(encoder, DeviceBatchEncoder) and "token" in encoder.vector_kinds:
             from quarry.engine.representation.on_device import device_representation
 
-            found = device_representation(representation)
-            self._on_device = (encoder, found) if found else None
+            on_device = device_representation(representation)
+            self._on_device = (encoder, on_device) if on_device else None
 
     def prepare(self, text: str) -> PreparedDocument:
         """Cut a document into inputs; safe to call from several threads.
@@ -112,13 +112,13 @@ class DocumentGroups:
         prepared, on_device = self._encoder.prepare(text), self._on_device
         return PreparedDocument(prepared, on_device[1].plan(text, prepared) if on_device else None)
 
-    def encode(self, call: Sequence[Part]) -> list[tuple[Part, Found]]:
+    def encode(self, call: Sequence[Part]) -> list[tuple[Part, PartVectors]]:
         """Return the parts of a call, each with its centroids or windows."""
         with in_progress:
-            found = iter(self.run([part.inputs for part in call if part.inputs is not None]))
-        return [(part, [] if part.inputs is None else next(found)) for part in call]
+            vectors = iter(self.run([part.inputs for part in call if part.inputs is not None]))
+        return [(part, [] if part.inputs is None else next(vectors)) for part in call]
 
-    def run(self, group: Sequence[PreparedDocument]) -> list[Found]:
+    def run(self, group: Sequence[PreparedDocument]) -> list[PartVectors]:
         """Return the centroids of each document, or its windows in main memory; no windows if it has no token.
 
         If the device fails, for example because its memory is full, a warning is logged, and from then on
@@ -134,14 +134,14 @@ class DocumentGroups:
 
     def _represent(
         self, encoder: DeviceBatchEncoder, device: DeviceRepresentation, group: Sequence[PreparedDocument]
-    ) -> list[Found]:
+    ) -> list[PartVectors]:
         texts = [each.text for each in group if each.text.n_inputs]
         plans = [each.pieces for each in group if each.text.n_inputs]
         if not texts:
             return [[] for _ in group]
         vectors = encoder.run_on_device(texts)
-        found = iter(device.represent(vectors, texts, plans, self._encoder.normalize))
-        return [next(found) if each.text.n_inputs else [] for each in group]
+        represented = iter(device.represent(vectors, texts, plans, self._encoder.normalize))
+        return [next(represented) if each.text.n_inputs else [] for each in group]
 
 
 def divide_into_calls(parts: Iterable[Part], limits: BatchLimits) -> Iterator[list[Part]]:
@@ -153,7 +153,7 @@ def divide_into_calls(parts: Iterable[Part], limits: BatchLimits) -> Iterator[li
 
     Args:
         parts: whole documents.
-        limits: of a call.
+        limits: the limits of a call.
 
     Raises:
         Exception: what `parts` raised, after a call of all documents before it; `PoolClosed` at once.
@@ -187,14 +187,14 @@ def divide_into_calls(parts: Iterable[Part], limits: BatchLimits) -> Iterator[li
         yield call
 
 
-def join_parts(calls: Iterable[list[tuple[Part, Found]]]) -> Iterator[tuple[Part, Found]]:
+def join_parts(calls: Iterable[list[tuple[Part, PartVectors]]]) -> Iterator[tuple[Part, PartVectors]]:
     """Yield the last part of each document with all that was encoded of it, in the order of the documents."""
     windows: list[TokenVectors] = []
-    for part, found in (each for call in calls for each in call):
-        if isinstance(found, DocumentVectors):
-            yield part, found
+    for part, vectors in (each for call in calls for each in call):
+        if isinstance(vectors, DocumentVectors):
+            yield part, vectors
             continue
-        windows += found
+        windows += vectors
         if part.is_last:
             yield part, windows
             windows = []

@@ -21,15 +21,14 @@ from quarry.engine.documents.document import Document, full_text, repeated_title
 from quarry.engine.documents.file_place import heading_starts
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
-from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.encoding.encoder import Encoder, TokenVectors
 from quarry.engine.encoding.passages import cut_into_passages
-from quarry.engine.encoding.token_vectors import TokenVectors
 from quarry.engine.indexer.batches.batch import Batch
 from quarry.engine.indexer.batches.calls import (
     Chunk,
     DocumentGroups,
-    Found,
     Part,
+    PartVectors,
     divide_into_calls,
     join_parts,
 )
@@ -117,16 +116,16 @@ class DocumentEncoder:
         except InvalidDocument as error:
             return [_named(chunk.documents[0], error)]
 
-    def finish(self, encoded: tuple[Part, Found]) -> Results:
+    def finish(self, encoded: tuple[Part, PartVectors]) -> Results:
         """Return the documents of an encoder that works in batches; see `encode`."""
-        part, found = encoded
+        part, output = encoded
         chunk = part.chunk
         if chunk.documents[0].vectors is not None:
             return self._check_given(chunk.documents)
         try:
             if part.inputs is None:
                 raise part.error or AssertionError
-            vectors = found if isinstance(found, DocumentVectors) else self._represent(chunk.text, found)
+            vectors = output if isinstance(output, DocumentVectors) else self._represent(chunk.text, output)
             return [self._finish(chunk, vectors, part.inputs.text.n_tokens)]
         except InvalidDocument as error:
             return [_named(chunk.documents[0], error)]
@@ -210,7 +209,7 @@ class DocumentEncoder:
                 return [batch.round(self.metric.stored_as)]
         if len(documents) == 1:
             return [self._find_error(documents[0], vectors[0])]
-        return [found for each in documents for found in self._check_given([each])]
+        return [result for each in documents for result in self._check_given([each])]
 
     def _has_directions(self, vectors: Float32Array) -> bool:
         return self.metric.name != "cosine" or bool(vectors.any(axis=1).all())
@@ -258,14 +257,14 @@ class EncodedBatches:
         self._passages: list[Encoded | InvalidDocument] = []  # of a document that is not complete yet
         self._given: deque[Batch] = deque()  # of documents with vectors, to be returned
         self._failure: BaseException | None = None
-        self._found: Iterator[Future[Results]]
+        self._futures: Iterator[Future[Results]]
         batched = as_batch_encoder(how.cutter)
         n_ahead = pool.threads * _AHEAD if batched is None else 4 * batched.batch_limits.documents
         chunks = _kept(_divide(_kept(documents, self._waiting), how.passages, n_ahead), self._chunks)
         if batched is None:
-            self._found = self._ahead(chunks, how.encode, n_ahead)
+            self._futures = self._ahead(chunks, how.encode, n_ahead)
         else:
-            self._found = self._in_calls(chunks, how, batched)
+            self._futures = self._in_calls(chunks, how, batched)
 
     def __iter__(self) -> Self:
         return self
@@ -301,14 +300,14 @@ class EncodedBatches:
         """Collect the next documents, until there is a batch of encoded ones or one of documents with vectors."""
         while len(encoded) < _DOCUMENTS and not self._given:
             try:
-                future = next(self._found, None)
+                future = next(self._futures, None)
                 if future is None:
                     return
-                found = result_of(future)
+                results = result_of(future)
             except EncodingFailed as error:
                 raise _with_documents(error, [*self._waiting]) from error.__cause__
             chunk = self._chunks.popleft()
-            for each in found if chunk.extent is None else self._joined(chunk, found):
+            for each in results if chunk.extent is None else self._joined(chunk, results):
                 for _ in range(len(each) if isinstance(each, Batch) else 1):
                     self._waiting.popleft()
                 if isinstance(each, Encoded):
@@ -322,12 +321,12 @@ class EncodedBatches:
                 else:
                     self._on_invalid(each)
 
-    def _joined(self, chunk: Chunk, found: Results) -> list[list[Encoded] | InvalidDocument]:
+    def _joined(self, chunk: Chunk, results: Results) -> list[list[Encoded] | InvalidDocument]:
         """Return the passages of a document with the last of them, or why the document cannot be stored.
 
         Passages without a token are left out, unless all are; any other error is one of the whole document.
         """
-        (passage,) = found
+        (passage,) = results
         assert not isinstance(passage, Batch)
         self._passages.append(passage)
         if not chunk.is_last:
@@ -365,7 +364,7 @@ class EncodedBatches:
 
         prepared = self._ahead(chunks, prepare, 2 * limits.documents)
         calls: Iterable[list[Part]] = divide_into_calls(map(result_of, prepared), limits)
-        encoded: Iterable[list[tuple[Part, Found]]]
+        encoded: Iterable[list[tuple[Part, PartVectors]]]
         if limits.in_flight == 1:
             encoded = map(groups.encode, calls)
         else:  # threads of their own, because calls wait for a service, and work of a pool must not wait for it

@@ -29,8 +29,8 @@ def read_given_sample(documents: Iterable[Document], dim: int) -> tuple[Float32A
     """Return the (n, dim) vectors that the first documents came with, and all documents."""
     following = iter(documents)
     first, failure = _read_first(following)
-    found = [each.vectors for each in first if each.vectors is not None and each.vectors.shape[1] == dim]
-    vectors = np.concatenate([np.empty((0, dim), np.float32), *found])[:N_SAMPLED]
+    given = [each.vectors for each in first if each.vectors is not None and each.vectors.shape[1] == dim]
+    vectors = np.concatenate([np.empty((0, dim), np.float32), *given])[:N_SAMPLED]
     return vectors, itertools.chain(first, following if failure is None else _raise(failure))
 
 
@@ -42,7 +42,7 @@ def choose_storage(metric: Metric, vectors: Float32Array) -> Metric:
     too, their mean is subtracted.
 
     Args:
-        metric: of the index.
+        metric: the metric of the index.
         vectors: (n, dim) float32.
     """
     kind = "int8" if metric.stored_as == "none" else metric.stored_as
@@ -69,7 +69,7 @@ def _rounding_error(metric: Metric, vectors: Float32Array, kind: str) -> float:
 
 
 def _scores(metric: Metric, queries: Float64Array, vectors: Float64Array) -> Float64Array:
-    """Return the scores of (m, dim) vectors for (n, dim) queries but for what is the same for all: (n, m)."""
+    """Return (n, m) scores of (m, dim) vectors for (n, dim) queries, up to a constant for each query."""
     halves = np.einsum("ij,ij->i", vectors, vectors) / 2 if metric.name == "l2" else 0
     return queries @ vectors.T - halves
 

@@ -42,15 +42,15 @@ class Committer:
     one, but the writer must be closed.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         lock: the writer's, held.
         root: the predecessor of the first generation of a new index; None: the existing index is changed.
-        state: of the writer.
+        state: the state of the writer.
 
     Attributes:
-        directory: of the index.
+        directory: the folder of the index.
         current: the generation that the next one follows.
-        state: of the writer.
+        state: the state of the writer.
         mutex: held by every method; a caller holds it while no merge may replace segments between two of them.
     """
 
@@ -79,15 +79,15 @@ class Committer:
 
     def _hold_quantizer(self, purpose: str, name: str) -> StoredQuantizer | None:
         with self.mutex:
-            found = self.current.find_quantizer(name)
-            self._garbage.held[purpose] = found.record.name if found else ""
-            return found
+            quantizer = self.current.find_quantizer(name)
+            self._garbage.held[purpose] = quantizer.record.name if quantizer else ""
+            return quantizer
 
     def delete(self, doc_id: str) -> bool:
         """Delete the live document with that id at the next commit; return whether there was one."""
         with self.mutex:
-            found = self.current.find(doc_id)
-            return self._deletions.mark(*found) if found else False
+            place = self.current.find(doc_id)
+            return self._deletions.mark(*place) if place else False
 
     def live_segments(self) -> list[OpenSegment]:
         """Return the segments with the documents that are deleted by now, without those that have no other."""
@@ -102,16 +102,16 @@ class Committer:
             FormatError: a file that is searched for the ids is damaged.
         """
         with self.mutex:
-            found = (self.current.find(doc_id) for doc_id in doc_ids) if self.current.segments else ()
-            return [each for each in found if each is not None]
+            places = (self.current.find(doc_id) for doc_id in doc_ids) if self.current.segments else ()
+            return [each for each in places if each is not None]
 
-    def mark(self, found: Iterable[tuple[OpenSegment, int]]) -> None:
-        """Delete what `find_all` has returned, at the next commit; hold `mutex` from there to here."""
-        for each in found:
+    def mark(self, places: Iterable[tuple[OpenSegment, int]]) -> None:
+        """Delete the documents that `find_all` returned, at the next commit; `mutex` must be held in between."""
+        for each in places:
             self._deletions.mark(*each)
 
     def mark_all(self, segments: Sequence[OpenSegment], docs: Sequence[BoolArray]) -> int:
-        """Delete documents at the next commit, and return how many; hold `mutex` from `live_segments` to here.
+        """Delete documents at the next commit, and return how many; hold `mutex` since calling `live_segments`.
 
         Args:
             segments: those of `live_segments`.
@@ -136,8 +136,8 @@ class Committer:
     def find_live(self, doc_id: str) -> tuple[OpenSegment, int] | None:
         """Return segment and ordinal of the document with that id, unless it is deleted, committed or not."""
         with self.mutex:
-            found = self.current.find(doc_id)
-            return found if found is not None and self._deletions.is_live(*found) else None
+            place = self.current.find(doc_id)
+            return place if place is not None and self._deletions.is_live(*place) else None
 
     def commit(self, built: BuiltSegment | None, updates: MetadataUpdates | None = None) -> int:
         """Make a generation of the current one, the deletions and a new segment; return its number.

@@ -59,8 +59,8 @@ class Deletions:
 
     def flags(self, segment: OpenSegment) -> BoolArray:
         """Return (n_docs,) bool, the deleted documents of a segment."""
-        found = self.new_flags(segment)
-        return self.committed(segment) if found is None else found
+        flags = self.new_flags(segment)
+        return self.committed(segment) if flags is None else flags
 
     @staticmethod
     def committed(segment: OpenSegment) -> BoolArray:
@@ -113,11 +113,11 @@ def with_deletions(
     """Return the record of a segment with the tombstones that are needed; None if no document in it is live.
 
     Args:
-        directory: of the index.
-        record: of the segment.
+        directory: the folder of the index.
+        record: the record of the segment.
         before: (n_docs,) bool, the documents in the tombstones of the record; None: it has none.
         deleted: (n_docs,) bool, the documents that are deleted now; None: the same as before.
-        names: of new files, to which that of new tombstones is added.
+        names: the names of new files, to which the name of a new tombstone file is added.
     """
     if deleted is None:
         return record

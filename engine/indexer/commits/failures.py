@@ -39,7 +39,7 @@ class WriterState:
     """The status of a writer, shared by its parts and threads.
 
     Args:
-        path: of the index, for messages.
+        path: the path of the index, for messages.
 
     Attributes:
         status: see `WriterStatus`.

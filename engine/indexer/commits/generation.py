@@ -35,11 +35,11 @@ class CurrentGeneration:
     """The generation that the next commit follows; its files stay open until `advance` or `close`.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         root: the predecessor of the first generation of a new index; None: the newest generation is opened.
 
     Attributes:
-        manifest: of the generation, or the root.
+        manifest: the manifest of the generation, or the root.
 
     Raises:
         FormatTooNew: the index has a feature that a writer must know, and this version does not.
@@ -100,9 +100,9 @@ class CurrentGeneration:
             documents = segment.reader.documents
             with contextlib.suppress(FormatError):  # damaged; reading its documents raises the error
                 for run in reversed(range(documents.n_runs)):
-                    if size <= 2 * len(found := documents.dictionary(run)) <= 4 * size:
+                    if size <= 2 * len(dictionary := documents.dictionary(run)) <= 4 * size:
                         documents.check_dictionary(run)
-                        return found
+                        return dictionary
         return b""
 
     def advance(self, manifest: Manifest) -> None:

@@ -30,7 +30,7 @@ class MetadataUpdates:
 
     Args:
         terms: returns the terms of a text, as the index stores them.
-        merger: of the index.
+        merger: the merger of the index.
     """
 
     def __init__(self, terms: Callable[[str], Sequence[str]], merger: SegmentMerger) -> None:
@@ -100,9 +100,9 @@ class MetadataUpdates:
         """Mark the live documents with changes as deleted; return their segments with all others deleted."""
         chosen: dict[bytes, list[int]] = defaultdict(list)
         for doc_id in self._changes:
-            found = current.find(doc_id)
-            if found is not None and deletions.mark(*found):
-                chosen[found[0].reader.segment_id].append(found[1])
+            place = current.find(doc_id)
+            if place is not None and deletions.mark(*place):
+                chosen[place[0].reader.segment_id].append(place[1])
         segments = []
         for segment in current.segments:
             if segment.reader.segment_id in chosen:

@@ -12,7 +12,7 @@ from quarry.formats.errors import CommitFailed, DurabilityUnknown, IndexLocked, 
 from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.write_lock import WriteLock
 
-__all__ = ["Publication"]
+__all__ = ["Publication", "sync_visible"]
 
 
 class Publication:
@@ -22,14 +22,14 @@ class Publication:
     it can be repeated. Otherwise the writer has failed, which `state` records.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         lock: the writer's, held.
-        state: of the writer.
+        state: the state of the writer.
         generation: current until now.
-        names: of files written for it.
+        names: the names of files written for it.
 
     Attributes:
-        names: of files written for it, which the block may extend.
+        names: the names of files written for it, which the block may extend.
 
     Raises:
         IndexClosed: from `__enter__`: the writer is closed or has failed.
@@ -62,14 +62,7 @@ class Publication:
         self._lock.check()
         self._may_be_visible = True
         manifest.commit(self._directory)
-        try:
-            self._directory.sync()
-        except OSError as error:
-            raise DurabilityUnknown(
-                f"generation {manifest.generation} is visible, but may not survive a power loss",
-                path=self._directory.path,
-                actual=str(error),
-            ) from error
+        sync_visible(self._directory, manifest.generation)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -113,3 +106,16 @@ class Publication:
             return CommitFailed("nothing was committed", path=path, actual=actual)
         message = "whether the commit is visible, and for good, is unknown"
         return DurabilityUnknown(message, path=path, actual=actual)
+
+
+def sync_visible(directory: Directory, generation: int) -> None:
+    """Make a generation durable that a rename has made visible.
+
+    Raises:
+        DurabilityUnknown: a power loss may undo it.
+    """
+    try:
+        directory.sync()
+    except OSError as error:
+        message = f"generation {generation} is visible, but may not survive a power loss"
+        raise DurabilityUnknown(message, path=directory.path, actual=str(error)) from error

@@ -45,7 +45,7 @@ class AdoptedSegments:
     Args:
         segments: at least one, in the order of their documents.
         merger: writes the segment of the index.
-        settings: of the index.
+        settings: the settings of the index.
         max_open: how many files may be open, at least 2.
 
     Raises:
@@ -167,7 +167,7 @@ def _find_superseded(readers: Sequence[SegmentReader]) -> list[BoolArray]:
     """Return for each segment (n_docs,) bool, the documents that a later one with the same id replaces."""
     firsts = np.cumsum([0, *(reader.n_docs for reader in readers)])
     parts = [reader.ids.sorted_hashes() for reader in readers]
-    hashes = np.concatenate([found for found, _ in parts])
+    hashes = np.concatenate([sorted_hashes for sorted_hashes, _ in parts])
     places = np.concatenate([ordinals + first for (_, ordinals), first in zip(parts, firsts, strict=False)])
     order = np.lexsort((places, hashes))
     ranked = hashes[order]

@@ -22,7 +22,7 @@ def write_graphs(snapshot: Snapshot, graph_rows: int, threads: int, report: Repo
     The writer's lock must be held.
 
     Args:
-        snapshot: of the index.
+        snapshot: the snapshot of the index.
         graph_rows: centroids of a segment from which on it has a graph.
         threads: for building graphs.
         report: called after each graph with how many documents of how many are in the graphs.

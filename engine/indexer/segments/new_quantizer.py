@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,7 +11,6 @@ import numpy as np
 
 from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder
-from quarry.engine.process.freed_memory import return_freed_memory
 from quarry.engine.quantization.calibration import calibrated
 from quarry.engine.quantization.query_sample import MAX_TEXTS, sample_vectors
 from quarry.engine.quantization.training import Rows, train_lists, train_on
@@ -21,7 +21,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.manifest import IndexSettings
 from quarry.formats.vectors.quantizer import Quantizer, StoredQuantizer, write_quantizer
 
-__all__ = ["ListPlan", "TrainingRows", "join_rows"]
+__all__ = ["ListPlan", "TrainingRows", "join_rows", "return_freed_memory"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class ListPlan:
     """The segments of an index that have inverted lists, and their quantizers.
 
     Attributes:
-        settings: of the index; its writer replaces them as long as there are no documents.
+        settings: the settings of the index; its writer replaces them as long as there are no documents.
         threads: for training and coding.
         thresholds: from which size on a segment has inverted lists, and how many.
         encoder: encoder of the documents, for calibrating a new quantizer with queries, and whose own quantizer is
@@ -109,7 +109,7 @@ class ListPlan:
         """Return the quantizer of a segment, None if it has no lists; the file of a new one is written.
 
         Args:
-            directory: of the index.
+            directory: the folder of the index.
             existing: quantizer of the index; None: the encoder's is used, or if it has none one is trained.
             n_rows: number of centroids of the segment.
             rows: returns them.
@@ -141,3 +141,24 @@ class ListPlan:
             queries = Metric.of_settings(settings, is_normalized=encoder.normalize).queries(queries)
         codes_only = settings.centroids == "none"
         return calibrated(trained, rows.owned_batches(), queries, threads, codes_only=codes_only)
+
+
+def return_freed_memory() -> None:
+    """Give memory that is allocated but not used back to the operating system; does nothing without glibc.
+
+    The C library of most Linux systems (glibc) keeps freed memory for each thread, tens of megabytes of it once
+    arrays of some megabytes were freed: another thread that then allocates does not get it.
+    """
+    trim = _find_trim()
+    if trim is not None:
+        trim(0)
+
+
+def _find_trim() -> Callable[[int], int] | None:
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # other C libraries; Windows has no library of that name
+        return None
+    trim.argtypes, trim.restype = (ctypes.c_size_t,), ctypes.c_int
+    function: Callable[[int], int] = trim
+    return function

@@ -44,7 +44,7 @@ class SegmentBuilder:
     """Collects documents until `finish`; `spill` bounds memory by temporary files.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         plan: decides whether the segment has inverted lists.
         known: gives dictionaries of other texts of the index; see `quarry.formats.documents.store.DocStoreWriter`.
         start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.

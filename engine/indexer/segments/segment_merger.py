@@ -32,7 +32,7 @@ class Merged:
     Attributes:
         sources: the segments as they were when it began; documents deleted then are left out.
         record: the new segment, durable; None if no document in the sources was live.
-        quantizer: of its lists; None if it has none.
+        quantizer: the quantizer of its lists; None if it has none.
     """
 
     sources: tuple[OpenSegment, ...]
@@ -44,7 +44,7 @@ class SegmentMerger:
     """Merges segments of an index into new files; existing files do not change.
 
     Args:
-        directory: of the index.
+        directory: the folder of the index.
         plan: decides whether a segment has inverted lists; with at least two threads, postings are merged on
             another one.
     """
@@ -66,7 +66,7 @@ class SegmentMerger:
 
         Args:
             sources: the segments; those without stored centroids have codes of `quantizer`.
-            quantizer: of the index; None: one is trained if needed, unless documents are rewritten.
+            quantizer: the quantizer of the index; None: one is trained if needed, unless documents are rewritten.
             rewrite: changes the metadata of each document; None: nothing is changed.
 
         Raises:
@@ -88,8 +88,8 @@ class SegmentMerger:
 
         Args:
             inputs: the segments.
-            names: of the quantizers of their codes, "" for segments without lists.
-            quantizer: of the index; None: one is trained if needed.
+            names: the names of the quantizers of their codes, "" for segments without lists.
+            quantizer: the quantizer of the index; None: one is trained if needed.
             rewrite: see `merge`.
 
         Returns:
@@ -175,7 +175,7 @@ def training_rows(inputs: Sequence[MergeInput], seed: int) -> TrainingRows:
 
     Args:
         inputs: segments that store centroids, or codes that are decoded.
-        seed: of the index, for the choice of query-like texts.
+        seed: the seed of the index, for the choice of query-like texts.
     """
     return TrainingRows(
         sum(each.n_passages for each in inputs),

@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
     Attributes:
         ranking: the documents, best first.
-        query: of which they are the answer.
+        query: the query of which they are the answer.
         relevance: the model of relevance, prepared for the query; None without a calibration.
         terms: the query's terms with their postings; None in dense mode, or if they are not looked up yet.
     """
@@ -113,16 +113,16 @@ class HitBuilder:
     def _centroid_scores(self, answer: Answer) -> Sequence[Float32Array | None]:
         """Return for each document of an answer the scores of its centroids; None in lexical mode."""
         ranking = answer.ranking
-        found: list[Float32Array | None] = [None] * len(ranking.docs)
+        all_scores: list[Float32Array | None] = [None] * len(ranking.docs)
         vector = answer.query.vector
         if vector is None:
-            return found
+            return all_scores
         for number in np.unique(ranking.segments).tolist():
             places = np.flatnonzero(ranking.segments == number)
             scores = self._searcher.rescorer(number).centroid_scores(vector, ranking.docs[places])
             for place, own in zip(places.tolist(), scores, strict=True):
-                found[place] = own
-        return found
+                all_scores[place] = own
+        return all_scores
 
     def _read(self, ranking: Ranking, context: int) -> tuple[list[str], list[PackedDocument], list[PassagePlace]]:
         """Return ids, documents and places in them, in the order of the ranking."""
@@ -141,8 +141,8 @@ class HitBuilder:
             if len(numbers) == 1:
                 return parts
             stored |= zip(places.tolist(), zip(*parts, strict=True), strict=True)
-        found = [stored[place] for place in range(len(stored))]
-        return [each[0] for each in found], [each[1] for each in found], [each[2] for each in found]
+        ordered = [stored[place] for place in range(len(stored))]
+        return [each[0] for each in ordered], [each[1] for each in ordered], [each[2] for each in ordered]
 
     def _explain(
         self,
@@ -173,7 +173,7 @@ def find_matches(
         stored: its document.
         scores: (n_centroids,) float32, the scores of its centroids.
         beta: inverse temperature of the aggregation; None (the maximum): only the best centroid contributes.
-        place: of the passage.
+        place: the place of the passage.
 
     Raises:
         CorruptFile: the number of stored spans differs from the number of centroids.
@@ -193,18 +193,20 @@ def find_matches(
     )
 
 
-def set_metric_scores(metric: Metric, queries: Iterable[Query], found: Iterable[Hits], *, is_dense: bool) -> None:
+def set_metric_scores(
+    metric: Metric, queries: Iterable[Query], all_hits: Iterable[Hits], *, is_dense: bool
+) -> None:
     """Replace the dense scores of hits, and the scores of their matches, by those that users know.
 
     Args:
-        metric: of the index.
+        metric: the metric of the index.
         queries: that were searched.
-        found: hits of each query; changed.
+        all_hits: the hits of each query; changed.
         is_dense: whether the hits are ranked by dense scores.
     """
     if metric.name != "l2" and metric.mean is None:
         return
-    for vector, hits in ((query.vector, hits) for query, hits in zip(queries, found, strict=True)):
+    for vector, hits in ((query.vector, hits) for query, hits in zip(queries, all_hits, strict=True)):
         if vector is None:  # nothing was searched by vectors
             continue
         for hit in hits:

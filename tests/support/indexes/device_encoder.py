@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from support.indexes.word_encoder import WordEncoder
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from support.indexes.word_encoder import WordEncoder
 from support.processes import until
 from support.server.running_server import WRITE_KEY
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.server import Access, app, running
 from quarry.server.processes import run_processes
 

@@ -17,7 +17,7 @@ from support.models.tiny_checkpoint import DIM, write_checkpoint
 
 from quarry.engine.encoding.opening import open_encoder
 from quarry.exporters.checkpoint.checkpoint import checkpoint_kind
-from quarry.exporters.checkpoint.hub import find_checkpoint_folder
+from quarry.exporters.checkpoint.files import find_checkpoint_folder
 from quarry.exporters.export import PRECISIONS, export
 from quarry.exporters.parity.encoder import check_bundle
 from quarry.formats.bundle.encoder import EncoderBundle, load_bundle, write_bundle

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("chromadb",)
 IMPORTS = ("chromadb",)
@@ -37,7 +37,7 @@ class Index(FolderIndex):
         client = chromadb.PersistentClient(path=str(self._folder))
         self._collection = client.get_collection("docs", embedding_function=None)
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         answer = self._collection.query(query_embeddings=[vector], n_results=k, include=["documents", "distances"])
         pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)

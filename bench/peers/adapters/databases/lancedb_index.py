@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("lancedb",)
 IMPORTS = ("lancedb",)
@@ -41,7 +41,7 @@ class Index(FolderIndex):
 
         self._table = lancedb.connect(self._folder).open_table("docs")
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         query = self._table.search(vector).distance_type("dot").limit(k).select(["id", "text", "_distance"])
         if self._settings["index"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("milvus-lite", "pymilvus")
 IMPORTS = ("pymilvus", "milvus_lite")
@@ -39,7 +39,7 @@ class Index(FolderIndex):
         self._client = import_module("pymilvus").MilvusClient(str(self._folder / "docs.db"))
         self._client.load_collection("docs")
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         hits = self._client.search("docs", data=[vector], limit=k, output_fields=["text"])[0]
         return [(hit["id"], hit["distance"]) for hit in hits]

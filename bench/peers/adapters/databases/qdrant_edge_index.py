@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("qdrant-edge-py",)
 IMPORTS = ("qdrant_edge",)
@@ -43,7 +43,7 @@ class Index(FolderIndex):
 
         self._shard = edge.EdgeShard.load(str(self._folder))
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         edge = import_module("qdrant_edge")
 

@@ -11,7 +11,7 @@ from importlib import import_module
 import numpy as np
 import numpy.typing as npt
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("torch==2.13.0", "txtai")
 IMPORTS = ("txtai",)
@@ -34,7 +34,7 @@ class Index(FolderIndex):
         self._index = import_module("txtai").Embeddings()
         self._index.load(str(self._folder), config={"transform": self._transform()})
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by text, with a given vector."""
         self._vectors = {text: vector}
         return [(hit["id"], hit["score"]) for hit in self._index.search(text, k)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from bench.peers.protocol import Corpus, FolderIndex, Found, Vector
+from bench.peers.protocol import Corpus, FolderIndex, Ranking, Vector
 
 REQUIREMENTS = ("zvec",)
 IMPORTS = ("zvec",)
@@ -51,7 +51,7 @@ class Index(FolderIndex):
 
         self._collection = zvec.open(str(self._folder), zvec.CollectionOption(read_only=True, enable_mmap=True))
 
-    def search(self, text: str, vector: Vector, k: int) -> Found:
+    def search(self, text: str, vector: Vector, k: int) -> Ranking:
         """Search by vector."""
         zvec = import_module("zvec")
 

@@ -33,11 +33,11 @@ class ProductsBackend:
         """Find the documents with the largest inner products for each of (n, dim) queries."""
         findable = self._is_live if parameters.allowed is None else parameters.allowed
         n = min(max(parameters.n, parameters.k), int(findable.sum()))
-        found = []
+        candidates = []
         for products in queries @ self._vectors.T:
             scores = np.maximum.reduceat(products, self._starts)
             scores[~findable] = -np.inf
             docs = np.argsort(-scores, kind="stable")[:n].astype(np.int64)
             exactness = Exactness.EXACT if n == findable.sum() else Exactness.APPROXIMATE
-            found.append(UnscoredCandidates(docs, exactness))
-        return found
+            candidates.append(UnscoredCandidates(docs, exactness))
+        return candidates

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.data.trec_run import read_run, write_run
+from bench.data.quality import read_run, write_run
 
 
 def test_a_run_keeps_its_order_through_a_file(tmp_path: Path) -> None:

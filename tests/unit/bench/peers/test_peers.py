@@ -13,7 +13,7 @@ from support.bench.readme_run import ReadmeRun
 
 from bench.__main__ import main
 from bench.data.prepared import Prepared
-from bench.data.trec_run import read_run
+from bench.data.quality import read_run
 from bench.harness.records import read_records
 from bench.peers.registry import PEERS, environment_python
 

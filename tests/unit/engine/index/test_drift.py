@@ -11,7 +11,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.index.drift import FINE, REBUILD, RETRAIN, advise
+from quarry.engine.index.statistics import FINE, REBUILD, RETRAIN, advise
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot

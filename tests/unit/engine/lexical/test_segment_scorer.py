@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from quarry.engine.filtering.evaluation import Allowed
-from quarry.engine.lexical.costs import Costs
 from quarry.engine.lexical.segment_scorer import SegmentScorer
-from quarry.engine.lexical.term_scores import TermScores
+from quarry.engine.lexical.term_scores import Costs, TermScores
 from quarry.formats.postings.elias_fano import Postings
 
 N_DOCS = 5000

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from quarry.engine.encoding.token_vectors import TokenVectors
+from quarry.engine.encoding.encoder import TokenVectors
 from quarry.engine.representation.first_m import Cls, FirstM
 from quarry.engine.representation.kmeans import KMeans
 from quarry.engine.representation.pieces import Pieces, piece_starts, piece_sums

@@ -14,10 +14,10 @@ from quarry.training.compression.product_quantizer import ProductQuantizer  # no
 from quarry.training.data.example_store import ExampleStore, ExampleWriter  # noqa: E402
 from quarry.training.data.refusal import Refusal  # noqa: E402
 from quarry.training.fixed_documents.objective import (  # noqa: E402
+    Bm25Scores,
     FixedDocuments,
     FixedDocumentsSettings,
     FixedSource,
-    TermScores,
 )
 from quarry.training.fixed_documents.stored_rows import StoredRows  # noqa: E402
 from quarry.training.objectives.first_m import SingleVector  # noqa: E402
@@ -138,7 +138,7 @@ def test_losses_equal_a_slow_version(rng: np.random.Generator, store: ExampleSto
         code_dim=6,
         original_weight=0.75,
     )
-    source = FixedSource(rows, TermScores(store, Analyzer()), codes)
+    source = FixedSource(rows, Bm25Scores(store, Analyzer()), codes)
     objective = FixedDocuments(ranking(), settings, {"s": source}, quantizer)
     terms = objective.loss(
         torch.from_numpy(queries).float(), None, step_of(original_queries=torch.from_numpy(before).float())
@@ -174,7 +174,7 @@ def test_gradients_equal_finite_differences(rng: np.random.Generator, store: Exa
     rows = made_rows(rng)
     double = StoredRows(rows.values.double(), rows.offsets)
     settings = FixedDocumentsSettings(n_negatives=3, hybrid_weight=0.5, mean_weight=0.5, lexical_scale=LEXICAL)
-    objective = FixedDocuments(ranking(), settings, {"s": FixedSource(double, TermScores(store, Analyzer()))})
+    objective = FixedDocuments(ranking(), settings, {"s": FixedSource(double, Bm25Scores(store, Analyzer()))})
     queries = torch.from_numpy(unit(rng.standard_normal((3, DIM)))).requires_grad_()
 
     def total(values: torch.Tensor) -> torch.Tensor:
@@ -204,7 +204,7 @@ def test_rows_are_searched_like_documents(rng: np.random.Generator) -> None:
 
 
 def test_term_scores_equal_the_formula(store: ExampleStore) -> None:
-    found = TermScores(store, Analyzer()).scores(np.array([2, 0, 1]))
+    found = Bm25Scores(store, Analyzer()).scores(np.array([2, 0, 1]))
     np.testing.assert_allclose(found, np.stack([bm25(QUERIES[number]) for number in (2, 0, 1)]), rtol=1e-5)
     assert not found[0].any()
 

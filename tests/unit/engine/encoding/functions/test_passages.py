@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quarry.engine.encoding.functions.passages import cut_passages, is_invisible
+from quarry.engine.encoding.functions.function_encoder import cut_passages, is_invisible
 
 PARTS = st.lists(
     st.sampled_from(["word", "Ünï", "end.", "why?", "\n", " ", "。", "北京", "ไทย", "x" * 90, "\t"]), max_size=40

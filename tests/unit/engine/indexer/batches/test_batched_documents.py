@@ -18,7 +18,7 @@ from quarry.engine import EncoderMismatch, EncodingFailed, Engine, FunctionEncod
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batch_encoder import BatchLimits
-from quarry.engine.encoding.functions.passages import cut_passages
+from quarry.engine.encoding.functions.function_encoder import cut_passages
 from quarry.engine.indexer.batches.calls import Chunk, Part, PreparedDocument, divide_into_calls
 from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool

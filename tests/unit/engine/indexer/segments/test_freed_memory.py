@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from quarry.engine.process.freed_memory import return_freed_memory
+from quarry.engine.indexer.segments.new_quantizer import return_freed_memory
 
 
 def test_it_can_be_called_at_any_time():
