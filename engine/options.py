@@ -281,7 +281,7 @@ class SearchOptions:
         return DEFAULT_DENSE_WEIGHT if self.dense_weight is None else self.dense_weight
 
     def for_index(self, dense_weight: float) -> SearchOptions:
-        """Return the options of a search in an index with this weight of its own, which only hybrid searches need."""
+        """Return the options of a search in an index with this weight; only hybrid searches have one."""
         if self.mode != "hybrid" or self.dense_weight is not None:
             return self
         return replace(self, dense_weight=dense_weight)
