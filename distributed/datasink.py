@@ -302,12 +302,14 @@ def build_index(  # noqa: PLR0913  # keywords, each with a default
 
     Raises:
         WorkerFailed: actors ended with the same batch; the message names the documents that were being encoded.
-        InvalidSetting: the first argument is no dataset, or a number is out of range.
+        InvalidSetting: the first argument is not a dataset, or a number is out of range.
         QuarryError: as `quarry.engine.build` raises it.
         RayTaskError: the dataset or the encoder raised another error.
     """
     if not isinstance(dataset, ray.data.Dataset):
-        raise InvalidSetting("dataset is no dataset", expected="a ray.data.Dataset", actual=type(dataset).__name__)
+        raise InvalidSetting(
+            "dataset is not a dataset", expected="a ray.data.Dataset", actual=type(dataset).__name__
+        )
     checked_integer(workers, "workers", 1, _MOST)
     checked_integer(batch_size, "batch_size", 1, _MOST)
     _check_amount(num_cpus, "num_cpus")

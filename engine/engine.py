@@ -313,7 +313,7 @@ class Engine(IndexReader):
                 the name "metadata" are added to the other columns.
 
         Raises:
-            InvalidSetting: an argument is no column, a column is missing, columns have different lengths, or
+            InvalidSetting: an argument is not a column, a column is missing, columns have different lengths, or
                 vectors have another shape.
             InvalidDocument: a value is not valid; the message names the column and the row, counted from 0.
             CommitFailed: an I/O error occurred; the documents added before it are kept and can be committed.
@@ -457,8 +457,8 @@ class Engine(IndexReader):
 
         Raises:
             InvalidSetting: neither or both of ids and filter are given, no changes are, a name with a dot, or the
-                name of a part of a document such as "title", is no metadata field of a document, or a document of
-                these ids was added and is not committed yet. Nothing is changed, as after the errors below.
+                name of a part of a document such as "title", is not a metadata field of a document, or a document
+                of these ids was added and is not committed yet. Nothing is changed, as after the errors below.
             InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
             InvalidFilter: the filter is empty or malformed, or compares values of different types.
             FormatError: a document is damaged.

@@ -76,7 +76,7 @@ def make_extension(kind: str, source: Path, own: Collection[str] = ()) -> object
     except Exception as error:  # whatever the code of the package raises
         raise extension_failed(kind, name, f"{type(error).__name__}: {error}") from error
     if made is None:
-        raise extension_failed(kind, name, "it is no function that returns something")
+        raise extension_failed(kind, name, "it is not a function that returns something")
     return made
 
 

@@ -315,8 +315,8 @@ def read_recipe(path: Path) -> Recipe:
     """Read a recipe.
 
     Raises:
-        InvalidSetting: there is no such file, it is no TOML, a table or a member is missing, unknown or of another
-            type, a value is out of range, or two sources or teachers have one name.
+        InvalidSetting: there is no such file, it is not TOML, a table or a member is missing, unknown or of
+            another type, a value is out of range, or two sources or teachers have one name.
     """
     try:
         text = path.read_text("utf-8")
@@ -336,7 +336,7 @@ def read_recipe(path: Path) -> Recipe:
     for name, each in _LISTS.items():
         entries = tables.get(name, [])
         if not isinstance(entries, list):
-            raise InvalidSetting(f"{name} is no list of tables", path=path, expected=f"[[{name}]]")
+            raise InvalidSetting(f"{name} is not a list of tables", path=path, expected=f"[[{name}]]")
         parsed[name] = tuple(reader.read(each, entry, name) for entry in entries)
         names = [entry.get("name") for entry in entries]
         if len(set(names)) < len(names):

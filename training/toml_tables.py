@@ -44,7 +44,7 @@ class TableReader:
             InvalidSetting: an unknown or missing member, one of another type, or a value that the class refuses.
         """
         if not isinstance(table, dict):
-            raise InvalidSetting(f"[{where}] is no table", path=self._path, actual=type(table).__name__)
+            raise InvalidSetting(f"[{where}] is not a table", path=self._path, actual=type(table).__name__)
         hints = get_type_hints(kind)
         known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]
         unknown = sorted(table.keys() - known.keys())

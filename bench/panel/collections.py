@@ -50,7 +50,7 @@ class Member:
     Attributes:
         read: returns it at full size.
         part: "choosing" if settings may be chosen by it, "finished versions" if it may only decide among finished
-            ones, "comparing" if it is no evidence of quality by itself.
+            ones, "comparing" if it is not evidence of quality by itself.
         language: the language of its texts, as the analyzer names it.
         in_mean: whether it counts in the mean of the panel.
     """

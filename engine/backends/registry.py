@@ -108,7 +108,7 @@ def find_backend(backend: str | BackendType) -> tuple[str, Adapter]:
 def _registered(name: str) -> Adapter:
     backend = load_extension("backend", name, ("auto", *BACKENDS))
     if not _is_backend(backend):
-        raise extension_failed("backend", name, f"{backend!r} is no class with the method needed_bytes")
+        raise extension_failed("backend", name, f"{backend!r} is not a class with the method needed_bytes")
     return Adapter(backend)
 
 

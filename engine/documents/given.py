@@ -33,7 +33,7 @@ class GivenDocuments(Entries):
         """Yield them.
 
         Raises:
-            InvalidSetting: they cannot be iterated, or columns are named and one is no mapping.
+            InvalidSetting: they cannot be iterated, or columns are named and one is not a mapping.
         """
         items = iterator_of(self._items)
         if items is None:
@@ -47,7 +47,7 @@ class GivenDocuments(Entries):
             elif isinstance(item, Mapping):
                 yield RowEntry(item, self._columns, f"document {self._n_given}")
             else:
-                self._columns.refuse(f"document {self._n_given} is no mapping but {kind_of(item)}")
+                self._columns.refuse(f"document {self._n_given} is not a mapping but {kind_of(item)}")
 
     def fraction_read(self) -> float | None:
         """How many of the items were taken, if their number is known."""

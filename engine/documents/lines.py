@@ -23,7 +23,7 @@ _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 def to_utf8(stream: io.BufferedReader) -> io.BufferedReader:
     """Return a stream of UTF-8: the same one, unless it begins with the byte order mark of UTF-16.
 
-    What is no UTF-16 becomes bytes that are no UTF-8, so that a reader of lines can say where it is.
+    What is not UTF-16 becomes bytes that are not UTF-8, so that a reader of lines can say where it is.
 
     Raises:
         OSError, EOFError, zlib.error: reading `stream` failed, now or when the result is read.

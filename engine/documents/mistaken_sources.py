@@ -28,7 +28,7 @@ _LIKE_A_PATH = re.compile(r"(?=.*\w)(?:\.{0,2}[/\\].*|\S*[./\\]\S*|.*\.\w{1,8})"
 
 
 def rows_of_table(value: object) -> str | None:
-    """Say what to pass in the place of a table of another library; None when the value is no table."""
+    """Say what to pass in the place of a table of another library; None when the value is not a table."""
     for each in type(value).__mro__:
         known = _ROWS.get((each.__module__.partition(".")[0], each.__name__))
         if known or each.__name__ == "DataFrame":

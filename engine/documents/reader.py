@@ -131,7 +131,7 @@ def read_documents(
     if isinstance(source, str | os.PathLike):
         return DocumentStream(_of_path(_existing(source), columns, readers), skip_invalid)
     if readers is not None:
-        raise InvalidSetting("readers are given, and docs is no path of a file or folder", setting="readers")
+        raise InvalidSetting("readers are given, and docs is not a path of a file or folder", setting="readers")
     if is_frame(source):
         return DocumentStream(FrameRows(source, columns), skip_invalid)
     if exports_arrow(source) and not is_series(source):

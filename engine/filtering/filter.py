@@ -345,7 +345,7 @@ def _day_after(value: Scalar) -> Scalar | None:
         return None
     try:
         return to_scalar((date.fromisoformat(value.payload) + timedelta(days=1)).isoformat())
-    except (ValueError, OverflowError):  # the digits are no day, or there is none after it
+    except (ValueError, OverflowError):  # the digits are not a day, or there is none after it
         return None
 
 

@@ -16,7 +16,7 @@ __all__ = ["Gathering", "ShardThreads"]
 R = TypeVar("R")
 
 _NO_FAILURES: Mapping[int, Exception] = {}
-_OF_THE_CALLER = (InvalidQuery, InvalidSetting, IndexClosed)  # errors that are no failure of a shard
+_OF_THE_CALLER = (InvalidQuery, InvalidSetting, IndexClosed)  # errors that are not a failure of a shard
 
 
 class ShardThreads:

@@ -157,7 +157,7 @@ class MergeScheduler:
 
     def _run_thread(self) -> None:
         """Merge, unless the interpreter began to exit since the thread was started."""
-        # Not `with in_progress`, by which a thread that is no daemon begins even then: exiting would wait for a
+        # Not `with in_progress`, by which a thread that is not a daemon begins even then: exiting would wait for a
         # merge.
         if in_progress.begin():
             try:

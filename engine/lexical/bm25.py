@@ -101,7 +101,7 @@ class Bm25:
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
         edited_stems: returns the stems of the texts within one edit of a term, to find what a mistyped one stands
             for.
-        prefixes: for each segment what returns the live documents with a prefix; None: terms are no prefixes.
+        prefixes: for each segment what returns the live documents with a prefix; None: terms are not prefixes.
         costs: where methods change.
 
     Attributes:

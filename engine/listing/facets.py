@@ -51,7 +51,7 @@ class Facets(JsonRecord):
         n_values: number of distinct values, including those beyond the limit.
         n_documents: number of documents that were counted: those that pass the filter and have a term of the
             query, if these are given.
-        n_missing: how many of them have no value at the path; a mapping and an empty list are no values. As a
+        n_missing: how many of them have no value at the path; a mapping and an empty list are not values. As a
             document may have several values, the numbers of `values` may add up to more than `n_documents`.
     """
 

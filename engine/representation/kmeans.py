@@ -84,7 +84,7 @@ def kmeans(values: Float32Array, n_clusters: int) -> tuple[Float32Array, Int64Ar
 def _assign(values: Float32Array, centroids: Float32Array) -> Int64Array:
     """Return the nearest centroid of each token (Eq. 1, without |d|^2, which is the same for all centroids).
 
-    This is no matrix product, because the threads of BLAS compete with those that encode (a document took up to
+    This is not a matrix product, because the threads of BLAS compete with those that encode (a document took up to
     20 ms instead of 0.5 ms), and because its last bits depend on the number of rows.
     """
     squared = np.einsum("ij,ij->i", centroids, centroids)

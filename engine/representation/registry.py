@@ -202,17 +202,17 @@ def _registered(name: str, settings: Mapping[str, object] | None) -> Representat
 
 
 def _problem(value: object) -> str | None:
-    """Return why an object is no representation that an index can store; None if it is one."""
+    """Return why an object is not a representation that an index can store; None if it is one."""
     name, settings = getattr(value, "name", None), getattr(value, "settings", None)
     if isinstance(value, type) or not callable(getattr(value, "represent", None)) or not callable(settings):
-        return "it is no object with the methods represent and settings"
+        return "it is not an object with the methods represent and settings"
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME or name == Given.name:
-        return f"its name is no str of 1 to {_MAX_NAME} characters"
+        return f"its name is not a str of 1 to {_MAX_NAME} characters"
     if name in _BY_NAME and not isinstance(value, _BY_NAME[name]):
         return f"its name {name!r} is that of another representation"
     if getattr(value, "reads", None) not in get_args(VectorKind) or not hasattr(value, "pooling"):
         return "its attribute reads is neither 'token' nor 'pooled', or pooling is missing"
     stored = settings()
     if not isinstance(stored, dict) or any(type(each) is not int for each in stored.values()):
-        return "its settings are no dict of integers"
+        return "its settings are not a dict of integers"
     return None if all(1 <= each <= MAX_SETTING for each in stored.values()) else "a setting is out of range"

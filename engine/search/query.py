@@ -4,11 +4,11 @@ Operators in the text of a query are phrases in quotation marks, and prefixes be
 
 * ``"exact phrase"``: a quotation mark (the ASCII one, not the typographic ones) begins a phrase before a word and
   ends it after one. Documents must have the phrase; its words count for the score like others. A quotation mark
-  without a counterpart, or after a digit or letter (``a 5" pipe``), is no operator.
+  without a counterpart, or after a digit or letter (``a 5" pipe``), is not an operator.
 * ``prefix*``: an asterisk directly after a word of two characters or more, and before a space, punctuation or the
-  end. The prefix is one term of the query. Any other asterisk is no operator, also inside of a phrase.
+  end. The prefix is one term of the query. Any other asterisk is not an operator, also inside of a phrase.
 
-Characters that are no operator separate words, as in documents. A single character of a script without spaces
+Characters that are not an operator separate words, as in documents. A single character of a script without spaces
 between words is a prefix in every query: documents have only the bigrams with it, unless it is alone there too.
 
 Of all prefixes of a query the first 64 different ones count, single characters last: each is a search of its own.

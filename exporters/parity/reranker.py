@@ -108,7 +108,7 @@ def _rank(scores: Scores) -> Scores:
 _N_PAIRS = 40  # of queries and texts
 _CHARACTERS = 400  # of a text
 _MAX_BYTES = 4 * 1024 * 1024  # of the file with recorded scores
-_LARGEST_SCORE = 1e9  # larger ones are no logits
+_LARGEST_SCORE = 1e9  # larger ones are not logits
 
 
 def record_scores(exact: Reranker, pairs: Iterable[tuple[str, str]]) -> bytes:

@@ -83,7 +83,7 @@ def read_relevance(path: Path) -> RelevanceModels:
     typical = fields.number("typical_spread", 0.0, _MAX_WEIGHT) if fields.has("typical_spread") else None
     fields.refuse_unknown()
     if not all(isinstance(name, str) for name in names):
-        raise CorruptFile("names of collections that are no texts", path=path)
+        raise CorruptFile("names of collections that are not texts", path=path)
     return RelevanceModels(models, tuple(str(name) for name in names), typical)
 
 

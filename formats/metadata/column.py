@@ -31,7 +31,7 @@ from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind
 __all__ = ["PART_ALIGNMENT", "Column", "ColumnWriter", "KeptValue", "code_type"]
 
 PART_ALIGNMENT = 8  # bytes, of int64 and float64
-_MAX_VALUES = (1 << 32) - 2  # codes are uint32, of which 0 is no value
+_MAX_VALUES = (1 << 32) - 2  # codes are uint32, of which 0 is not a value
 _CONSTANTS = 4  # kinds with a single value
 _SEARCHED_TEXTS = 1 << 15  # at a time
 _FEW_RUNS = 8  # comparing codes with so many runs is faster than a lookup table
@@ -119,7 +119,7 @@ class Column:
         """Return for each code the number of documents among `docs`, (n_docs,) bool, that have its value.
 
         Returns:
-            (n_values + 1,) int64; that of code 0, which is no value, is 0.
+            (n_values + 1,) int64; that of code 0, which is not a value, is 0.
 
         Raises:
             FormatError: the column is damaged.

@@ -48,14 +48,14 @@ def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> FileContent:
 
     Raises:
         AccessFailed: the system does not let it be opened or read, or it is gone.
-        InvalidDocument: it is no regular file, or too large.
+        InvalidDocument: it is not a regular file, or too large.
     """
     now = time.time_ns()
     try:
         with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise InvalidDocument("is no regular file", path=path)
+                raise InvalidDocument("is not a regular file", path=path)
             content = file.read(max_bytes + 1)
     except OSError as error:
         raise access_failed(error, "read", path) from error

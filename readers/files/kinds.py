@@ -126,5 +126,5 @@ def _bad_readers(given: object) -> InvalidSetting:
 def _load(ending: str) -> FileKind:
     read = load_extension("reader", ending)
     if not callable(read):
-        raise extension_failed("reader", ending, "it is no function")
+        raise extension_failed("reader", ending, "it is not a function")
     return FileKind(ending, cast("FileReader", read))

@@ -23,7 +23,7 @@ _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 _LINE = re.compile(r"[^\n]*\n?")
 _BYTES = 8  # of a text for each character: four, and as many that are left out of line ends
-_MAX_HEADING = 500  # characters; what is longer is no heading
+_MAX_HEADING = 500  # characters; what is longer is not a heading
 
 
 def read_plain(content: bytes, max_characters: int = MAX_TEXT_CHARACTERS) -> FileText:

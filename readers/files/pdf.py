@@ -51,7 +51,7 @@ def read_pdf(content: bytes, limit_s: float = _LIMIT_S) -> FileText:
 
 
 def _can_start_python() -> bool:
-    """Whether this is no frozen program and no other one with Python in it, which would start itself again."""
+    """Whether `sys.executable` is Python, and not a program with Python in it, which would start itself again."""
     is_python = Path(sys.executable or "").stem.lower().startswith(("python", "pypy"))
     return is_python and not getattr(sys, "frozen", False) and Path(pdf_pages.__file__).is_file()
 

@@ -39,7 +39,7 @@ class Archive:
         max_total_bytes: the largest size of all members that are read, inflated.
 
     Raises:
-        UnreadableError: it is no zip archive, or has too many members.
+        UnreadableError: it is not a zip archive, or has too many members.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ def _kind_of(name: str, kinds: FileKinds) -> FileKind | None:
 
 
 def _listed(top: Path, name: str) -> list[tuple[str, bool | None]]:
-    """The names in a folder, ascending, with whether each is a folder; None for what is no file either."""
+    """The names in a folder, ascending, with whether each is a folder; None for what is not a file either."""
     try:
         # A link that is made after this check shows names alone: each file is checked again when it is read.
         with opened_folder(top, name), os.scandir(top / name) as entries:

@@ -1,7 +1,7 @@
 """Patterns of ``.gitignore`` files, matched by own code because that of a library can take exponential time.
 
 pathspec 1.1 makes one regular expression of a pattern: ``*a`` twelve times and ``*b`` take 29 s for a name of 32
-letters, and microseconds here. It also differs from git: ``[[:alpha:]]`` is no class, and "é" is one character.
+letters, and microseconds here. It also differs from git: ``[[:alpha:]]`` is not a class, and "é" is one character.
 """
 
 from __future__ import annotations

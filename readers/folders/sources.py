@@ -36,7 +36,7 @@ class FileDocuments(Entries):
     """
 
     def __init__(self, path: Path, kind: FileKind, columns: Columns) -> None:
-        columns.refuse("the file is no table", path)
+        columns.refuse("the file is not a table", path)
         self._file = FolderFile(path.name, kind, path)
         self._folder = resolved_name(path.parent)
         self._is_read = False

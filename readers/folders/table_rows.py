@@ -25,7 +25,7 @@ _MAX_BYTES = 256 << 20  # of characters and metadata together
 
 
 class NotDocumentsError(Exception):
-    """The first row of a table is no document, or its columns are others; `error` says why."""
+    """The first row of a table is not a document, or its columns are others; `error` says why."""
 
     def __init__(self, error: InvalidDocument) -> None:
         super().__init__(str(error))

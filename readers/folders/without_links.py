@@ -78,5 +78,7 @@ def check_without_links(top: Path, name: str, content: FileContent) -> None:
         raise access_failed(error, "read", top / name) from error
     if not is_same:
         raise InvalidDocument(
-            "was replaced while the folder was read", path=top / name, expected="a file that is no symbolic link"
+            "was replaced while the folder was read",
+            path=top / name,
+            expected="a file that is not a symbolic link",
         )

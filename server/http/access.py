@@ -109,7 +109,7 @@ def check_key(access: Access, need: Need, authorization: str | None) -> None:
 def find_key(file: Path | None, environment: Mapping[str, str], variable: str) -> str | None:
     """Return a key: the content of a file, or else the value of a variable of the environment; None without both.
 
-    A key is no argument of a command, since other users of a machine see those.
+    A key is not an argument of a command, since other users of a machine see those.
 
     Args:
         file: file that has the key and nothing else, or None.

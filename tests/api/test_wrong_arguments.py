@@ -36,7 +36,7 @@ class OfBytes:
 
 
 class OfNothing:
-    """A path-like object whose path is no string."""
+    """A path-like object whose path is not a string."""
 
     def __fspath__(self) -> int:
         return 5  # type: ignore[return-value]

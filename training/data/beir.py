@@ -60,7 +60,7 @@ def iterate_beir_entries(folder: Path, stem: str) -> Iterator[dict[str, str]]:
 
     Raises:
         InvalidSetting: there is no such file.
-        InvalidDocument: an object lacks a member, or one is no string.
+        InvalidDocument: an object lacks a member, or one is not a string.
     """
     paths = [folder / f"{stem}{ending}" for ending in _ENDINGS if (folder / f"{stem}{ending}").is_file()]
     if not paths:
@@ -70,7 +70,7 @@ def iterate_beir_entries(folder: Path, stem: str) -> Iterator[dict[str, str]]:
         wrong = [name for name, member in entry.items() if not isinstance(member, str)]
         if wrong:
             raise InvalidDocument(
-                f"{place}: {wrong[0]!r} is no string", path=paths[0], actual=type(entry[wrong[0]]).__name__
+                f"{place}: {wrong[0]!r} is not a string", path=paths[0], actual=type(entry[wrong[0]]).__name__
             )
         yield {name: str(member) for name, member in entry.items()}
 
@@ -106,7 +106,10 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
             qrels.setdefault(query, {})[document] = int(score)
         except ValueError:
             raise InvalidDocument(
-                f"line {number} is no judgment", path=path, expected="query, document, whole number", actual=fields
+                f"line {number} is not a judgment",
+                path=path,
+                expected="query, document, whole number",
+                actual=fields,
             ) from None
     return qrels
 

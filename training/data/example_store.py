@@ -140,7 +140,7 @@ class ExampleWriter:
         if not positives or both:
             raise InvalidDocument(
                 f"{place}: the query has no usable relevant passage",
-                expected="one at least that is no negative too",
+                expected="one at least that is not a negative too",
                 actual=f"{len(positives)} relevant, {len(both)} of them negatives too",
             )
         self._queries.add(query)

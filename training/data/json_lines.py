@@ -19,7 +19,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield (``file, line n``, object) for each line that is not blank; .gz and .zst files are inflated.
 
     Raises:
-        InvalidDocument: a line is no JSON object or too long, or the compressed data is damaged.
+        InvalidDocument: a line is not a JSON object or too long, or the compressed data is damaged.
         OSError: the file cannot be read.
     """
     lines = LineReader(path)
@@ -131,7 +131,7 @@ def _texts(value: Mapping[str, object], name: str, place: str, path: Path) -> li
     texts = member if isinstance(member, list) else [member]
     if not all(isinstance(text, str) for text in texts):
         raise InvalidDocument(
-            f"{place}: {name} is no text",
+            f"{place}: {name} is not a text",
             path=path,
             expected="a string or a list of strings",
             actual=repr(member)[:80],

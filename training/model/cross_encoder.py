@@ -142,7 +142,7 @@ def _read_settings(folder: Path) -> tuple[dict[str, object], dict[str, object]]:
 
     Raises:
         InvalidSetting: a reranker's graph cannot be built for the network.
-        CorruptFile: a file is no JSON object.
+        CorruptFile: a file is not a JSON object.
     """
     config, tokenizer = (_read_object(folder / name) for name in (_CONFIG_NAME, _TOKENIZER_CONFIG_NAME))
     for name, only in _EXPORTED.items():
@@ -166,5 +166,5 @@ def _read_object(path: Path) -> dict[str, object]:
     except (OSError, ValueError) as error:
         raise CorruptFile(f"the file is not valid JSON: {error}", path=path) from error
     if not isinstance(parsed, dict):
-        raise CorruptFile("the file is no JSON object", path=path, actual=type(parsed).__name__)
+        raise CorruptFile("the file is not a JSON object", path=path, actual=type(parsed).__name__)
     return parsed

@@ -230,7 +230,7 @@ def _read_tokenizer(reader: _Reader) -> dict[str, object]:
     pieces = [text[low:high].decode("utf-8", "replace") for low, high in pairwise(ends)]
     special = sorted({begin, padding, end, unknown, n_pieces - 1})
     if not pieces or not 0 <= special[0] <= special[-1] < n_pieces:
-        raise CorruptFile("a special token is no piece of the vocabulary", path=reader.path, actual=special)
+        raise CorruptFile("a special token is not a piece of the vocabulary", path=reader.path, actual=special)
     mark = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 
     def token(number: int) -> dict[str, object]:

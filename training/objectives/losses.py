@@ -14,7 +14,7 @@ def contrastive_loss(
 
     Eq. 8 of Tang et al. 2021 and the in-batch loss of Karpukhin et al. 2020, with an inverse temperature.
     Candidates are the target, hard negatives, and the documents of the other queries. A document that is known
-    to be relevant to a query and is not its target is left out of the sum: it is no negative.
+    to be relevant to a query and is not its target is left out of the sum: it is not a negative.
 
     Args:
         scores: (n_queries, n_documents) float32.
@@ -60,7 +60,7 @@ def row_distillation_loss(
 
     A document's score says which document the teacher prefers; the scores of its rows say for which passage, and
     the second direction says which of the queries a passage answers. So every row of a batch gets a gradient, also
-    those that are no document's maximum.
+    those that are not a document's maximum.
 
     Args:
         scores: (n_queries, n_rows) float32, the student's.

@@ -199,7 +199,7 @@ class RankingObjective(ABC):
         Args:
             scores: (n_queries, n_documents) float32.
             targets: (n_queries,) int64, the column of each query's document.
-            relevant: (n_queries, n_documents) bool, what is no negative, targets included.
+            relevant: (n_queries, n_documents) bool, what is not a negative, targets included.
             teacher_scores: for each teacher by name the scores of the first documents, all or some of them.
         """
         terms: dict[str, torch.Tensor] = {}

@@ -46,7 +46,7 @@ def open_arrow_column(value: object, name: str) -> Any:  # noqa: ANN401
         name: the name of the argument, for errors.
 
     Raises:
-        InvalidSetting: pyarrow is missing, or the value is no column.
+        InvalidSetting: pyarrow is missing, or the value is not a column.
     """
     arrow = _import_arrow(f"{name} cannot be read")
     try:
@@ -62,7 +62,7 @@ def arrow_columns(value: object) -> dict[str, Any]:
     """Return the columns of a table, a record batch or a stream of these as chunked arrays of pyarrow, by name.
 
     Raises:
-        InvalidSetting: pyarrow is missing, the value is no table, or two columns have the same name.
+        InvalidSetting: pyarrow is missing, the value is not a table, or two columns have the same name.
     """
     arrow = _import_arrow("the table cannot be read")
     try:
@@ -142,7 +142,7 @@ class ArrowRows(Entries):
         content: the content of the file, if it was read already.
 
     Raises:
-        InvalidSetting: pyarrow is missing, a column that is named is missing, or the object is no table.
+        InvalidSetting: pyarrow is missing, a column that is named is missing, or the object is not a table.
         AccessFailed: the system does not let the file be opened.
         InvalidDocument: the file is damaged, or of another kind.
     """

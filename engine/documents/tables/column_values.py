@@ -36,7 +36,7 @@ def read_values(column: object, name: str) -> list[Any]:
 
     Raises:
         InvalidDocument: a value cannot be converted; the message names the row.
-        InvalidSetting: it is no column.
+        InvalidSetting: it is not a column.
     """
     _check_order(column, name)
     if isinstance(column, np.ndarray) and column.dtype.kind in "mM" and column.ndim:
@@ -117,7 +117,7 @@ def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
             raise row_error(name, row, "has a masked number", "numbers", "a mask")
         if array.dtype == object:
             array = np.array([np.asarray(row) for row in array.tolist()])
-    except (ValueError, TypeError, RuntimeError):  # a tensor that is no array, for example
+    except (ValueError, TypeError, RuntimeError):  # a tensor that is not an array, for example
         array = np.empty((), object)
     if array.dtype.kind not in "fiu" and not (isinstance(column, np.ndarray) and column.dtype != object):
         return _stack_rows(read_values(column, name), name)
@@ -125,7 +125,7 @@ def _of_rows(column: object, name: str) -> npt.NDArray[Any]:
 
 
 def _stack_rows(rows: list[object], name: str) -> npt.NDArray[Any]:
-    """Return the vectors of rows; raise the error that names the first row that is no vector like the others."""
+    """Return the vectors of rows; an error names the first row that is not a vector like the others."""
     expected: tuple[int, ...] | None = None
     vectors: list[npt.NDArray[Any]] = []
     for number, row in enumerate(rows):

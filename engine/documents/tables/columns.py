@@ -205,7 +205,7 @@ def checked_names(names: Iterable[N], path: Path | None = None) -> list[N]:
 
 
 def metadata_of_row(row: Mapping[object, object] | Mapping[str, object], place: Place) -> dict[str, object]:
-    """Return metadata of the columns that are no field; a mapping in the column "metadata" is added to them.
+    """Return metadata of the columns that are not a field; a mapping in the column "metadata" is added to them.
 
     Raises:
         InvalidDocument: the mapping has a key that is a column too.

@@ -48,7 +48,7 @@ def attempt(convert: Callable[[], T]) -> T | NotConverted:
     except _ERRORS as error:
         return _not_converted(error)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of polars, which is no Exception
+        if type(error).__name__ != "PanicException":  # of polars, which is not an Exception
             raise
         return _not_converted(error)
 

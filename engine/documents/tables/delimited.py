@@ -53,7 +53,7 @@ class DelimitedRows(FileEntries[LineReader]):
         """Yield the rows.
 
         Raises:
-            InvalidDocument: the file is no table in UTF-8 from some line on; which rows follow is not known then.
+            InvalidDocument: the file is not a table in UTF-8 from some line on; what follows is not read.
             InvalidSetting: a column that is named is missing.
         """
         self._comma = self._found_comma()

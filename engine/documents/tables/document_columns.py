@@ -76,8 +76,8 @@ class DocumentColumns:
             is_cosine: whether a vector of zeros is refused.
 
         Raises:
-            InvalidSetting: an argument is no column, columns have different lengths, or there is neither a vector
-                nor a text.
+            InvalidSetting: an argument is not a column, columns have different lengths, or there is neither a
+                vector nor a text.
             InvalidDocument: a value is not valid; the message names the column and the row, from 0.
         """
         array = None if vectors is None else read_vector_column(vectors, "vectors")
@@ -143,7 +143,7 @@ def table_columns(table: object, given: Mapping[str, object]) -> dict[str, objec
             there are such columns; of metadata the names of its columns, or None for all others.
 
     Raises:
-        InvalidSetting: it is no table, or lacks a column.
+        InvalidSetting: it is not a table, or lacks a column.
     """
     columns = _columns_of(table)
     default_id = "_id" if "id" not in columns else "id"
@@ -192,7 +192,7 @@ def _named(columns: Mapping[str, object], name: object, argument: str) -> str:
     if not isinstance(name, str) or name not in columns:
         there = ", ".join(map(repr, list(columns)[:12]))
         raise InvalidSetting(
-            f"{argument} is no column of the table",
+            f"{argument} is not a column of the table",
             expected=f"one of {there}",
             actual=repr(name) if isinstance(name, str) else kind_of(name),
         )

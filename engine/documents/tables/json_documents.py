@@ -84,7 +84,7 @@ class JsonArrayDocuments(FileEntries[InflatedFile]):
 
         Raises:
             AccessFailed: the system does not let the file be opened or read.
-            InvalidDocument: the file is damaged or is no array of JSON; what follows is not read.
+            InvalidDocument: the file is damaged or is not an array of JSON; what follows is not read.
         """
         with self._file as stream:
             for number, item in enumerate(self._items(_Characters(stream, self._file)), 1):
@@ -228,7 +228,7 @@ class _Characters:
 
 
 def begins_with_array(path: Path, content: bytes | None = None) -> bool:
-    """Whether the first character of a file that is no white space is "[".
+    """Whether the first character of a file that is not white space is "[".
 
     Raises:
         AccessFailed: the system does not let it be read.

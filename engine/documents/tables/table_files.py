@@ -32,7 +32,7 @@ def is_plain_table(name: str) -> bool:
 
 
 def open_table(path: Path, columns: Columns, content: bytes | None = None) -> Entries | None:
-    """Return the rows of a file; None if it is no table by its name.
+    """Return the rows of a file; None if it is not a table by its name.
 
     Args:
         path: the path of the file.

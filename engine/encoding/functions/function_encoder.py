@@ -41,7 +41,7 @@ __all__ = [
     "unit_rows",
 ]
 
-_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})  # categories of characters that are no text
+_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})  # categories of characters that are not text
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class MetadataUpdates:
                 outer, _, inner = name.partition(".")
                 raise InvalidSetting(
                     f"document {shown(doc_id)} has no metadata field {shown(name)}: fields are changed as a whole,"
-                    " and a name with a dot is no path",
+                    " and a name with a dot is not a path",
                     expected=f"{{{shown(outer)}: {{{shown(inner)}: ..., and all else that it is to have}}}}",
                 )
             if name in DOCUMENT_FIELDS and name not in stored:

@@ -30,7 +30,7 @@ MAX_OPEN = 128
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A segment without inverted lists in a folder that is no index."""
+    """A segment without inverted lists in a folder that is not an index."""
 
     folder: Path
     file: FileRecord

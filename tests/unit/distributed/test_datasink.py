@@ -243,7 +243,7 @@ def test_numbers_of_actors_that_are_out_of_range(tmp_path, wrong):
 
     with pytest.raises(InvalidSetting, match=f"{next(iter(wrong))} is out of range"):
         build_index(dataset(ROWS[:3]), tmp_path / "idx", **{"workers": 1, "encoder": ENCODER} | wrong)
-    with pytest.raises(InvalidSetting, match="dataset is no dataset"):
+    with pytest.raises(InvalidSetting, match="dataset is not a dataset"):
         build_index(ROWS, tmp_path / "idx", workers=1, encoder=ENCODER)
     assert not list(tmp_path.iterdir())
 

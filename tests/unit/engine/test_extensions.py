@@ -1,4 +1,4 @@
-"""Parts of other packages are found by name; what fails or is no part is named with its distribution."""
+"""Parts of other packages are found by name; what fails or is not a part is named with its distribution."""
 
 from __future__ import annotations
 
@@ -108,14 +108,14 @@ def test_two_packages_with_one_name_are_named(kind, register, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("kind", "place", "problem"),
     [
-        ("backend", "Part", "is no class with the method needed_bytes"),
+        ("backend", "Part", "is not a class with the method needed_bytes"),
         ("encoder", "fail", "KeyError: 'no key'"),
-        ("encoder", "nothing", "no function that returns something"),
+        ("encoder", "nothing", "not a function that returns something"),
         ("reranker", "fail", "KeyError: 'no key'"),
-        ("representation", "Part", "no object with the methods represent and settings"),
+        ("representation", "Part", "not an object with the methods represent and settings"),
         ("representation", "fail", "KeyError: 'no key'"),
-        ("representation", "nothing", "no object with the methods"),
-        ("reader", "__name__", "it is no function"),
+        ("representation", "nothing", "not an object with the methods"),
+        ("reader", "__name__", "it is not a function"),
     ],
 )
 def test_what_is_no_part_is_refused(kind, place, problem, register, tmp_path) -> None:
@@ -228,7 +228,7 @@ def test_readers_that_are_none(readers, tmp_path) -> None:
 
 
 def test_readers_need_a_path(tmp_path) -> None:
-    with pytest.raises(InvalidSetting, match="docs is no path"):
+    with pytest.raises(InvalidSetting, match="docs is not a path"):
         build(["a text"], tmp_path / "index", encoder=ENCODER, readers={".card": read_cards})
 
 

@@ -217,7 +217,7 @@ def test_equality_of_hits(index):
     first, second = index.search("word 2", k=2)
     again = index.search("word 2", k=2)
     assert (first == again[0], second == again[1], first == second) == (True, True, False)
-    assert first != first.to_dict()  # a hit is no dict
+    assert first != first.to_dict()  # a hit is not a dict
     with pytest.raises(TypeError, match="unhashable"):
         hash(first)
     for name in (

@@ -632,7 +632,7 @@ class TestWrongArguments:
         [{"k": 3}, {"mode": "dense"}, {"queries": "x"}, {"filter": {"n": 1}}, {"what": 1}, {"dense_weight": 1}],
     )
     def test_options(self, still, options):
-        """Parameters that the query sets are no options, all others are."""
+        """Parameters that the query sets are not options, all others are."""
         with pytest.raises(InvalidSetting):
             ask(still, "hybrid", alpha=0.3, options=options, **N_KITCHEN)
         if options.keys() & {"filter", "dense_weight"}:

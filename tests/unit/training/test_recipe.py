@@ -113,7 +113,7 @@ def test_a_shipped_recipe_is_valid(
             ('name = "passages"\ntokens_per_piece = [4, 8]', 'name = "single_vector"'),
             r"recipe\.toml: \[\[teachers\]\]: passage_weight compares .* expected the objective passages",
         ),
-        (("[[teachers]]", "[teachers]"), "teachers is no list of tables"),
+        (("[[teachers]]", "[teachers]"), "teachers is not a list of tables"),
         (('name = "pairs"', 'name = "../pairs"'), r"recipe\.toml: \[data\]: the name of a source is not valid"),
         (("cluster_size = 3", "held_out = 3"), "a setting of collections; .* found held_out"),
         (("held_out = 2", "held_out = 2\nlimit = -3"), "limit 1 or more"),

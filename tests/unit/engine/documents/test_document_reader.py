@@ -49,7 +49,7 @@ def message_of(path: Path) -> str:
 
 
 class Place:
-    """A path-like object that is no `Path`."""
+    """A path-like object that is not a `Path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

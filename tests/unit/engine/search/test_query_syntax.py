@@ -83,7 +83,7 @@ def test_operators(text, free, phrases):
         ("international", {"compound"}),
         ("zzz*", set()),
         ('5" pipe 3" hose', {"pipe"}),
-        ('"the"', set()),  # stop words alone are no condition, and match nothing
+        ('"the"', set()),  # stop words alone are not a condition, and match nothing
     ],
 )
 def test_what_is_found(index, query, found):

@@ -486,7 +486,7 @@ class TestWrongArguments:
         [{"k": 3}, {"mode": "dense"}, {"queries": "x"}, {"filter": {"n": 1}}, {"what": 1}, {5: 1}, "k", [1]],
     )
     def test_options(self, nested, options):
-        """Parameters that the retriever sets are no options; `filter` is one if no Haystack filters are given."""
+        """Parameters that the retriever sets are not options; `filter` is one if no Haystack filters are given."""
         with pytest.raises(InvalidSetting):
             QuarryBM25Retriever(nested, options=options, filters=field("n", "==", 1)).run("x")
         if options == {"filter": {"n": 1}}:

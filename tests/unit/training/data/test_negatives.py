@@ -84,7 +84,7 @@ def test_hits_that_score_nearly_as_the_relevant_document_are_left_out(
         store = writer.finish({})
     everything = mine_negatives(store, encoder, NegativeSettings(depth=4, count=4, margin=1.0), seed=0)
     filtered = mine_negatives(store, encoder, NegativeSettings(depth=4, count=4, margin=0.95), seed=0)
-    # The same words in another order score like the relevant document, so they are no negative.
+    # The same words in another order score like the relevant document, so they are not a negative.
     assert numbers[1] not in filtered[0]
     assert numbers[2] in filtered[0]
     assert (everything >= 0).sum() >= (filtered >= 0).sum()

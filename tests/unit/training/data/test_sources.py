@@ -71,7 +71,7 @@ def test_compressed_pairs_are_those_of_the_plain_file(tmp_path: Path, ending: st
         ('{"q": "a"}', "line 2: not a pair"),
         ('{"d": "a"}', "line 2: not a pair"),
         ('{"q": ["a", "b"], "d": "c"}', "line 2: not a pair"),
-        ('{"q": 3, "d": "a"}', "line 2: query is no text"),
+        ('{"q": 3, "d": "a"}', "line 2: query is not a text"),
         ('{"q": " ", "d": "a"}', "line 2: the query is blank"),
         ('{"q": "a", "d": "\\n"}', "line 2: the passage is blank"),
         ('{"q": "\\u200b\\ufffd", "d": "a"}', "line 2: the query is blank"),
@@ -214,7 +214,7 @@ def test_titles_of_pairs_are_queries_for_their_positives(tmp_path: Path) -> None
         ((), ["", " "], InvalidDocument, "no pair has a title"),
         (("Peru",), ["Peru", ""], InvalidDocument, "no pair has a title.*not in exclude_titles"),
         ((), [["Egypt", "Peru"]], InvalidDocument, "line 1: several titles.*found 2"),
-        ((), ["Peru", 5], InvalidDocument, "line 2: title is no text.*found 5"),
+        ((), ["Peru", 5], InvalidDocument, "line 2: title is not a text.*found 5"),
     ],
 )
 def test_wrong_titles_of_pairs(tmp_path: Path, excluded, titles, error, message) -> None:
