@@ -26,7 +26,7 @@ from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidSetting, QuarryError, WorkerFailed
 from quarry.formats.system_errors import system_errors
 
-__all__ = ["WorkRecords", "unfinished_batches"]
+__all__ = ["WorkRecords"]
 
 _PREFIX = "begun-"
 _OF_BATCH = f"{_PREFIX}batch-"

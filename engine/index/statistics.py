@@ -14,7 +14,7 @@ from quarry.formats.segment import SEGMENT_PARTS
 from quarry.formats.snapshot import OpenSegment, Snapshot
 from quarry.formats.vectors.quantizer import QuantizationError, combine_errors
 
-__all__ = ["drift_statistics", "index_statistics", "joined_statistics", "resource_statistics"]
+__all__ = ["index_statistics", "joined_statistics", "resource_statistics"]
 
 _ALIKE = ("dim", "metric", "representation", "encoder", "stored", "code_bytes", "dense_weight")  # in all shards
 _SHOWN = ("generation", "n_documents", "n_segments", "size_bytes", "drift")

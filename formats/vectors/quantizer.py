@@ -46,7 +46,6 @@ __all__ = [
     "list_imbalance",
     "open_quantizer",
     "read_quantizer",
-    "read_settings",
     "write_quantizer",
 ]
 

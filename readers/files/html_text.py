@@ -16,7 +16,7 @@ from quarry.engine.documents.outline import Heading, Outline
 from quarry.readers.files.characters import decoded_page
 from quarry.readers.files.file_text import FileText, UnreadableError, printable
 
-__all__ = ["MAX_TAGS", "Token", "html_tokens", "read_html", "text_of_html"]
+__all__ = ["MAX_TAGS", "read_html", "text_of_html"]
 
 _TAG = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 _IN_TAG = re.compile(r"=\s*(?:([\"'])|[^\s\"'>][^\s>]*)|(/?>)")  # a slash may be the end of a value without quotes

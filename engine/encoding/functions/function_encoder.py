@@ -30,16 +30,7 @@ from quarry.formats.arrays import BoolArray, Float32Array, Float64Array
 from quarry.formats.errors import EncodingFailed, InvalidQuery, InvalidSetting
 from quarry.formats.vectors.quantizer import MAX_DIM
 
-__all__ = [
-    "FunctionEncoder",
-    "PreparedPassages",
-    "TextPart",
-    "checked_vectors",
-    "cut_passages",
-    "is_invisible",
-    "listed",
-    "unit_rows",
-]
+__all__ = ["FunctionEncoder", "cut_passages", "is_invisible"]
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})  # categories of characters that are not text
 
