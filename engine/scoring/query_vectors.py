@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ __all__ = [
     "Queries",
     "Vectors",
     "VectorsOnDevice",
+    "as_array",
     "check_host_vectors",
     "check_numbers",
     "check_vectors",
@@ -42,18 +43,27 @@ MAX_MAGNITUDE = 1e18
 """Largest magnitude of a component: products with the largest possible centroids do not overflow float32."""
 
 
+def as_array(vectors: object) -> npt.NDArray[Any]:
+    """Return a vector or several that a caller passes as an array, which `query_vectors` checks further.
+
+    Raises:
+        InvalidQuery: a number is masked, or rows have different lengths.
+    """
+    if is_masked(vectors):
+        raise InvalidQuery("query vectors have a masked number", expected="numbers")
+    try:
+        return np.asarray(vectors)
+    except ValueError as error:
+        raise InvalidQuery("query vectors are not an array", actual=str(error)) from error
+
+
 def query_vectors(queries: npt.ArrayLike, dim: int) -> Vectors:
     """Convert the vectors that a caller passes to a new (n, dim) float32 array.
 
     Raises:
         InvalidQuery: they are not numbers, not finite or above 1e18, or of another shape.
     """
-    if is_masked(queries):
-        raise InvalidQuery("query vectors have a masked number", expected="numbers")
-    try:
-        given = np.asarray(queries)
-    except ValueError as error:  # rows of different lengths
-        raise InvalidQuery("query vectors are not an array", actual=str(error)) from error
+    given = as_array(queries)
     if given.dtype.kind not in "fiu":
         raise InvalidQuery("query vectors are not numbers", expected="float32", actual=given.dtype)
     if given.ndim != 2 or given.shape[1] != dim:

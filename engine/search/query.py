@@ -28,14 +28,14 @@ import numpy as np
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.positions import locate_words
 from quarry.engine.analysis.words import is_unspaced
-from quarry.engine.arguments import is_masked, iterator_of
+from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
 from quarry.engine.filtering.filter import Condition, HasId, HasPhrase, Negation, join_conditions, parse_filter
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.lexical.close_terms import Expansion, correct_text
 from quarry.engine.lexical.prefixes import PREFIX_SIGN
 from quarry.engine.options import SearchKeywords, SearchOptions
-from quarry.engine.scoring.query_vectors import Queries, Vectors, query_vectors, to_host_vectors
+from quarry.engine.scoring.query_vectors import Queries, Vectors, as_array, query_vectors, to_host_vectors
 from quarry.engine.search.passages import QueryWords
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.manifest import IndexSettings
@@ -87,12 +87,7 @@ class SearchRequest:
             if queries is None:
                 raise InvalidQuery("there is nothing to search for", expected="a text, a vector, both, or like")
             return cls(_query_texts(queries), None, isinstance(queries, str))
-        if is_masked(vector):
-            raise InvalidQuery("vector has a masked number", expected="numbers")
-        try:
-            array = np.asarray(vector)
-        except ValueError as error:  # rows of different lengths
-            raise InvalidQuery("vector is not an array", actual=str(error)) from error
+        array = as_array(vector)
         is_single = array.ndim == 1
         texts = None if queries is None else _query_texts(queries)
         if texts is not None and is_single != isinstance(queries, str):
