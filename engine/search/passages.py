@@ -64,7 +64,7 @@ class QueryWords(NamedTuple):
 
     def find(self, text: str) -> tuple[MatchedWord, ...]:
         """Return the words of a text that have a term of the query, in order; overlapping ones are joined."""
-        found: list[MatchedWord] = []
+        matched: list[MatchedWord] = []
         if not self.weights:
             return ()
         analyzer = cached_analyzer(self.language, self.rules)
@@ -79,10 +79,10 @@ class QueryWords(NamedTuple):
             begun = tuple(each + PREFIX_SIGN for each in begun_by[text[start:end]]) if prefixes else ()
             characters = [] if own else _find_characters(text, start, end, begun)
             for character in characters:
-                _append(found, character)
+                _append(matched, character)
             if (own or begun) and not characters:
-                _append(found, MatchedWord(start, end, own + begun))
-        return tuple(found)
+                _append(matched, MatchedWord(start, end, own + begun))
+        return tuple(matched)
 
     def _find_phrases(self, text: str) -> list[tuple[int, int]]:
         """Return the (start, end) characters of the places where a text has one of the phrases."""
@@ -175,7 +175,7 @@ class PassagePlace(NamedTuple):
         firsts, stops = table.of_documents(table.documents_of(passages))
         starts = offsets[firsts]
         rows = (offsets[passages] - starts, offsets[passages + 1] - starts, offsets[stops] - starts)
-        found = [
+        places = [
             cls(reader.path, number, extent, (first, stop, n_rows))
             for number, extent, first, stop, n_rows in zip(
                 *((passages - firsts).tolist(), table.extents_of(passages)),
@@ -184,8 +184,8 @@ class PassagePlace(NamedTuple):
             )
         ]
         if not context:
-            return found
-        bounds = zip(found, passages.tolist(), firsts.tolist(), stops.tolist(), strict=True)
+            return places
+        bounds = zip(places, passages.tolist(), firsts.tolist(), stops.tolist(), strict=True)
         return [
             place._replace(
                 before=tuple(table.extents_of(np.arange(max(first, passage - context), passage))),
@@ -307,8 +307,8 @@ def _words_in(
     spans: list[Span], words: tuple[MatchedWord, ...], starts: list[int], ends: list[int]
 ) -> tuple[MatchedWord, ...]:
     """Return the words inside of one of some spans; words are in order and do not overlap."""
-    found = [words[bisect_left(starts, low) : bisect_right(ends, high)] for low, high in spans]
-    return found[0] if len(found) == 1 else tuple(dict.fromkeys(word for each in found for word in each))
+    groups = [words[bisect_left(starts, low) : bisect_right(ends, high)] for low, high in spans]
+    return groups[0] if len(groups) == 1 else tuple(dict.fromkeys(word for each in groups for word in each))
 
 
 def _passage(
@@ -326,13 +326,13 @@ def _passage(
     return Passage(_GAP.join(parts), bounds, score, tuple(marks), place)
 
 
-def _append(found: list[MatchedWord], word: MatchedWord) -> None:
+def _append(words: list[MatchedWord], word: MatchedWord) -> None:
     """Append a word, or join it to the last one if they overlap."""
-    if found and word.start < found[-1].end:
-        before = found.pop()
+    if words and word.start < words[-1].end:
+        before = words.pop()
         terms = tuple(dict.fromkeys(before.terms + word.terms))
         word = MatchedWord(min(before.start, word.start), max(before.end, word.end), terms)
-    found.append(word)
+    words.append(word)
 
 
 def _find_characters(text: str, start: int, end: int, prefixes: Sequence[str]) -> list[MatchedWord]:
