@@ -27,14 +27,14 @@ class SharedWords:
         wanted = words_of(query)
         if not wanted:
             raise InvalidQuery("the query has no token")
-        found = np.empty(len(texts), np.float32)
+        scores = np.empty(len(texts), np.float32)
         for number, text in enumerate(texts):
             if (position := lone_surrogate(text)) is not None:
                 raise InvalidDocument(f"text {number} holds a lone surrogate at character {position}")
             if not (words := words_of(text)):
                 raise InvalidDocument(f"text {number} has no token")
-            found[number] = len(wanted & words) / len(wanted)
-        return found
+            scores[number] = len(wanted & words) / len(wanted)
+        return scores
 
 
 def words_of(text: str) -> set[str]:
