@@ -5,14 +5,12 @@ The vectors of the queries are read once at the end, for relevance and the best 
 
 from __future__ import annotations
 
-import logging
 import sys
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from support.indexes.inside import view_of
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry import engine
@@ -256,17 +254,3 @@ def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch
         pytest.raises(BackendUnavailable, match="device cpu failed; found out of"),
     ):
         opened.search("dog")
-
-
-def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
-    monkeypatch.setattr(torch, "searchsorted", failing)
-    monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
-    thresholds = Thresholds(graph_rows=0)
-    with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
-        assert {choice.backend for choice in view_of(opened).partitions[0].searcher.choices} == {"gpu"}
-        with caplog.at_level(logging.WARNING):
-            found = opened.search(["dog", "rook"], k=5, mode="dense")
-        assert {choice.backend for choice in view_of(opened).partitions[0].searcher.choices} == {"scan"}
-    assert "backend scan instead of gpu: device cpu failed" in caplog.text
-    with Engine.open(index, encoder=encoder, backend="scan") as opened:
-        assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))

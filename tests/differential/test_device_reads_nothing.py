@@ -19,8 +19,6 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.representation.kmeans import KMeans
-from quarry.engine.representation.pieces import Pieces
 from quarry.exporters.export import export
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidQuery
@@ -32,7 +30,6 @@ from support.models.downloads import Downloads  # noqa: E402
 from quarry.engine.backends.gpu.rows import DeviceRows  # noqa: E402
 from quarry.engine.backends.gpu.scan import DeviceScan  # noqa: E402
 from quarry.engine.backends.gpu.scores import TorchScores  # noqa: E402
-from quarry.engine.representation.on_device import device_representation  # noqa: E402
 
 NOWHERE = torch.device("meta")
 TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z"]
@@ -140,14 +137,7 @@ def test_queries(encoder, coming_back):
         vectors.values.cpu()
 
 
-@pytest.mark.parametrize("representation", [Pieces(4), KMeans(3)], ids=repr)
-def test_documents(encoder, coming_back, representation):
-    there = device_representation(representation)
-    prepared = [encoder.prepare(text) for text in TEXTS]
-    plans = [there.plan(*each) for each in zip(TEXTS, prepared, strict=True)]
-    there.represent(encoder.run_on_device(prepared), prepared, plans, encoder.normalize)
-    n_tokens = sum(each.n_tokens for each in prepared)
-    assert coming_back
-    assert all(
-        ENCODER_DIM not in shape or np.prod(shape[:-1]) < n_tokens for each in coming_back for shape in each
-    )
+def test_documents(encoder, coming_back):
+    tokens = encoder.run_on_device([encoder.prepare(text) for text in TEXTS])
+    assert tokens.values.device == NOWHERE
+    assert coming_back == []
