@@ -45,8 +45,6 @@ NOT_YET: tuple[str, ...] = (
     "tests/unit/bench/gpu/test_gpu_command",
     "tests/unit/distributed/test_routing",
     "tests/unit/distributed/test_serving",
-    "tests/unit/engine/indexer/test_merging",
-    "tests/unit/engine/indexer/test_merging_threads",
 )
 
 
