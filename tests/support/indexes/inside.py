@@ -46,6 +46,7 @@ def view_of(index: Engine) -> View:
 
 def device_of(index: Engine) -> Device:
     """Return the device of an index; the memory that it takes there is given back after the index is closed."""
+    assert isinstance(index._device, Device)
     return index._device
 
 
