@@ -17,6 +17,7 @@ from bench.harness.records import Record
 from quarry.engine.backends.gpu.backend import GpuBackend
 from quarry.engine.backends.gpu.rows import DeviceRows
 from quarry.engine.backends.gpu.scan import DeviceScan
+from quarry.engine.backends.gpu.scores import fastest_scores
 from quarry.engine.backends.protocol import Resources
 from quarry.engine.gpu.device import Device
 from quarry.formats.snapshot import OpenSegment
@@ -98,4 +99,5 @@ def use_kernels(backend: GpuBackend, place: torch.device, *, kernels: bool) -> N
         backend._lists._score_lists = device.kernel("score_lists")
     elif isinstance(backend._final, DeviceRows):
         backend._final._pair_scores = device.kernel("pair_scores")
-        backend._scan = DeviceScan(backend._final, device)
+        scores = fastest_scores(backend._final, device)
+        backend._scan = DeviceScan(backend._final, scores, device.work_bytes)

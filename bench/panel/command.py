@@ -27,10 +27,11 @@ from bench.harness.records import add_out, append_result
 from bench.panel.collections import PANEL, Member
 from bench.panel.searches import SEARCHES, CachedIndexes, Measured, changed_constants, measure
 from bench.panel.statistics import Values, interval_of, judge, mean_interval
+from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.options import BuildKeywords
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "run", "run_panel"]
 
 _DEFAULT = "default"
 Results = dict[str, dict[str, Measured]]
@@ -52,17 +53,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print tables and append the raw results; 1 if a collection that was asked for is missing."""
+    return run_panel(args, PANEL, open_encoder(args.encoder))
+
+
+def run_panel(args: argparse.Namespace, panel: Mapping[str, Member], encoder: Encoder) -> int:
+    """Measure a panel with an encoder; see `run`."""
     cache = args.cache or cache_folder() / "panel"
-    unknown = [name for name in args.collections if name not in PANEL]
+    unknown = [name for name in args.collections if name not in panel]
     if unknown:
-        print(f"no collection {unknown[0]!r}; there are {', '.join(PANEL)}")
+        print(f"no collection {unknown[0]!r}; there are {', '.join(panel)}")
         return 1
     results: Results = {search: {} for search in args.searches}
     missing = []
     print(f"{'nDCG@10, 95 %':<12}" + "".join(f"{search:>22}" for search in args.searches))
-    for name in args.collections or PANEL:
+    for name in args.collections or panel:
         try:
-            row = _measure_collection(name, PANEL[name], args, cache)
+            row = _measure_collection(name, panel[name], encoder, args, cache)
         except FileNotFoundError as error:
             print(f"{name}: skipped, its data is missing: {error}", flush=True)
             missing.append(name)
@@ -71,24 +77,25 @@ def run(args: argparse.Namespace) -> int:
             results[search][name] = measured
         cells = (f"{_cell(interval_of(_values(each)))}" for each in row.values())
         print(f"{name:<12}" + "".join(cells), flush=True)
-    _print_means(results)
+    _print_means(results, panel)
     if args.against:
         for search, measured_now in results.items():
             before = {
                 name: _load(_results_folder(cache, args.against, args.quick) / name / f"{search}.json")
                 for name in measured_now
             }
-            _print_verdict(search, {name: each for name, each in before.items() if each}, measured_now)
+            _print_verdict(search, {name: each for name, each in before.items() if each}, measured_now, panel)
     return 1 if missing and args.collections else 0
 
 
-def _measure_collection(name: str, member: Member, args: argparse.Namespace, cache: Path) -> dict[str, Measured]:
+def _measure_collection(
+    name: str, member: Member, encoder: Encoder, args: argparse.Namespace, cache: Path
+) -> dict[str, Measured]:
     """Return the results of the searches of a collection, those that are kept or new ones."""
     changes = {key: _parse(value) for key, _, value in (each.partition("=") for each in args.set)}
     constants = {key: value for key, value in changes.items() if "." in key}
     settings = {key: value for key, value in changes.items() if key in BuildKeywords.__annotations__}
     options = {key: value for key, value in changes.items() if "." not in key and key not in settings}
-    encoder = open_encoder(args.encoder)
     collection = member.collection(name, is_quick=args.quick)
     indexes = CachedIndexes(collection, member.language, encoder, cache / "indexes", settings)
     folder = _results_folder(cache, args.label, args.quick) / name
@@ -144,11 +151,11 @@ def _cell(interval: tuple[float, float, float]) -> str:
     return "{:>8.4f} ({:.3f}, {:.3f})".format(*interval)
 
 
-def _print_means(results: Results) -> None:
+def _print_means(results: Results, panel: Mapping[str, Member]) -> None:
     """Print the mean over collections, that over the languages, and processor times."""
     for title, in_mean in (("mean", True), ("languages", False)):
         rows = [
-            [each for name, each in of_search.items() if PANEL[name].in_mean is in_mean]
+            [each for name, each in of_search.items() if panel[name].in_mean is in_mean]
             for of_search in results.values()
         ]
         if rows[0]:
@@ -158,10 +165,12 @@ def _print_means(results: Results) -> None:
             print(f"{'  ms a query':<12}" + "".join(f"{each:>22.2f}" for each in times), flush=True)
 
 
-def _print_verdict(search: str, before: Mapping[str, Measured], after: Mapping[str, Measured]) -> None:
+def _print_verdict(
+    search: str, before: Mapping[str, Measured], after: Mapping[str, Measured], panel: Mapping[str, Member]
+) -> None:
     """Print how a search changed, on the collections that both runs have."""
     names = [name for name in after if name in before and after[name].ndcg.keys() == before[name].ndcg.keys()]
-    in_mean = [name for name in names if PANEL[name].in_mean]
+    in_mean = [name for name in names if panel[name].in_mean]
     if not in_mean:
         print(f"{search}: no collection of the mean was measured in both runs")
         return

@@ -48,14 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--install", action="store_true", help="create missing environments first")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, peers: tuple[Entry, ...] = PEERS) -> int:
     """Measure every row that has no result yet; where that cannot be done, the reason is recorded and printed.
+
+    Args:
+        args: see `add_arguments`.
+        peers: the rows of other libraries.
 
     Returns:
         1 if a row that was asked for could not be measured: one of ``--only``, one whose measurement failed, or
         one whose library ``--install`` could not install; otherwise 0.
     """
-    entries = _find_entries(args.only)
+    entries = _find_entries(args.only, (*QUARRY, *peers))
     has_failed = args.install and not _install(entries)
     collection = load_collection(args)
     prepared = prepare(collection, open_encoder(), _REPRESENTATIONS, cache_folder())
@@ -82,13 +86,12 @@ def run(args: argparse.Namespace) -> int:
     return int(has_failed)
 
 
-def _find_entries(words: list[str] | None) -> list[Entry]:
+def _find_entries(words: list[str] | None, rows: tuple[Entry, ...]) -> list[Entry]:
     """Return the rows whose names contain one of some words; None: all rows.
 
     Raises:
         InvalidSetting: no row's name contains one of them.
     """
-    rows = (*QUARRY, *PEERS)
     for word in words or ():
         if not any(word in entry.name for entry in rows):
             names = ", ".join(entry.name for entry in rows)

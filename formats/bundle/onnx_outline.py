@@ -15,9 +15,10 @@ from typing import Final
 from quarry.formats.bundle.protobuf import pack_bytes_field, pack_number_field, read_fields
 from quarry.formats.system_errors import system_errors
 
-__all__ = ["outline"]
+__all__ = ["MAPPED_BYTES", "outline"]
 
-_MIN_BYTES: Final = 1 << 16  # mapping smaller tensors costs more than copying them
+MAPPED_BYTES: Final = 1 << 16
+"""Size of the smallest tensor that is mapped; mapping smaller ones costs more than copying them."""
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
 _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 9, 13, 14
@@ -25,13 +26,14 @@ _EXTERNAL: Final = 1  # data_location
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
 
-def outline(path: Path) -> bytes:
-    """Return a model whose weights of 64 KiB and more are references into the file.
+def outline(path: Path, mapped_bytes: int = MAPPED_BYTES) -> bytes:
+    """Return a model whose large weights are references into the file.
 
     Weights are not aligned in the file. References to other files are kept.
 
     Args:
         path: the file, which `quarry.formats.bundle.onnx_check.check_graph` has accepted.
+        mapped_bytes: size of the smallest tensor that is a reference.
 
     Raises:
         CorruptFile: the file is not an ONNX graph.
@@ -39,14 +41,15 @@ def outline(path: Path) -> bytes:
     """
     with system_errors("mapped", path), path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with the last view of it
-    return _Outline(path).outline_model(memoryview(mapped))
+    return _Outline(path, mapped_bytes).outline_model(memoryview(mapped))
 
 
 class _Outline:
     """Rewrites one file; methods take a message and its offset in the file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mapped_bytes: int) -> None:
         self._path = path
+        self._mapped_bytes = mapped_bytes
 
     def outline_model(self, message: memoryview) -> bytes:
         return self._replace(message, 0, _MODEL_GRAPH, self._outline_graph)
@@ -68,7 +71,7 @@ class _Outline:
         return b"".join(parts)
 
     def _outline_tensor(self, message: memoryview, begin: int) -> bytes:
-        if len(message) < _MIN_BYTES:
+        if len(message) < self._mapped_bytes:
             return bytes(message)
         fields = list(read_fields(message, self._path))
         numbers = [field for field in fields if field.number == _TENSOR_RAW]

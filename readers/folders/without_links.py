@@ -10,17 +10,23 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from quarry.formats.errors import InvalidDocument
 from quarry.formats.system_errors import access_failed
 from quarry.readers.files.file_documents import FileContent
 
-__all__ = ["check_without_links", "opened_folder"]
+__all__ = ["check_without_links", "has_descriptors", "opened_folder"]
 
-_HAS_DESCRIPTORS = os.open in os.supports_dir_fd and os.scandir in os.supports_fd  # of folders; Windows has none
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = _FOLDER | getattr(os, "O_NOFOLLOW", 0)
+
+
+@cache
+def has_descriptors() -> bool:
+    """Return whether the system has descriptors of folders; Windows has none."""
+    return os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 
 
 @contextlib.contextmanager
@@ -35,7 +41,7 @@ def opened_folder(top: Path, name: str) -> Iterator[int | Path]:
         OSError: it cannot be opened, or it or a folder between is a link.
     """
     parts = [part for part in name.split("/") if part]
-    if not _HAS_DESCRIPTORS:
+    if not has_descriptors():
         path = top
         for part in parts:
             path /= part

@@ -5,7 +5,6 @@ The vectors of the queries are read once at the end, for relevance and the best 
 
 from __future__ import annotations
 
-import logging
 import sys
 from dataclasses import replace
 from functools import partial
@@ -28,10 +27,10 @@ torch = pytest.importorskip("torch", reason="backend gpu needs torch")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
+from support.models.downloads import Downloads  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-import quarry.engine.gpu.transfer as back  # noqa: E402
-from quarry.engine.gpu.transfer import send  # noqa: E402
+from quarry.engine.gpu.transfer import download, send  # noqa: E402
 from quarry.engine.thresholds import Thresholds  # noqa: E402
 
 WORDS = ["cat", "dog", "dough", "bread", "rook", "pawn", "the", "a", "of", "piece", "rest", "flour", "queen"]
@@ -49,25 +48,16 @@ class NoReading(TorchFunctionMode):
     @staticmethod
     def _coming_back():
         frame = sys._getframe()
-        while frame and frame.f_code not in (DOWNLOAD.__code__, send.__code__):
+        while frame and frame.f_code not in (download.__code__, send.__code__):
             frame = frame.f_back
         return frame is not None
 
 
-DOWNLOAD = back.download
-
-
 @pytest.fixture
-def downloads(monkeypatch):
+def downloads():
     """Return the shapes of the tensors in each download from the device."""
-    shapes = []
-
-    def counted(*tensors):
-        shapes.append([tuple(each.shape) for each in tensors])
-        return DOWNLOAD(*tensors)
-
-    monkeypatch.setattr(back, "download", counted)
-    return shapes
+    with Downloads() as seen:
+        yield seen.shapes
 
 
 class Spoiled(OnnxRunner):
@@ -253,28 +243,14 @@ def test_long_queries_are_the_mean_of_their_windows(encoder, bundle):
     np.testing.assert_allclose(encode_queries(encoder, queries, 1).host, expected, atol=2e-6)
 
 
-def failing(*_):
+def failing(*_, **options):
     raise torch.OutOfMemoryError("out of memory")
 
 
 def test_a_device_that_fails_at_a_search_is_an_error(index, encoder, monkeypatch):
-    monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
+    monkeypatch.setattr(torch, "searchsorted", failing)
     with (
         on_device(index, encoder) as opened,
         pytest.raises(BackendUnavailable, match="device cpu failed; found out of"),
     ):
         opened.search("dog")
-
-
-def test_chosen_by_itself_it_is_done_without(index, encoder, monkeypatch, caplog):
-    monkeypatch.setattr("quarry.engine.backends.gpu.rows.DeviceRows.document_scores", failing)
-    monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
-    thresholds = Thresholds(graph_rows=0)
-    with Engine.open(index, encoder=encoder, device="cpu", thresholds=thresholds) as opened:
-        assert {choice.backend for choice in opened._view.get().partitions[0].searcher.choices} == {"gpu"}
-        with caplog.at_level(logging.WARNING):
-            found = opened.search(["dog", "rook"], k=5, mode="dense")
-        assert {choice.backend for choice in opened._view.get().partitions[0].searcher.choices} == {"scan"}
-    assert "backend scan instead of gpu: device cpu failed" in caplog.text
-    with Engine.open(index, encoder=encoder, backend="scan") as opened:
-        assert columns(found) == columns(opened.search(["dog", "rook"], k=5, mode="dense"))

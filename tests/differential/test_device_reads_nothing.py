@@ -19,14 +19,18 @@ from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
 from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
 from quarry.engine.gpu.device import Device
 from quarry.engine.gpu.device_vectors import DeviceVectors
-from quarry.engine.indexer.batches.calls import DocumentGroups
-from quarry.engine.representation.kmeans import KMeans
-from quarry.engine.representation.pieces import Pieces
 from quarry.exporters.export import export
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import InvalidQuery
 
 torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+
+from support.models.downloads import Downloads  # noqa: E402
+
+from quarry.engine.backends.gpu.rows import DeviceRows  # noqa: E402
+from quarry.engine.backends.gpu.scan import DeviceScan  # noqa: E402
+from quarry.engine.backends.gpu.scores import TorchScores  # noqa: E402
+
 NOWHERE = torch.device("meta")
 TEXTS = ["the cat sat.", "a", "abc def ghi. " * 30, "x y z"]
 
@@ -51,36 +55,32 @@ def encoder(tmp_path_factory):
 
 
 @pytest.fixture
-def coming_back(monkeypatch):
+def coming_back():
     """Return the shapes of all downloads, which return zeros, or ones for integers."""
-    shapes = []
+    with Downloads() as seen:
+        yield seen.shapes
 
-    def download(*tensors):
-        assert all(each.device == NOWHERE for each in tensors)
-        shapes.append([tuple(each.shape) for each in tensors])
-        return [torch.full(each.shape, each.dtype == torch.int64, dtype=each.dtype).numpy() for each in tensors]
 
-    monkeypatch.setattr(
-        "quarry.engine.representation.on_device.download", download
-    )  # imports the original function first
-    monkeypatch.setattr("quarry.engine.gpu.transfer.download", download)
-    return shapes
+def nowhere():
+    device = Device("cuda", 1 << 30)
+    device.__dict__ |= {"place": NOWHERE, "kernels": None}
+    return device
 
 
 def nowhere_backend(segment):
-    device = Device("cuda", 1 << 30)
-    device.__dict__ |= {"place": NOWHERE, "kernels": None}
-    return GpuBackend(segment, Resources(device=device))
+    return GpuBackend(segment, Resources(device=nowhere()))
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.float32])
-@pytest.mark.parametrize("beta", [None, 2.0])
-@pytest.mark.parametrize("stored", ["int8", "float16"])
-def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
+def int8_or_float16(tmp_path, monkeypatch, stored):
     monkeypatch.setattr("support.indexes.one_segment.DIM", ENCODER_DIM)
     documents = [np.ones((n, ENCODER_DIM), np.float32) for n in (1, 70, *[3] * 300)]
-    backend = nowhere_backend(segment_of(Directory(tmp_path), documents, stored))
-    backend._scan._scores.kind = kind
+    return segment_of(Directory(tmp_path), documents, stored)
+
+
+@pytest.mark.parametrize("beta", [None, 2.0])
+@pytest.mark.parametrize("stored", ["int8", "float16"])
+def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta):
+    backend = nowhere_backend(int8_or_float16(tmp_path, monkeypatch, stored))
     queries = DeviceVectors(torch.empty((7, ENCODER_DIM), device=NOWHERE))
     assert backend.accepts(queries)
     for wanted in (
@@ -91,6 +91,21 @@ def test_both_stages(tmp_path, monkeypatch, coming_back, stored, beta, kind):
         with pytest.raises(InvalidQuery, match="query vector 0 "):  # zero vectors are invalid queries
             backend.candidates(queries, wanted)
     assert coming_back == [[(7,), (7, n), (7,), (7, n)] for n in (20, 20)] + [[(7,), (7, 302)]]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32])
+@pytest.mark.parametrize("beta", [None, 2.0])
+@pytest.mark.parametrize("stored", ["int8", "float16"])
+def test_scan_in_either_type(tmp_path, monkeypatch, coming_back, stored, beta, kind):
+    device = nowhere()
+    rows = DeviceRows(int8_or_float16(tmp_path, monkeypatch, stored).reader.centroids, device)
+    scores = TorchScores(rows, device.work_bytes)
+    scores.kind = kind
+    scan = DeviceScan(rows, scores, device.work_bytes)
+    for allowed in (None, torch.empty(302, dtype=torch.bool, device=NOWHERE)):
+        docs, bounds = scan.find(torch.empty((7, ENCODER_DIM), device=NOWHERE), 20, allowed, beta)
+        assert (docs.shape, docs.device, bounds.device) == ((7, 20), NOWHERE, NOWHERE)
+    assert coming_back == []
 
 
 @pytest.mark.parametrize("beta", [None, 2.0])
@@ -122,13 +137,7 @@ def test_queries(encoder, coming_back):
         vectors.values.cpu()
 
 
-@pytest.mark.parametrize("representation", [Pieces(4), KMeans(3)], ids=repr)
-def test_documents(encoder, coming_back, representation):
-    groups = DocumentGroups(encoder, representation)
-    prepared = [groups.prepare(text) for text in TEXTS]
-    groups._represent(*groups._on_device, prepared)
-    n_tokens = sum(each.text.n_tokens for each in prepared)
-    assert coming_back
-    assert all(
-        ENCODER_DIM not in shape or np.prod(shape[:-1]) < n_tokens for each in coming_back for shape in each
-    )
+def test_documents(encoder, coming_back):
+    tokens = encoder.run_on_device([encoder.prepare(text) for text in TEXTS])
+    assert tokens.values.device == NOWHERE
+    assert coming_back == []

@@ -7,8 +7,6 @@ rounding.
 
 from __future__ import annotations
 
-import logging
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,29 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models.tiny_checkpoint import write_checkpoint
+from support.models.tokenized import prepared_text
 
-from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.bundled import default_bundle_path
-from quarry.engine.documents.document import Document
-from quarry.engine.encoding.batch_encoder import PreparedText
 from quarry.engine.encoding.encoder import TokenVectors
-from quarry.engine.encoding.runtimes.batched_encoder import BatchedEncoder
-from quarry.engine.encoding.runtimes.onnx_runner import OnnxRunner
-from quarry.engine.encoding.tokenizer import Tokens
-from quarry.engine.indexer.batches.calls import DocumentGroups
-from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
-from quarry.engine.process.worker_pool import WorkerPool
-from quarry.engine.representation.first_m import Cls, FirstM
-from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, _assign, _update_centroids, kmeans
+from quarry.engine.representation.kmeans import MAX_ITERATIONS, KMeans, kmeans
 from quarry.engine.representation.pieces import Pieces
-from quarry.engine.representation.single import Mean, Pooled
-from quarry.engine.scoring.metric import Metric
 from quarry.exporters.export import export
-from quarry.formats.bundle.encoder import load_bundle
 
 torch = pytest.importorskip("torch", reason="centroids on a device need torch")
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+from support.models.batched import batched_encoder  # noqa: E402
+from support.models.downloads import Downloads  # noqa: E402
 
 from quarry.engine.encoding.batch_encoder import DeviceTokens  # noqa: E402
 from quarry.engine.encoding.runtimes.device_batches import mean_over_windows  # noqa: E402
@@ -52,7 +41,7 @@ REPRESENTATIONS = [Pieces(), Pieces(3), Pieces(4096), KMeans(1), KMeans(4), KMea
 
 
 def made_text(generator, n_tokens):
-    """Return a text of one-token words with random sentence ends, and its tokens."""
+    """Return a text of one-token words with random sentence ends, and where its tokens start and end."""
     words = [
         word + (". " if generator.random() < 0.2 else " ")
         for word in generator.choice(["Abc", "De", "F"], n_tokens)
@@ -60,7 +49,7 @@ def made_text(generator, n_tokens):
     stops = np.cumsum([len(word) for word in words])
     starts = (stops - [len(word) for word in words]).astype(np.int64)
     ends = starts + [len(word.strip()) for word in words]
-    return "".join(words), Tokens(np.ones(n_tokens, np.int64), starts, ends)
+    return "".join(words), starts, ends
 
 
 def windows_of(generator, n_tokens):
@@ -75,13 +64,13 @@ def made_documents(generator, lengths):
     """Return prepared texts with random token vectors of length 1 around a few directions."""
     made = []
     for n_tokens in lengths:
-        text, tokens = made_text(generator, n_tokens)
+        text, starts, ends = made_text(generator, n_tokens)
         values = (
             generator.standard_normal((n_tokens, DIM))
             + 3 * generator.standard_normal((5, DIM))[generator.integers(0, 5, n_tokens)]
         )
         values = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
-        made.append((text, PreparedText(tokens, windows_of(generator, n_tokens)), values))
+        made.append((text, prepared_text(starts, ends, windows_of(generator, n_tokens)), values))
     return made
 
 
@@ -166,15 +155,27 @@ def test_means_of_windows():
     np.testing.assert_allclose(found, [[0.5**0.5, 0.5**0.5], [3.0, 4.0], [0.0, 0.0]], atol=1e-7)
 
 
+@pytest.mark.parametrize("representation", [Pieces(4), KMeans(3)], ids=repr)
+def test_nothing_is_read_on_the_way(representation):
+    texts, prepared, values = zip(*made_documents(np.random.default_rng(6), [7, 1, 300, 45]), strict=True)
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])])
+    there = device_representation(representation)
+    plans = [there.plan(*each) for each in zip(texts, prepared, strict=True)]
+    with Downloads() as seen:
+        there.represent(
+            DeviceTokens(torch.empty((offsets[-1], DIM), device="meta"), offsets), prepared, plans, True
+        )
+    assert seen.shapes
+    assert all(DIM not in shape or np.prod(shape[:-1]) < offsets[-1] for each in seen.shapes for shape in each)
+
+
 @pytest.fixture(scope="module", params=["tiny", "bundled"])
 def encoder(request, tmp_path_factory):
     """Return a network of 32 dimensions, or the bundled one, whose vectors are realistic."""
     if request.param == "bundled":
-        return BatchedEncoder(load_bundle(default_bundle_path()), partial(OnnxRunner, device="cpu"))
+        return batched_encoder(default_bundle_path())
     folder = tmp_path_factory.mktemp("representation")
-    return BatchedEncoder(
-        export(write_checkpoint(folder / "tiny"), folder / "bundle", "fp32"), partial(OnnxRunner, device="cpu")
-    )
+    return batched_encoder(export(write_checkpoint(folder / "tiny"), folder / "bundle", "fp32").path)
 
 
 def real_texts():
@@ -185,16 +186,17 @@ def real_texts():
 
 @pytest.mark.parametrize("representation", [Pieces(), KMeans(8)], ids=repr)
 def test_real_text(encoder, representation):
-    texts = real_texts()
-    groups = DocumentGroups(encoder, representation)
-    prepared = [groups.prepare(text) for text in texts]
-    windows = encoder.run([each.text for each in prepared])
+    there = device_representation(representation)
+    prepared = {text: encoder.prepare(text) for text in real_texts()}
+    texts = [text for text, each in prepared.items() if each.n_inputs]
+    assert len(texts) == len(prepared) - 1
+    inputs = [prepared[text] for text in texts]
+    windows = encoder.run(inputs)
     assert max(map(len, windows)) > 1
+    plans = [there.plan(text, each) for text, each in zip(texts, inputs, strict=True)]
+    represented = there.represent(encoder.run_on_device(inputs), inputs, plans, encoder.normalize)
     n_close = 0
-    for text, each, expected in zip(texts, groups.run(prepared), windows, strict=True):
-        if not expected:
-            assert each == []
-            continue
+    for text, each, expected in zip(texts, represented, windows, strict=True):
         right = representation.represent(text, expected, encoder.normalize)
         values = np.concatenate([window.values for window in expected])
         if isinstance(representation, KMeans) and smallest_lead(values, representation.n_centroids) < EQUALLY_NEAR:
@@ -218,42 +220,8 @@ def smallest_lead(values, n_clusters):
         wide = centroids.astype(np.float64)
         distances = np.sort((wide**2).sum(1) - 2 * values.astype(np.float64) @ wide.T, axis=1)
         lead = min(lead, (distances[:, 1] - distances[:, 0]).min())
-        centroids = _update_centroids(values, _assign(values, centroids), centroids)
+        nearest = ((wide**2).sum(1) - 2 * values.astype(np.float64) @ wide.T).argmin(1)
+        means = [values[nearest == number].mean(0) for number in np.unique(nearest)]
+        centroids = centroids.copy()
+        centroids[np.unique(nearest)] = means
     return lead / (values.astype(np.float64) ** 2).sum(1).max()
-
-
-@pytest.mark.parametrize("encoder", ["tiny"], indirect=True)
-@pytest.mark.parametrize("representation", [Pieces(), KMeans(3), FirstM(3), Mean(), Cls(), Pooled()], ids=repr)
-def test_every_representation_of_an_encoder_in_batches(encoder, representation):
-    texts = real_texts()
-    metric = Metric("ip", encoder.dim, encoder.dim, "none")
-    how = DocumentEncoder(encoder, representation, Analyzer("english"), metric)
-    documents = [Document(str(number), text) for number, text in enumerate(texts)]
-    skipped = []
-    with WorkerPool(2, "encode") as pool, EncodedBatches(documents, how, pool, skipped.append) as batches:
-        (found,) = batches
-    assert len(skipped) == 1
-    windows = [each for each in encoder.run([encoder.prepare(text) for text in texts]) if each]
-    vectors = np.split(found.vectors, np.cumsum(found.counts)[:-1])
-    for text, values, n_tokens, expected in zip(found.texts, vectors, found.n_tokens, windows, strict=True):
-        right = representation.represent(text, expected, encoder.normalize)
-        np.testing.assert_allclose(values, right.values, atol=2e-5)
-        assert n_tokens == sum(len(window.values) for window in expected)
-
-
-def test_a_device_that_fails_is_done_without(encoder, monkeypatch, caplog):
-    groups = DocumentGroups(encoder, Pieces())
-    prepared = [groups.prepare(text) for text in ("one text.", "another one")]
-    expected = groups.run(prepared)
-
-    def full(_):
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(encoder, "run_on_device", full)
-    with caplog.at_level(logging.WARNING):
-        for each, right in zip(groups.run(prepared), expected, strict=True):
-            found = Pieces().represent("one text.", each, encoder.normalize)
-            np.testing.assert_allclose(found.values, right.values, atol=ROUNDING)
-    assert "out of memory" in caplog.text
-    groups.run(prepared)
-    assert caplog.text.count("out of memory") == 1

@@ -40,8 +40,11 @@ def directory(tmp_path):
     return Directory(tmp_path)
 
 
-def on_cpu(**settings):
-    return Resources(device=Device("cpu", **settings))
+def on_cpu(work_bytes=None, **settings):
+    device = Device("cpu", **settings)
+    if work_bytes is not None:
+        device.work_bytes = work_bytes
+    return Resources(device=device)
 
 
 def documents_of_many_lengths(generator):
@@ -97,12 +100,11 @@ class TestScan:
             expected = aggregate(stored.scores(query, np.arange(offsets[-1])), offsets, None)
             assert each.scores.tolist() == expected[each.docs].tolist()
 
-    def test_little_work_memory_makes_smaller_blocks_of_the_same_answer(self, segment, monkeypatch):
+    def test_little_work_memory_makes_smaller_blocks_of_the_same_answer(self, segment):
         queries = np.random.default_rng(6).standard_normal((3, DIM)).astype(np.float32)
         wanted = SearchParameters(10, 20, None, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
-        monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
-        backend = open_backend("gpu", segment, on_cpu(limit_bytes=16000 + segment.reader.n_rows * 100))
+        backend = open_backend("gpu", segment, on_cpu(work_bytes=2000))
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
 
@@ -149,13 +151,11 @@ class TestLists:
                 assert alone.docs.tolist() == each.docs.tolist()
                 assert alone.scores.tolist() == each.scores.tolist()
 
-    def test_little_work_memory_makes_smaller_batches_of_the_same_answer(self, segment, monkeypatch):
+    def test_little_work_memory_makes_smaller_batches_of_the_same_answer(self, segment):
         queries = np.random.default_rng(13).standard_normal((6, DIM)).astype(np.float32)
         wanted = SearchParameters(5, 20, 3, 1, beta=1.0)
         expected = open_backend("gpu", segment, on_cpu()).candidates(queries, wanted)
-        monkeypatch.setattr("quarry.engine.gpu.device._LEAST_WORK_BYTES", 2000)
-        monkeypatch.setattr("quarry.engine.gpu.device._HOST_WORK_BYTES", 2000)
-        backend = open_backend("gpu", segment, on_cpu())
+        backend = open_backend("gpu", segment, on_cpu(work_bytes=2000))
         for each, same in zip(backend.candidates(queries, wanted), expected, strict=True):
             assert dict(zip(each.docs, each.scores, strict=True)) == dict(zip(same.docs, same.scores, strict=True))
 

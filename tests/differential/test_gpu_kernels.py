@@ -24,11 +24,11 @@ if PLACE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("without a GPU the kernels need TRITON_INTERPRET=1", allow_module_level=True)
 
 
-def backend_of(segment, kernels):
-    """Open the backend on this machine's device with the given kernels."""
+def device_with(kernels):
+    """Return this machine's device with the given kernels."""
     device = Device(PLACE)
     device.kernels = kernels
-    return open_backend("gpu", segment, Resources(device=device))
+    return device
 
 
 @pytest.fixture
@@ -45,15 +45,19 @@ def documents(generator, dim):
 def block_scores(segment, queries, kernels, beta, allowed):
     """Return (n_docs, n_queries) scores of unit queries, computed in two blocks, and bounds of their errors."""
     from quarry.engine.backends.gpu.queries import ScanQueries
+    from quarry.engine.backends.gpu.rows import DeviceRows
+    from quarry.engine.backends.gpu.scores import KernelScores, TorchScores, error_factor, fastest_scores
 
     with torch.inference_mode():
-        scan = backend_of(segment, kernels)._scan
-        scores = scan._scores
+        device = device_with(kernels)
+        rows = DeviceRows(segment.reader.centroids, device)
+        scores = fastest_scores(rows, device)
+        assert isinstance(scores, KernelScores if kernels else TorchScores)
         units = ScanQueries.of(torch.tensor(queries, device=PLACE), beta, scores.kind, scores.wide_sums)
         mask = None if allowed is None else torch.from_numpy(allowed).to(PLACE)
         middle = segment.reader.n_docs // 3
         blocks = [scores.scores(units, *each, mask) for each in ((0, middle), (middle, segment.reader.n_docs))]
-    slack = float(units.slack.max()) * scan._error_factor(beta) * scan._rows.largest_norm
+    slack = float(units.slack.max()) * error_factor(rows.documents.most_rows, beta) * rows.largest_norm
     return torch.cat(blocks).cpu().numpy(), slack
 
 
@@ -98,7 +102,10 @@ def test_final_scores(directory, kind, beta):
     segment = segment_of(directory, documents(generator, 24)[:12], kind)
     queries = generator.standard_normal((2, 24)).astype(np.float32)
     wanted = SearchParameters(1, 1 << 20, None, 1, beta=beta)
-    answers = [backend_of(segment, kernels).candidates(queries, wanted) for kernels in (None, gpu_kernels)]
+    answers = [
+        open_backend("gpu", segment, Resources(device=device_with(kernels))).candidates(queries, wanted)
+        for kernels in (None, gpu_kernels)
+    ]
     for one, other in zip(*answers, strict=True):
         np.testing.assert_allclose(one.scores, other.scores, rtol=1e-6, atol=1e-6)
 
@@ -110,12 +117,12 @@ def test_lists_are_read(directory, n_sub, nbits, by_residual):
     quantizer = random_quantizer(generator, n_sub, nbits, by_residual, turned=False, apart=True)
     segment = segment_of(directory, random_documents(generator, 200), quantizer=quantizer, keep_centroids=False)
     queries = generator.standard_normal((4, 24)).astype(np.float32)
+    from quarry.engine.backends.gpu.lists import DeviceLists
+
     best = []
     for kernels in (None, gpu_kernels):
-        lists = backend_of(segment, kernels)._lists
-        tables = lists.quantizer.tables(torch.tensor(queries, device=PLACE), 3)
-        best.append(torch.full((4, 200), -torch.inf, device=PLACE))
-        lists._score_lists_into(tables, best[-1])
+        lists = DeviceLists(segment, device_with(kernels))
+        best.append(lists.scores(lists.quantizer.tables(torch.tensor(queries, device=PLACE), 3)))
     assert 0 < torch.isinf(best[0]).sum() < best[0].numel()
     np.testing.assert_allclose(best[1].cpu(), best[0].cpu(), rtol=1e-5, atol=1e-5)
 

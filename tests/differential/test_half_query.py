@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+import simsimd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -87,8 +86,11 @@ def test_a_library_that_sums_in_float16_is_found_out(monkeypatch):
         return np.sum(parts, axis=0, dtype=np.float16)
 
     for wrong in (cdist, in_lanes):
-        monkeypatch.setattr(half_query, "simsimd", lambda wrong=wrong: SimpleNamespace(cdist=wrong))
+        monkeypatch.setattr(simsimd, "cdist", wrong)
         assert not has_float32_sums.__wrapped__()
-    right = SimpleNamespace(cdist=lambda rows, queries, _: rows.astype(np.float32) @ queries.astype(np.float32).T)
-    monkeypatch.setattr(half_query, "simsimd", lambda: right)
+
+    def right(rows, queries, _):
+        return rows.astype(np.float32) @ queries.astype(np.float32).T
+
+    monkeypatch.setattr(simsimd, "cdist", right)
     assert has_float32_sums.__wrapped__()

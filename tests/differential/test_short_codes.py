@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import closing
 from functools import cache
 
 import numpy as np
@@ -15,11 +14,8 @@ from support.indexes.word_encoder import WordEncoder
 from quarry import engine
 from quarry.engine import Engine, KMeans
 from quarry.engine.index.statistics import FINE, RETRAIN
-from quarry.engine.indexer.batches.batch import Batch
-from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
-from quarry.formats.documents.spans import pack_spans
 from quarry.formats.snapshot import Snapshot
 
 DIM, N = 48, 3000
@@ -44,12 +40,10 @@ def of_topics(seed, n, basis_seed=0):
 
 def add(path, vectors, first=0, thresholds=SMALL):
     """Add documents of two vectors each."""
-    with closing(IndexWriter(Directory(path), ENCODER, 2, thresholds=thresholds)) as writer:
-        for number, pair in enumerate(vectors.reshape(-1, 2, DIM), first):
-            writer.add_batch(
-                Batch([str(number)], [""], ["text"], [{}], pair, np.array([2]), [pack_spans([(), ()])], [[]], [1])
-            )
-        writer.commit()
+    pairs = enumerate(vectors.reshape(-1, 2, DIM), first)
+    with Engine.open(path, writable=True, encoder=ENCODER, thresholds=thresholds) as index:
+        index.add({"id": str(number), "text": "text", "vectors": pair} for number, pair in pairs)
+        index.commit()
 
 
 @pytest.fixture(scope="module")

@@ -115,9 +115,10 @@ class GpuBackend:
     def _upload_rows(self, segment: OpenSegment) -> None:
         from quarry.engine.backends.gpu.rows import DeviceRows
         from quarry.engine.backends.gpu.scan import DeviceScan
+        from quarry.engine.backends.gpu.scores import fastest_scores
 
         self._final = rows = DeviceRows(segment.reader.centroids, self._device, segment.distance_dim)
-        self._scan = DeviceScan(rows, self._device)
+        self._scan = DeviceScan(rows, fastest_scores(rows, self._device), self._device.work_bytes)
 
     def _upload_lists(self, segment: OpenSegment) -> None:
         from quarry.engine.backends.gpu.coded_rows import CodedRows

@@ -81,15 +81,15 @@ class DeviceLists:
         self, queries: torch.Tensor, n: int, nprobe: int, allowed: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         tables = self.quantizer.tables(queries, nprobe)
-        best = torch.full((len(queries), self.n_docs), -torch.inf, device=self.codes.device)
-        self._score_lists_into(tables, best)
+        best = self.scores(tables)
         if allowed is not None:
             best.masked_fill_(~allowed, -torch.inf)
         scores, docs = best_documents(best.T, n)
         return docs, (scores > -torch.inf).sum(1)
 
-    def _score_lists_into(self, tables: Tables, best: torch.Tensor) -> None:
-        """Raise the scores of all documents with a row in a list that is read."""
+    def scores(self, tables: Tables) -> torch.Tensor:
+        """Return (n_queries, n_docs) scores of the best rows in the lists that are read; -inf without one."""
+        best = torch.full((len(tables.probed), self.n_docs), -torch.inf, device=self.codes.device)
         if self._score_lists is None:
             for numbers, places in self._batches(tables.probed):
                 self._score(tables, numbers, places, best)
@@ -104,6 +104,7 @@ class DeviceLists:
                 tables.lists,
                 best,
             )
+        return best
 
     def _batches(self, probed: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the rows of all lists that are read, in batches: (n,) flat numbers of lists, (n,) places.

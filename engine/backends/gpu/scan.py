@@ -5,14 +5,11 @@ Documents are scored in blocks and only the best are kept, so memory is bounded 
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from quarry.engine.backends.gpu.queries import ScanQueries
 from quarry.engine.backends.gpu.rows import DeviceRows
-from quarry.engine.backends.gpu.scores import BlockScores, KernelScores, TorchScores
-from quarry.engine.gpu.device import Device
+from quarry.engine.backends.gpu.scores import BlockScores, error_factor
 
 __all__ = ["DeviceScan", "best_documents"]
 
@@ -25,15 +22,10 @@ _PLACE_BYTES = 24  # work memory for a document of the best groups
 class DeviceScan:
     """Ranks the documents of a segment by all their centroids, with approximate scores of known error."""
 
-    def __init__(self, rows: DeviceRows, device: Device) -> None:
+    def __init__(self, rows: DeviceRows, scores: BlockScores, work_bytes: int) -> None:
         self._rows = rows
-        self._work_bytes = device.work_bytes
-        self._scores: BlockScores
-        is_inner_product = rows.distance_dim is None
-        if device.kernels is None or device.kernel("document_scores") is None or not is_inner_product:
-            self._scores = TorchScores(rows, device.work_bytes)
-        else:
-            self._scores = KernelScores(rows, device.work_bytes, device.kernels)
+        self._scores = scores
+        self._work_bytes = work_bytes
 
     def find(
         self, queries: torch.Tensor, n: int, allowed: torch.Tensor | None, beta: float | None
@@ -62,19 +54,12 @@ class DeviceScan:
         unit_queries = ScanQueries.of(queries, beta, self._scores.kind, self._scores.wide_sums)
         scores, docs = self._best(unit_queries, n + 1, allowed)
         longest, norms = self._rows.largest_norm, unit_queries.norms
-        bounds = (scores[:, n].double() + unit_queries.slack * longest * self._error_factor(beta)) * norms
+        factor = error_factor(self._rows.documents.most_rows, beta)
+        bounds = (scores[:, n].double() + unit_queries.slack * longest * factor) * norms
         if self._rows.distance_dim is not None:
             squares = norms.square()
             bounds = (bounds - squares / 2 + _FLOAT_ROUNDING * (squares + longest**2)).clamp_(max=0)
         return docs[:, :n], bounds
-
-    def _error_factor(self, beta: float | None) -> float:
-        """Return the error of a document's score, relative to the largest error of its centroids' scores.
-
-        The derivative of the softmax aggregation of n scores has an L1 norm of at most 1 + 2 W((n - 1) / e), with
-        Lambert's W(x) at most log(1 + x).
-        """
-        return 1.0 if beta is None else 1 + 2 * math.log1p((self._rows.documents.most_rows - 1) / math.e)
 
     def _best(
         self, queries: ScanQueries, n: int, allowed: torch.Tensor | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Protocol
@@ -12,8 +13,9 @@ import torch
 from quarry.engine.backends.gpu.queries import ScanQueries
 from quarry.engine.backends.gpu.rows import DeviceRows
 from quarry.engine.gpu.aggregation import aggregate_rows
+from quarry.engine.gpu.device import Device
 
-__all__ = ["BlockScores", "KernelScores", "TorchScores"]
+__all__ = ["BlockScores", "KernelScores", "TorchScores", "error_factor", "fastest_scores"]
 
 _MAX_FLOAT16_NORM = 6e4  # products with longer centroids can exceed float16
 _LEAST_NORM = (
@@ -126,3 +128,24 @@ class KernelScores:
                     low,
                 )
         return block
+
+
+def fastest_scores(rows: DeviceRows, device: Device) -> BlockScores:
+    """Return the kernel if the device has one and scores are inner products, and plain torch otherwise."""
+    kernels = device.kernels
+    if kernels is None or device.kernel("document_scores") is None or rows.distance_dim is not None:
+        return TorchScores(rows, device.work_bytes)
+    return KernelScores(rows, device.work_bytes, kernels)
+
+
+def error_factor(most_rows: int, beta: float | None) -> float:
+    """Return the error of a document's score, relative to the largest error of its centroids' scores.
+
+    The derivative of the softmax aggregation of n scores has an L1 norm of at most 1 + 2 W((n - 1) / e), with
+    Lambert's W(x) at most log(1 + x).
+
+    Args:
+        most_rows: largest number of centroids of a document.
+        beta: inverse temperature of the softmax aggregation, or None for the maximum.
+    """
+    return 1.0 if beta is None else 1 + 2 * math.log1p((most_rows - 1) / math.e)

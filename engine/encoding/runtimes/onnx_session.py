@@ -13,7 +13,7 @@ import numpy as np
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.process.libraries import loading
 from quarry.formats.arrays import Float32Array, Int64Array
-from quarry.formats.bundle.onnx_outline import outline
+from quarry.formats.bundle.onnx_outline import MAPPED_BYTES, outline
 from quarry.formats.errors import BackendUnavailable, CorruptFile
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def import_onnxruntime() -> ModuleType:
     return cast("ModuleType", onnxruntime)
 
 
-def open_session(path: Path, lean: bool = False) -> InferenceSession:
+def open_session(path: Path, lean: bool = False, mapped_bytes: int = MAPPED_BYTES) -> InferenceSession:
     """Load a graph for the CPU. A run uses the calling thread only; any number of threads may run it at once.
 
     Weights are mapped, whether they lie in the graph's file or beside it; the files must not change while the
@@ -60,6 +60,7 @@ def open_session(path: Path, lean: bool = False) -> InferenceSession:
         path: the graph, verified by `quarry.formats.bundle.folder.BundleFolder.verify_graph`.
         lean: whether weights of matrix products are used in place. Otherwise they are copied into a second layout,
             which is faster and takes as much private memory again.
+        mapped_bytes: size of the smallest tensor that is mapped.
 
     Raises:
         CorruptFile: the file is not a graph that can be run.
@@ -70,7 +71,7 @@ def open_session(path: Path, lean: bool = False) -> InferenceSession:
     if lean:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
-    return _loaded(path, outline(path), options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
+    return _loaded(path, outline(path, mapped_bytes), options, ["CPUExecutionProvider"], _SLOW_FUSIONS)
 
 
 def open_graph(graph: bytes) -> InferenceSession:

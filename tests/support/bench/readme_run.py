@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.processes import until
@@ -44,7 +45,7 @@ class ReadmeRun:
         return found
 
 
-def write_subjects(folder: Path, corpus: Sequence[dict[str, object]]) -> Path:
+def write_subjects(folder: Path, corpus: Sequence[dict[str, Any]]) -> Path:
     """Write the small corpus with a question for each subject, for which its four documents are relevant."""
     (folder / "qrels").mkdir(parents=True)
     docs, queries, judged = [], [], ["query-id\tcorpus-id\tscore"]

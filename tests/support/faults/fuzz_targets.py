@@ -211,7 +211,7 @@ def ids(file: ContainerReader, n_docs: int, _: int) -> None:
     _ = reader.strings.offsets
 
 
-def both_or_neither(one: Callable[[], object], other: Callable[[], object]) -> object:
+def both_or_neither(one: Callable[[], T], other: Callable[[], T]) -> T:
     """Check that two ways of reading the same data give equal results, or both raise FormatError."""
     refusals, found = [], []
     for use in (one, other):
@@ -262,6 +262,7 @@ def metadata(file: ContainerReader, n_docs: int, _: int) -> None:
     assert reader.beyond is None or len(reader.beyond) == n_docs
     for path in reader.paths[:8]:
         column = reader.column(path)
+        assert column is not None
         for operator in OPERATORS:
             for operand in OPERANDS if operator == "eq" else OPERANDS[:4]:
                 codes = column.dictionary.compare(operator, operand)

@@ -98,7 +98,9 @@ def use(folder: Path) -> None:
     for writes in (False, True):
         try:
             with quarry.Engine.open(folder, writable=writes, thresholds=THRESHOLDS) as index:
-                scores = [hit.score for hit in index.search(vector=VECTORS[0])]
+                hits = index.search(vector=VECTORS[0])
+                assert isinstance(hits, quarry.Hits)
+                scores = [hit.score for hit in hits]
                 assert np.isfinite(scores).all()
                 index.verify()
                 if writes:

@@ -87,7 +87,7 @@ class MemoryDirectory(Directory):
         return self.files[name]
 
     def _loaded(self, name: str, content: bytes | bytearray) -> LoadedFile:
-        return LoadedFile(self.path_of(name), memoryview(content).toreadonly())  # type: ignore[arg-type]
+        return LoadedFile(self.path_of(name), memoryview(content).toreadonly())
 
 
 class MemoryFile:

@@ -73,7 +73,7 @@ def prepare(change: str, path: Path, thresholds: Thresholds = SMALL) -> None:
     _prepare_index(change, path, thresholds)
     if change == "add indexes":
         for name, texts in others().items():
-            engine.build(documents(texts), path / OTHERS / name, **options(thresholds))  # type: ignore[arg-type]
+            engine.build(documents(texts), path / OTHERS / name, **options(thresholds))
         with open_index(path / OTHERS / "first", writable=True, thresholds=thresholds) as index:
             index.delete("old5")
             index.commit()
@@ -96,7 +96,7 @@ def check_others(path: Path) -> None:
 
 def _prepare_index(change: str, path: Path, thresholds: Thresholds) -> None:
     first = documents({"gone": "gone", "old0": "old text0"})
-    engine.build(first, path, **options(thresholds))  # type: ignore[arg-type]
+    engine.build(first, path, **options(thresholds))
     ids = sorted(OLD)[1:]
     n_commits = 6 if change == "background merge" else 2 if change in {"merge", "retrain"} else 1
     with open_index(path, writable=True, thresholds=thresholds) as index:
@@ -109,7 +109,7 @@ def _prepare_index(change: str, path: Path, thresholds: Thresholds) -> None:
 def work(change: str, path: Path, new: Callable[[], Iterable[dict[str, str]]] = lambda: documents(NEW)) -> None:
     """Make the change; `new` returns the documents to add."""
     if change in {"new", "overwrite"}:
-        engine.build(new(), path, overwrite=True, **options())  # type: ignore[arg-type]
+        engine.build(new(), path, overwrite=True, **options())
         return
     with open_index(path, writable=True) as index:
         if change in {"merge", "retrain"}:

@@ -1,10 +1,16 @@
-"""Small files of kinds that need more than a few bytes: PDF, DOCX and EPUB, written from the specifications."""
+"""Small files of kinds that need more than a few bytes, written from the specifications; what is read of files."""
 
 from __future__ import annotations
 
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+
+from quarry.engine.documents.document import Document
+from quarry.engine.documents.file_place import find_place
+from quarry.engine.documents.reader import read_documents
+
+__all__ = ["docx", "epub", "paragraph", "pdf", "place", "read_documents", "zipped"]
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -83,3 +89,10 @@ def epub(chapters: Mapping[str, str], title: str = "") -> bytes:
     )
     pages = {f"OPS/text/{name} 1.xhtml": page for name, page in chapters.items()}
     return zipped({"META-INF/container.xml": container, "OPS/book.opf": package, **pages})
+
+
+def place(document: Document, words: str = "") -> str:
+    """Return the place of these words in a document; without any, that of the document."""
+    start = document.full_text.index(words)
+    spans = ((start, start + len(words)),) if words else ()
+    return str(find_place(document.text, document.title, document.metadata, spans))

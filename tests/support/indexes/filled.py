@@ -41,6 +41,7 @@ def fill(directory: Directory, n_docs: int, n_each: int, n_lists: int | None = N
         builder.add(Batch([f"new {doc}"], [""], ["text"], [{}], vectors, counts, spans, terms, [0]))
     built = builder.finish(quantizer)
     builder.close()
+    assert built is not None
     manifest.next((built.record,), (built.quantizer,)).commit(directory)
     neighbors = generator.integers(0, n_rows, n_rows * 2 * M).astype(np.uint32)
     write_graph(directory, built.record.file, HnswGraph(M, 0, np.ones(n_rows, np.uint8), neighbors))

@@ -16,7 +16,9 @@ import quarry.formats.write_lock
 from quarry.engine import Engine
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.gathering import ShardThreads
+from quarry.engine.indexer.commits.failures import WriterStatus
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.indexer.merge_scheduler import MergeScheduler
 from quarry.engine.process.per_process import shared_models
 from quarry.formats.write_lock import WriteLock
 
@@ -28,6 +30,8 @@ __all__ = [
     "forget_shared_models",
     "held_locks",
     "locks_of",
+    "merges_of",
+    "status_of",
     "threads_of",
     "view_of",
     "wait_for_merges",
@@ -42,6 +46,7 @@ def view_of(index: Engine) -> View:
 
 def device_of(index: Engine) -> Device:
     """Return the device of an index; the memory that it takes there is given back after the index is closed."""
+    assert isinstance(index._device, Device)
     return index._device
 
 
@@ -51,10 +56,20 @@ def writer_of(index: Engine) -> IndexWriter:
     return index._writer
 
 
-def wait_for_merges(index: Engine | IndexWriter) -> None:
-    """Wait for background merges to end, as `close` does, and raise their errors; users have no reason to wait."""
+def merges_of(index: Engine | IndexWriter) -> MergeScheduler:
+    """Return what merges in the background; users have no reason to wait for it, or to merge within a commit."""
     writer = index if isinstance(index, IndexWriter) else writer_of(index)
-    writer.partitions[0]._merges.wait()
+    return writer.partitions[0]._merges
+
+
+def wait_for_merges(index: Engine | IndexWriter) -> None:
+    """Wait for background merges to end, as `close` does, and raise their errors."""
+    merges_of(index).wait()
+
+
+def status_of(writer: IndexWriter) -> WriterStatus:
+    """Return whether a writer can continue; of what it says to users, several statuses look alike."""
+    return writer.partitions[0]._state.status
 
 
 def threads_of(index: Engine) -> ShardThreads:

@@ -6,16 +6,18 @@ A document is its metadata together with its id and title, see `fields_of`.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import Any
 
 from hypothesis import strategies as st
 
-OPERATORS = {
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-TEXT_OPERATORS = {"$contains": operator.contains, "$prefix": str.startswith}
+TEXT_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$contains": operator.contains, "$prefix": str.startswith}
 
 
 def fields_of(doc_id, title, metadata):

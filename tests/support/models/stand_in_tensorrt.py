@@ -57,6 +57,7 @@ class _Context:
 
     def set_input_shape(self, name, shape):
         assert name in self._engine.inputs
+        assert self._profile is not None
         self._shapes[name] = tuple(shape)
         return self._profile.accepts(tuple(shape))
 
@@ -101,11 +102,13 @@ def tensorrt(graph, profiles):
             session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
             return _Engine(session, profiles) if plan == b"plan" else None
 
-    def logger(severity):
-        return {0: "errors"}[severity]
+    class Logger:
+        ERROR = 0
 
-    logger.ERROR = 0
+        def __new__(cls, severity):
+            return {cls.ERROR: "errors"}[severity]
+
     strategies = SimpleNamespace(ON_PROFILE_CHANGE="when the profile changes")
     return SimpleNamespace(
-        Runtime=Runtime, Logger=logger, ExecutionContextAllocationStrategy=strategies, __version__="11.4.0"
+        Runtime=Runtime, Logger=Logger, ExecutionContextAllocationStrategy=strategies, __version__="11.4.0"
     )

@@ -124,6 +124,7 @@ def running_command(*words: object, **variables: str) -> Iterator[Command]:
     ) as process:
         try:
             assert process.stdout is not None
+            assert process.stderr is not None
             line = process.stdout.readline()
             found = re.fullmatch(r"serving (.+) at http://([\d.]+):(\d+)/ \(Ctrl\+C stops\)\n", line)
             assert found, line + process.stderr.read()

@@ -49,7 +49,7 @@ def serve(index: Path, folder: Path, opened: socket.socket, started: Callable[[]
 if __name__ == "__main__":
     with running.listen("127.0.0.1", 0) as opened:
         port = opened.getsockname()[1]
-        here = partial(serve, *map(Path, sys.argv[1:3]))
+        here = partial(serve, Path(sys.argv[1]), Path(sys.argv[2]))
         show = partial(print, port, flush=True)
         if sys.argv[3] == "1":
             here(opened, show)

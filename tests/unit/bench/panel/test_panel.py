@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +13,15 @@ from support.indexes.word_encoder import WordEncoder
 from bench.__main__ import COMMANDS, main
 from bench.data.collections import Collection, CollectionNotFound
 from bench.harness.records import read_records
-from bench.panel import command
 from bench.panel.collections import Member, make_limit
+from bench.panel.command import add_arguments, run_panel
 from bench.panel.searches import SEARCHES
 from bench.panel.statistics import judge
 
 
 @pytest.fixture
-def panel(coded_collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Give the panel a small collection and a missing one; return the arguments of the command."""
+def measure(coded_collection: Collection, tmp_path: Path) -> Callable[..., int]:
+    """Return the command with arguments, for a panel of a small collection and a missing one."""
     for module in COMMANDS["panel"].needs:
         pytest.importorskip(module, reason=f"the measurement needs {module}")
 
@@ -27,28 +29,31 @@ def panel(coded_collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_pat
         raise CollectionNotFound("no folder")
 
     members = {"small": Member(lambda: coded_collection, "choosing"), "missing": Member(missing, "comparing")}
-    monkeypatch.setattr(command, "PANEL", members)
-    monkeypatch.setattr(command, "open_encoder", lambda _: WordEncoder(dim=48))
-    return ["panel", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "results.jsonl")]
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    folders = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "results.jsonl")]
+    return lambda *words: run_panel(parser.parse_args([*folders, *words]), members, WordEncoder(dim=48))
 
 
 def test_every_search_is_measured_once(
-    panel: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    measure: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(panel) == main([*panel, "small"]) == 0
+    assert measure() == measure("small") == 0
     records = read_records(tmp_path / "results.jsonl")
     assert [each["search"] for each in records] == list(SEARCHES)
     assert {each["mean"] for each in records if each["search"] in ("dense", "hybrid")} == {1}
     printed = capsys.readouterr().out
     assert "missing: skipped, its data is missing: no folder" in printed
-    assert main([*panel, "missing"]) == main([*panel, "unknown"]) == 1
+    assert measure("missing") == measure("unknown") == main(["panel", "unknown"]) == 1
 
 
-def test_a_changed_constant_is_judged_by_the_rule(panel: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    few = [*panel, "small", "--searches", "hybrid"]
-    assert main(few) == 0
+def test_a_changed_constant_is_judged_by_the_rule(
+    measure: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["small", "--searches", "hybrid"]
+    assert measure(*few) == 0
     changes = ["dense_weight=.5", "engine.search.fusion._RANK_OFFSET=30"]
-    assert main([*few, "--set", *changes, "--label", "changed", "--against", "default"]) == 0
+    assert measure(*few, "--set", *changes, "--label", "changed", "--against", "default") == 0
     assert "the rule: fails" in capsys.readouterr().out  # nothing rises
 
 

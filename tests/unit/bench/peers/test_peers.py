@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sysconfig
 import venv
@@ -15,6 +16,7 @@ from bench.__main__ import main
 from bench.data.prepared import Prepared
 from bench.data.quality import read_run
 from bench.harness.records import read_records
+from bench.peers.command import add_arguments, run
 from bench.peers.registry import PEERS, environment_python
 
 
@@ -26,9 +28,9 @@ def test_peers_are_measured_beside_quarry_and_reported(copied_run: ReadmeRun, ca
     assert flat["vectors_disk_bytes"] > 40 * 384 * 4 > quarry["vectors_disk_bytes"]
     assert "vector_p50_ms" not in records["bm25s"]
     assert records["bm25s"]["text_p50_ms"] > 0
-    run = read_run(next(copied_run.results.glob("runs/*/FAISS_Flat.run")))
+    ranking = read_run(next(copied_run.results.glob("runs/*/FAISS_Flat.run")))
     best = Prepared(next(copied_run.cache.iterdir())).oracle("mean")[0]
-    assert list(run["q-bread"])[:10] == [f"d{number}" for number in best[:10]]
+    assert list(ranking["q-bread"])[:10] == [f"d{number}" for number in best[:10]]
 
     before = path.read_text(encoding="utf-8")
     arguments = ["peers", str(copied_run.collection), "--out", str(copied_run.results), "--only"]
@@ -55,7 +57,6 @@ def test_a_peer_is_measured_in_an_environment_of_its_own(
     """One environment has the packages of this one; the other has none, and the failure is an error."""
     bm25s = next(entry for entry in PEERS if entry.name == "bm25s")
     apart, bare = (replace(bm25s, name=name, environment=name) for name in ("apart", "bare"))
-    monkeypatch.setattr("bench.peers.command.PEERS", (apart, bare))
     monkeypatch.setenv("QUARRY_BENCH_CACHE", str(shutil.copytree(copied_run.cache, tmp_path / "cache")))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     for entry in (apart, bare):
@@ -63,9 +64,11 @@ def test_a_peer_is_measured_in_an_environment_of_its_own(
     packages = next(environment_python(apart).parent.parent.glob("[Ll]ib/**/site-packages"))
     everything = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"  # reads its .pth files too
     (packages / "packages.pth").write_text(everything, "utf-8")
-    arguments = ["peers", str(copied_run.collection), "--out", str(copied_run.results), "--only"]
-    assert main([*arguments, "apart"]) == 0
-    assert main([*arguments, "bare"]) == 1
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    arguments = [str(copied_run.collection), "--out", str(copied_run.results), "--only"]
+    assert run(parser.parse_args([*arguments, "apart"]), (apart, bare)) == 0
+    assert run(parser.parse_args([*arguments, "bare"]), (apart, bare)) == 1
     assert "bare is not measured: ModuleNotFoundError: No module named 'numpy'" in capsys.readouterr().err
     records = {record["name"]: record for record in read_records(copied_run.results / "peers.jsonl")}
     assert records["apart"]["text_p50_ms"] > 0

@@ -69,6 +69,28 @@ def test_a_device_that_does_not_work_after_all(snapshot, monkeypatch, caplog):
         searcher_of(snapshot, backend="gpu").search(query(), SearchOptions(k=5))
 
 
+def test_a_device_that_fails_at_a_search(snapshot, monkeypatch, caplog):
+    torch = pytest.importorskip("torch", reason="backend gpu needs torch")
+    from quarry.engine.gpu.device_vectors import DeviceVectors
+
+    def failing(*_, **options):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr("quarry.engine.backends.selection.has_cuda", lambda: True)
+    monkeypatch.setattr(torch, "searchsorted", failing)
+    searcher = searcher_of(snapshot, device="cpu")
+    assert [choice.backend for choice in searcher.choices] == ["gpu", "gpu"]
+    with caplog.at_level(logging.WARNING):
+        found = searcher.search(DeviceVectors(torch.from_numpy(query())), SearchOptions(k=5))
+    assert [choice.backend for choice in searcher.choices] == ["cpu_faiss", "cpu_faiss"]
+    assert "backend cpu_faiss instead of gpu: device cpu failed" in caplog.text
+    expected = searcher_of(snapshot, backend="cpu_faiss").search(query(), SearchOptions(k=5))
+    assert (found[0].docs.tolist(), found[0].scores.tolist()) == (
+        expected[0].docs.tolist(),
+        expected[0].scores.tolist(),
+    )
+
+
 class Broken:
     def __init__(self, segment, options):
         raise BackendUnavailable("no device")

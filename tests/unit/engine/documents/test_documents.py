@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS, Document, document_from
+from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.formats.errors import InvalidDocument
 
 
@@ -281,3 +282,9 @@ def test_an_item_that_is_a_table_is_explained() -> None:
         """A table of an unknown library."""
 
     rejected(DataFrame(), "not a document", "its rows, each a dict")
+
+
+def test_metadata_of_a_caller_has_no_place() -> None:
+    for metadata in ({}, {"file": "a.txt"}, {"file": {"path": 5}}):
+        assert find_place("text", "", metadata, ((0, 4),)) is None
+    assert find_place("text", "", {"file": {"path": "a", "part": 7, "places": "?"}}, ((0, 4),)) == FilePlace("a")

@@ -2,23 +2,24 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
+from support.indexes.inside import merges_of, status_of
+from support.indexes.small_index import resign
 from support.indexes.stored import section_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.commits.committer import Committer
 from quarry.engine.indexer.commits.failures import WriterStatus
-from quarry.engine.indexer.commits.publication import Publication
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.segment_builder import SegmentBuilder
 from quarry.engine.thresholds import Thresholds
-from quarry.formats.container.directory import Directory, OutputFile, WriterLimits
-from quarry.formats.documents.store import DocStore
+from quarry.formats.container.directory import Directory, WriterLimits
 from quarry.formats.errors import (
     CommitFailed,
     DurabilityUnknown,
@@ -453,16 +454,32 @@ class TestDictionaries:
         assert first != second
         assert len(second) > 500
 
-    def test_an_invalid_dictionary_of_another_segment_is_skipped(self, writer, filled, monkeypatch):
+    def test_an_invalid_dictionary_of_another_segment_is_skipped(self, writer, filled):
         """A dictionary with correct checksums that is invalid is not reused."""
         writer.add(paragraphs(0, 200, WORDS))
         writer.commit()
-        size = len(dictionaries(filled)[1])
-        writer.add(paragraphs(1000, 200, WORDS))
-        with monkeypatch.context() as patch:
-            patch.setattr(DocStore, "dictionary", lambda *_: (b"\x37\xa4\x30\xec" + b"\xff" * size)[:size])
-            assert writer.commit() == (3, 0)
-        assert len(live(filled)) == 410
+        writer.close()
+        with closing(Snapshot(filled)) as snapshot:
+            name = snapshot.segments[1].reader.path.name
+
+        def spoil(segment):
+            section = segment.contents["sections"]["document_dictionaries"]
+            start = section["offset"] - 64
+            for place in range(start + 4, start + section["shape"][0]):
+                segment.data[place] = 0xFF
+            segment.sign()
+
+        resign(filled, name, spoil)
+        again = IndexWriter(filled, ENCODER, 1)
+        again.add(paragraphs(1000, 200, WORDS))
+        assert again.commit() == (3, 0)
+        again.close()
+        with closing(Snapshot(filled)) as snapshot:
+            texts = [snapshot.segments[2].reader.documents[doc].text for doc in range(200)]
+        assert texts == [document.text for document in paragraphs(1000, 200, WORDS)]
+        _, spoiled, found = dictionaries(filled)
+        assert found
+        assert found != spoiled
 
     def test_a_damaged_one_is_passed_over(self, writer, filled):
         writer.add(paragraphs(0, 200, WORDS))
@@ -515,7 +532,7 @@ class TestFailures:
         writer.add(docs(10))
         writer.delete(["d0"])
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "rename", NO_SPACE)
+            failing(patch, filled, "rename", NO_SPACE)
             with pytest.raises(CommitFailed):
                 writer.commit()
         writer.rollback()
@@ -549,9 +566,9 @@ class TestFailures:
         """A writer closes if it cannot find out whether its commit happened."""
         writer.add(docs(10))
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "rename", NO_SPACE)
-            failing(patch, Directory, "names", OSError(5, "Input/output error"))
-            patch.setattr(Directory, "may_hold", lambda *_: True)  # as if the lookup failed
+            failing(patch, filled, "rename", NO_SPACE)
+            failing(patch, filled, "names", OSError(5, "Input/output error"))
+            patch.setattr(filled, "may_hold", lambda *_: True)  # as if the lookup failed
             with pytest.raises(DurabilityUnknown, match="whether the commit is visible, and for good, is unknown"):
                 writer.commit()
         with pytest.raises(IndexClosed):
@@ -564,7 +581,7 @@ class TestFailures:
         writer.add(docs(10))
         writer.delete(["d0"])
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
+            failing(patch, filled, "sync", OSError(5, "Input/output error"), after=1)
             with pytest.raises(DurabilityUnknown, match="generation 2 is visible"):
                 writer.commit()
         assert ids(filled) == [f"d{number}" for number in range(1, 11)]
@@ -588,10 +605,10 @@ class TestFailures:
         assert writer.commit() == (3, 0)
         assert len(live(filled)) == 12
 
-    def test_a_closed_writer_says_why(self, writer, monkeypatch):
+    def test_a_closed_writer_says_why(self, writer, filled, monkeypatch):
         writer.add(docs(10))
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
+            failing(patch, filled, "sync", OSError(5, "Input/output error"), after=1)
             with pytest.raises(DurabilityUnknown):
                 writer.commit()
         with pytest.raises(IndexClosed, match=r"this writer is closed; found .*Input/output error"):
@@ -601,7 +618,7 @@ class TestFailures:
         leftover = filled.path / ("0" * 32 + ".seg")
         leftover.write_bytes(b"")
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "sync", OSError(5, "Input/output error"))
+            failing(patch, filled, "sync", OSError(5, "Input/output error"))
             IndexWriter(filled, ENCODER, 1).close()
         assert leftover.exists()
         IndexWriter(filled, ENCODER, 1).close()
@@ -611,18 +628,17 @@ class TestFailures:
         """Documents that were added before a spill failed are kept complete."""
         writer = spilling_writer(filled, sample_bytes=64)
         writer.add(docs(10))
-        real, n_calls = OutputFile.write, itertools.count()
+        real, n_calls = os.write, itertools.count()
 
-        def half_a_write(file, data):
+        def half_a_write(descriptor, data):
             if next(n_calls) % 3 == 0:
-                real(file, data)
-                return
-            real(file, data[: len(data) // 2])
+                return real(descriptor, data)
+            real(descriptor, data[: len(data) // 2])
             raise NO_SPACE
 
         failures = []
         with monkeypatch.context() as patch:
-            patch.setattr(OutputFile, "write", half_a_write)
+            patch.setattr(os, "write", half_a_write)
             for number in (0, 1, *range(11, 40)):
                 try:
                     writer.add(docs(number))
@@ -651,18 +667,18 @@ class TestFailures:
         again.close()
         assert len(live(filled)) == 12
 
-    def test_a_failure_that_is_undone_is_not_visible(self, writer, monkeypatch):
+    def test_a_failure_that_is_undone_is_not_visible(self, writer, filled, monkeypatch):
         """Other threads do not see a state that is undone, for example of a failed background merge."""
-        seen, real = [], Publication._is_current
+        seen, names = [], filled.names
 
-        def look(publication):
-            seen.append(writer.partitions[0]._state.status)
-            return real(publication)
+        def look():
+            seen.append(status_of(writer))
+            return names()
 
-        monkeypatch.setattr(Publication, "_is_current", look)
         writer.add(docs(10))
         with monkeypatch.context() as patch:
-            failing(patch, Directory, "rename", NO_SPACE)
+            failing(patch, filled, "rename", NO_SPACE)
+            patch.setattr(filled, "names", look)  # to find out which generation is the newest
             with pytest.raises(CommitFailed):
                 writer.commit()
         assert seen == [WriterStatus.CLEAN]
@@ -671,11 +687,13 @@ class TestFailures:
     @pytest.mark.parametrize("what", ["commit", "merge"])
     def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
         """An interrupt just after a commit does not delete its files."""
-        advance = Committer._advance
+        delete, deleted = filled.delete, []
 
-        def interrupted(*args):
-            advance(*args)
-            raise KeyboardInterrupt
+        def interrupted(name):
+            delete(name)
+            deleted.append(name)
+            if len(deleted) == 1:
+                raise KeyboardInterrupt
 
         writer.delete(["d0"])
         writer.add(docs(10))
@@ -683,7 +701,7 @@ class TestFailures:
         writer.delete(["d1"])
         writer.add(docs(11))
         with monkeypatch.context() as patch:
-            patch.setattr(Committer, "_advance", interrupted)
+            patch.setattr(filled, "delete", interrupted)  # files that the generation does not need
             with pytest.raises(KeyboardInterrupt):
                 getattr(writer, what)()
         assert len(live(filled)) == 10
@@ -722,21 +740,22 @@ class TestFailures:
 
     def test_a_commit_behind_a_merge_that_may_not_last(self, writer, filled, monkeypatch):
         """A commit fails and deletes no files if a background merge became uncertain meanwhile."""
-        finish = writer.partitions[0]._changes.finish
+        create, is_merged = filled.create, threading.Event()
 
-        def merged_meanwhile():
-            built = finish()
-            with monkeypatch.context() as patch:
-                failing(patch, Directory, "sync", OSError(5, "Input/output error"), after=1)
-                with pytest.raises(DurabilityUnknown):
-                    writer.partitions[0]._merges.merge_all(retrain=False)
-            return built
+        def merged_meanwhile(name):
+            if not is_merged.is_set():
+                is_merged.set()
+                with monkeypatch.context() as patch:
+                    failing(patch, filled, "sync", OSError(5, "Input/output error"), after=1)
+                    with pytest.raises(DurabilityUnknown):
+                        merges_of(writer).merge_all(retrain=False)
+            return create(name)
 
         writer.delete(["d0"])
         writer.commit()
         before = Manifest.load(filled, 2).file_names()
         writer.add(docs(10))
-        monkeypatch.setattr(writer.partitions[0]._changes, "finish", merged_meanwhile)
+        monkeypatch.setattr(filled, "create", merged_meanwhile)
         with pytest.raises(IndexClosed, match="Input/output error"):
             writer.commit()
         assert find_latest_generation(filled) == 3

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.indexes.format_samples import n_descriptors
-from support.indexes.inside import wait_for_merges
+from support.indexes.inside import merges_of, wait_for_merges
 from support.indexes.stored import flip_first_bit
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine, KMeans
-from quarry.engine.backends.hnsw_index import build_graph
 from quarry.engine.documents.document import Document
-from quarry.engine.indexer.collected_changes import CollectedChanges
 from quarry.engine.indexer.index_writer import IndexWriter
-from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.thresholds import MergeLimits, Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
@@ -56,29 +54,51 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def writer(path):
+def directory(path):
+    return Directory(path)
+
+
+@pytest.fixture
+def writer(directory):
     """Open a writer that merges three segments as soon as they exist."""
-    opened = IndexWriter(Directory(path), ENCODER, 2, thresholds=EAGER, merges=True)
+    opened = IndexWriter(directory, ENCODER, 2, thresholds=EAGER, merges=True)
     yield opened
     opened.close()
 
 
+MERGING, MAIN = "quarry-merge", "MainThread"
+
+
 @pytest.fixture
-def slow(monkeypatch):
-    """Pause merges before they end: .began is set when one is paused, and it continues after .go is set."""
+def on_segments(monkeypatch):
+    """Return functions by the name of a thread, to call before it opens or creates the file of a segment.
+
+    The argument is whether the file is created.
+    """
+    real, functions = os.open, {}
+
+    def opened(path, flags, *arguments, **options):
+        if str(path).endswith(".seg"):
+            functions.get(threading.current_thread().name, lambda _: None)(bool(flags & os.O_CREAT))
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", opened)
+    return functions
+
+
+@pytest.fixture
+def slow(on_segments):
+    """Pause merges that have opened their sources: .began is set when one is, and it goes on after .go is set."""
 
     class Slow:
         began, go = threading.Event(), threading.Event()
 
-    real = SegmentMerger.merge
+    def pause(is_created):
+        if is_created:
+            Slow.began.set()
+            assert Slow.go.wait(60)
 
-    def merge(self, *arguments):
-        merged = real(self, *arguments)
-        Slow.began.set()
-        assert Slow.go.wait(60)
-        return merged
-
-    monkeypatch.setattr(SegmentMerger, "merge", merge)
+    on_segments[MERGING] = pause
     yield Slow
     Slow.go.set()
 
@@ -191,29 +211,30 @@ class TestInTheBackground:
         assert contents(path) == ({}, 0)
         assert not stray_files(path)
 
-    def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, monkeypatch, slow):
+    def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, on_segments, slow):
         """Documents that are encoded with a quantizer that a merge drops meanwhile are committed correctly."""
         small = replace(EAGER, list_rows=100)
         texts = {f"d{number}": f"text{number} one two three" for number in range(160)}
         given = [{"id": doc_id, "text": text} for doc_id, text in texts.items()]
         path = tmp_path / "ix"
         engine.build(given[:80], path, encoder=ENCODER, representation=KMeans(3), code_bytes=4, thresholds=small)
-        real = CollectedChanges.finish
+        generations = []
 
-        def finish_after_the_merge(self):
-            built = real(self)
-            slow.go.set()
-            wait_for_merges(index)
-            assert find_latest_generation(Directory(path)) == 3
-            return built
+        def write_after_the_merge(is_created):
+            if is_created and not generations:
+                generations.append(0)
+                slow.go.set()
+                wait_for_merges(index)
+                generations.append(find_latest_generation(Directory(path)))
 
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=small) as index:
             index.delete(f"d{number}" for number in range(70))
             index.commit()
             assert slow.began.wait(60)
             index.add(given[80:])
-            monkeypatch.setattr(CollectedChanges, "finish", finish_after_the_merge)
+            on_segments[MAIN] = write_after_the_merge
             index.commit()
+            assert generations == [0, 3]
             assert len(index) == 90
             assert len(index.search("text100 one", k=90, mode="dense", candidates=90, nprobe=1000)) == 90
             index.verify()
@@ -312,7 +333,7 @@ class TestFailures:
             for number in (10, 11):
                 index.add([{"id": f"d{number}", "text": f"text{number} word"}])
                 index.commit()
-            index._writer.partitions[0]._merges._thread and index._writer.partitions[0]._merges._thread.join()
+            merges_of(index).join()
             index.delete("d10")
             with pytest.raises(ChecksumMismatch) as caught:
                 index.commit()
@@ -345,36 +366,36 @@ class TestFailures:
             assert index.commit() == generation + 1
         assert not stray_files(path)
 
-    def test_the_disk_is_full(self, writer, path, monkeypatch):
+    def test_the_disk_is_full(self, directory, path, monkeypatch):
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        writer.delete(["d1"])
-        writer.commit()
-        wait_for_merges(writer)
-        writer.delete(["d2"])
-        monkeypatch.setattr("quarry.formats.container.writer.ContainerWriter.add_pieces", full)
-        writer.partitions[0]._is_automatic = False
-        writer.commit()
-        with pytest.raises(
-            MergeFailed, match=r"could not be merged; the last commit is still current; found .*No space"
-        ):
-            writer.merge()
-        monkeypatch.undo()
-        assert writer.merge() == find_latest_generation(Directory(path))
+        writer = IndexWriter(directory, ENCODER, 2, thresholds=EAGER)
+        for doc_id in ("d1", "d2"):
+            writer.delete([doc_id])
+            writer.commit()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(
+                MergeFailed, match=r"could not be merged; the last commit is still current; found .*No space"
+            ):
+                writer.merge()
+        assert writer.merge() == find_latest_generation(directory)
         assert contents(path) == (expected(docs(0, *range(3, 10))), 1)
         assert not stray_files(path)
+        writer.close()
 
     @pytest.fixture
-    def full_for_merges(self, monkeypatch):
-        """Make the disk full for each merge; return a list with an entry for each attempt."""
+    def full_for_merges(self, on_segments):
+        """Make the disk full for each merge in the background; return a list with an entry for each attempt."""
         tried = []
 
-        def full(*_):
-            tried.append(1)
-            raise OSError(28, "No space left on device")
+        def full(is_created):
+            if is_created:
+                tried.append(1)
+                raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("quarry.engine.indexer.segments.segment_merger.merge_segments", full)
+        on_segments[MERGING] = full
         return tried
 
     def commit_some(self, writer, numbers):
@@ -389,7 +410,7 @@ class TestFailures:
                 n_raised += 1
         return n_raised
 
-    def test_a_commit_that_was_made_is_not_reported_as_failed(self, path, full_for_merges, monkeypatch):
+    def test_a_commit_that_was_made_is_not_reported_as_failed(self, path, full_for_merges, on_segments):
         """A failed background merge is reported with a note that the commit was made."""
         reported = []
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=EAGER) as index:
@@ -400,47 +421,48 @@ class TestFailures:
                 except MergeFailed as error:
                     reported += error.__notes__
                 assert len(index) == 11 + number
-                index._writer.partitions[0]._merges.join()
-            monkeypatch.undo()
+                merges_of(index).join()
+            on_segments.clear()
             index.merge()
         assert len(reported) > 1
         assert all("was committed" in note for note in reported)
 
-    def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, monkeypatch):
+    def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, on_segments):
         assert self.commit_some(writer, range(10, 80)) == len(full_for_merges) == 6
         assert contents(path)[1] == 71
         assert not stray_files(path)
-        monkeypatch.undo()
+        on_segments.clear()
         assert self.commit_some(writer, range(80, 150)) == 0
         found, n_segments = contents(path)
         assert found == expected(docs(*range(150)))
         assert n_segments < 4
         assert not stray_files(path)
 
-    def test_a_requested_merge_after_a_failed_one(self, writer, path, full_for_merges, monkeypatch):
+    def test_a_requested_merge_after_a_failed_one(self, writer, path, full_for_merges, on_segments):
         self.commit_some(writer, range(10, 20))
         writer.add(docs(20))
         writer.commit()
+        on_segments[MAIN] = on_segments[MERGING]
         with pytest.raises(MergeFailed):
             writer.merge()
-        monkeypatch.undo()
+        on_segments.clear()
         writer.merge()
         assert contents(path) == (expected(docs(*range(21))), 1)
         assert self.commit_some(writer, range(21, 40)) == 0
         assert contents(path)[1] < 4
 
-    def test_a_failure_that_was_not_raised_is_cleared_by_a_merge(self, writer, path, full_for_merges, monkeypatch):
+    def test_a_failure_that_was_not_raised_is_cleared_by_a_merge(self, writer, path, full_for_merges, on_segments):
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
-        writer.partitions[0]._merges.join()
+        merges_of(writer).join()
         assert full_for_merges
-        monkeypatch.undo()
+        on_segments.clear()
         writer.merge()
         writer.raise_merge_failure()
         assert contents(path)[1] == 1
 
-    def test_a_failure_holds_no_files(self, path, full_for_merges):
+    def test_a_failure_holds_no_files(self, path, full_for_merges, on_segments):
         """A failed merge keeps no segment mapped, because deleted files would still take space on the disk."""
         gc.collect()
         gc.disable()
@@ -448,6 +470,7 @@ class TestFailures:
             before = n_descriptors()
             opened = IndexWriter(Directory(path), ENCODER, 2, thresholds=EAGER, merges=True)
             assert self.commit_some(opened, range(10, 20)) > 1
+            on_segments[MAIN] = on_segments[MERGING]
             with pytest.raises(MergeFailed):
                 opened.merge()
             opened.close()
@@ -459,19 +482,21 @@ class TestFailures:
     def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
         """Graphs of segments that a merge has deleted meanwhile are not written again."""
         small = replace(EAGER, graph_rows=8)
-        real = build_graph
         with Engine.open(path, writable=True, encoder=ENCODER, thresholds=small) as index:
+            real, graphs = os.open, []
 
-            def merged_meanwhile(segment, threads):
-                graph = real(segment, threads)
-                for number in (10, 11):
-                    index.add([{"id": f"d{number}", "text": f"text{number} word"}])
-                    index.commit()
-                wait_for_merges(index)
-                return graph
+            def merged_meanwhile(file, flags, *arguments, **options):
+                if str(file).endswith(".tmp") and flags & os.O_CREAT and not graphs:
+                    graphs.append(file)  # which is renamed when it is complete
+                    for number in (10, 11):
+                        index.add([{"id": f"d{number}", "text": f"text{number} word"}])
+                        index.commit()
+                    wait_for_merges(index)
+                return real(file, flags, *arguments, **options)
 
-            monkeypatch.setattr("quarry.engine.indexer.segments.graphs.build_graph", merged_meanwhile)
+            monkeypatch.setattr(os, "open", merged_meanwhile)
             assert index.optimize() == 1
+            assert graphs
             assert index.stats()["n_segments"] == 1
             assert not stray_files(path)
 
@@ -485,7 +510,7 @@ class TestFailures:
             with monkeypatch.context() as patch:
                 for number in range(10, 16):
                     index.add([{"id": f"d{number}", "text": f"text{number} word"}])
-                    patch.setattr("quarry.engine.indexer.merge_scheduler.threading.Thread.start", no_more)
+                    patch.setattr(threading.Thread, "start", no_more)
                     assert index.commit() == number - 8
                     patch.undo()
             assert index.stats()["n_segments"] == 7
@@ -494,33 +519,30 @@ class TestFailures:
             wait_for_merges(index)
             assert index.stats()["n_segments"] < 3
 
-    def test_a_source_that_is_gone_is_no_failure(self, writer, path, monkeypatch):
+    def test_a_source_that_is_gone_is_no_failure(self, writer, path, on_segments):
         """A merge is skipped if a commit has deleted the last document of a source after it was selected."""
-        real, before = SegmentMerger.merge, []
+        before = []
 
-        def merge(merger, sources, quantizer):
+        def delete_first(is_created):
             if not before:
-                before.append(sources)
+                before.append(is_created)
                 writer.delete(["d11"])
                 writer.commit()
-            return real(merger, sources, quantizer)
 
-        monkeypatch.setattr(SegmentMerger, "merge", merge)
+        on_segments[MERGING] = delete_first
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
         wait_for_merges(writer)
-        assert before
+        assert before == [False]
         writer.add(docs(12))
         writer.commit()
         wait_for_merges(writer)
         assert contents(path)[0] == expected(docs(*range(11), 12))
         assert not stray_files(path)
 
-    @pytest.mark.parametrize(
-        "failing", ["quarry.formats.manifest.Manifest.commit", "quarry.formats.container.directory.Directory.sync"]
-    )
-    def test_the_swap_fails(self, writer, path, monkeypatch, slow, failing):
+    @pytest.mark.parametrize("failing", ["rename", "sync"])
+    def test_the_swap_fails(self, directory, writer, path, monkeypatch, slow, failing):
         def broken(*_):
             raise OSError(5, "Input/output error")
 
@@ -528,7 +550,7 @@ class TestFailures:
             writer.add(docs(number))
             writer.commit()
         assert slow.began.wait(60)
-        monkeypatch.setattr(failing, broken)
+        monkeypatch.setattr(directory, failing, broken)
         slow.go.set()
         writer.add(docs(12))
         writer.delete(["d0"])
@@ -545,20 +567,20 @@ class TestFailures:
         assert contents(path)[0] == expected(docs(*range(1, 14)))
         assert not stray_files(path)
 
-    def test_the_swap_is_visible_but_possibly_not_durable(self, writer, path, monkeypatch, slow):
+    def test_the_swap_is_visible_but_possibly_not_durable(self, directory, writer, path, monkeypatch, slow):
         for number in (10, 11):
             writer.add(docs(number))
             writer.commit()
         assert slow.began.wait(60)
-        real, n_calls = Directory.sync, []
+        real, n_calls = directory.sync, []
 
-        def second_fails(self):
+        def second_fails():
             n_calls.append(1)
             if len(n_calls) == 2:
                 raise OSError(5, "Input/output error")
-            real(self)
+            real()
 
-        monkeypatch.setattr(Directory, "sync", second_fails)
+        monkeypatch.setattr(directory, "sync", second_fails)
         slow.go.set()
         with pytest.raises(DurabilityUnknown, match="generation 4"):
             wait_for_merges(writer)

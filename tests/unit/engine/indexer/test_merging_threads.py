@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import threading
 
 import pytest
@@ -16,10 +17,7 @@ from quarry.engine.indexer.segments.new_quantizer import ListPlan
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory, WriterLimits
-from quarry.formats.container.layout import FileKind
-from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import FormatError
-from quarry.formats.postings.postings import MergedPostings
 from quarry.formats.snapshot import Snapshot
 
 ENCODER = WordEncoder(dim=16)
@@ -54,10 +52,7 @@ def merged(snapshot, threads):
 
 
 def sections(snapshot, file):
-    container = ContainerReader(snapshot.directory, file.name, FileKind.SEGMENT)
-    contents = container._file.data[64:-64].tobytes()
-    container.close()
-    return contents
+    return (snapshot.directory.path / file.name).read_bytes()[64:-64]
 
 
 def test_the_file_is_the_same(snapshot):
@@ -91,33 +86,50 @@ def test_an_error_at_every_call(snapshot):
     assert numbers == {errno.ENOSPC}
 
 
+def replace_writes(monkeypatch, in_main, elsewhere):
+    """Call one function instead of each write on the main thread, and another for each on another thread."""
+
+    def write(*arguments):
+        is_main = threading.current_thread() is threading.main_thread()
+        return (in_main if is_main else elsewhere)(*arguments)
+
+    monkeypatch.setattr(os, "write", write)
+
+
 @pytest.mark.parametrize("error", [FormatError("words are damaged"), KeyboardInterrupt()])
 def test_an_error_of_the_words_ends_the_merge(snapshot, monkeypatch, error):
-    def fail(self):
+    def fail(*_):
         raise error
 
     before = snapshot.directory.names()
-    monkeypatch.setattr(MergedPostings, "prepare", fail)
+    replace_writes(monkeypatch, os.write, fail)
     with pytest.raises(type(error)):
         merged(snapshot, 2)
     assert snapshot.directory.names() == before
 
 
 def test_an_error_elsewhere_waits_for_the_words(snapshot, monkeypatch):
-    real, done = MergedPostings.prepare, []
+    real, threads, has_begun = os.write, [], threading.Event()
 
-    def slow(self):
-        threading.Event().wait(0.2)
-        real(self)
-        done.append(self)
+    def slow(*arguments):
+        if not threads:
+            threads.append(threading.current_thread())
+            has_begun.set()
+            threading.Event().wait(0.2)
+        return real(*arguments)
 
-    def fail(*_, **__):
+    header = []
+
+    def fail(*arguments):
+        if not header:  # which is written before the thread is started
+            header.append(arguments)
+            return real(*arguments)
+        assert has_begun.wait(60)
         raise FormatError("centroids are damaged")
 
     before = snapshot.directory.names()
-    monkeypatch.setattr(MergedPostings, "prepare", slow)
-    monkeypatch.setattr("quarry.formats.segment_merge.merge_centroids", fail)
+    replace_writes(monkeypatch, fail, slow)
     with pytest.raises(FormatError, match="centroids"):
         merged(snapshot, 2)
-    assert done
+    assert not threads[0].is_alive()
     assert snapshot.directory.names() == before

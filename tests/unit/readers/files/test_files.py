@@ -13,13 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.indexes.file_samples import docx, epub, paragraph, pdf, zipped
+from support.indexes.file_samples import docx, epub, paragraph, pdf, place, read_documents, zipped
 
 from quarry import engine
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.documents.outline import Heading, Outline
-from quarry.engine.documents.reader import read_documents
 from quarry.engine.documents.tables.columns import Columns
 from quarry.formats.errors import InvalidDocument, InvalidSetting
 from quarry.readers.files import pdf as pdf_files
@@ -44,13 +42,6 @@ def one(folder: Path, name: str, content: bytes | str) -> Document:
     return document
 
 
-def place(document: Document, words: str) -> str:
-    """Return the place of these words in a document."""
-    start = document.full_text.index(words)
-    found = find_place(document.text, document.title, document.metadata, ((start, start + len(words)),))
-    return str(found)
-
-
 def refused(folder: Path, name: str, content: bytes | str) -> str:
     with pytest.raises(InvalidDocument) as caught:
         read(folder, name, content)
@@ -68,7 +59,7 @@ def test_text_is_kept_and_its_lines_are_counted(tmp_path: Path) -> None:
     assert place(document, "one") == "a.txt, line 1"
     assert place(document, "two\nthree") == "a.txt, lines 2-3"
     assert place(document, "two\n") == "a.txt, line 2"
-    assert str(find_place(document.text, "", document.metadata)) == "a.txt"
+    assert place(document) == "a.txt"
 
 
 @pytest.mark.parametrize(
@@ -894,8 +885,8 @@ def test_a_pdf_file_that_would_take_years(tmp_path: Path) -> None:
 
 def test_a_pdf_file_at_which_the_library_crashes(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("pypdfium2")
-    (tmp_path / "crash.py").write_text("import os\nos.abort()\n")
-    monkeypatch.setattr(pdf_files.pdf_pages, "__file__", str(tmp_path / "crash.py"))
+    (tmp_path / "pypdfium2.py").write_text("import os\nos.abort()\n")
+    monkeypatch.syspath_prepend(tmp_path)  # of the program that reads the file
     assert "that the library fails at" in refused(tmp_path, "a.pdf", pdf(["a"]))
 
 
@@ -946,12 +937,6 @@ def test_the_outline_of_a_long_document_keeps_the_upper_headings() -> None:
     assert many.packed() == ""
 
 
-def test_metadata_of_a_caller_has_no_place() -> None:
-    for metadata in ({}, {"file": "a.txt"}, {"file": {"path": 5}}):
-        assert find_place("text", "", metadata, ((0, 4),)) is None
-    assert find_place("text", "", {"file": {"path": "a", "part": 7, "places": "?"}}, ((0, 4),)) == FilePlace("a")
-
-
 def test_a_hit_says_where_it_was_found(tmp_path: Path) -> None:
     filler = "\n".join(f"Nothing to see in line {number} of this file." for number in range(2, 40))
     (tmp_path / "docs").mkdir()
@@ -965,7 +950,7 @@ def test_a_hit_says_where_it_was_found(tmp_path: Path) -> None:
         assert hit.place.path == "notes.md"
         assert hit.place.unit == "line"
         assert hit.place.first <= 41 == hit.place.last
-        assert hit.place_of(None) == FilePlace("notes.md")
+        assert hit.place_of(None) == engine.FilePlace("notes.md")
         (plain,) = index.search("lava")
         assert plain.place == hit.place
         (given,) = index.search("lava", filter={"file.type": "markdown"})

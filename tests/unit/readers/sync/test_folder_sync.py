@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.indexes.file_samples import read_documents
 from support.indexes.word_encoder import WordEncoder
 
-import quarry.readers.sync.folder_sync as module
 from quarry import engine
 from quarry.engine import Engine
 from quarry.engine.cli.commands import main
-from quarry.engine.documents.reader import read_documents
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import AccessFailed, CommitFailed, InvalidDocument, InvalidSetting, ReadOnlyIndex
-from quarry.readers.files.file_documents import FileContent, read_content
-from quarry.readers.folders import sources, without_links
+from quarry.readers.folders import without_links
 
 ENCODER = WordEncoder(dim=16)
 OLD = 1_600_000_000_000_000_000  # nanoseconds; far from the modification times of the tests
@@ -47,6 +45,18 @@ def write(path: Path, text: str | bytes, modified: int = OLD) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     os.utime(path, ns=(modified, modified))
+
+
+def before_reading(patch: pytest.MonkeyPatch, folder: Path, see: Callable[[Path], object]) -> None:
+    """Call a function with the path of each file of a folder before it is opened."""
+    real = os.open
+
+    def opened(path: Any, *arguments: Any, **options: Any) -> int:
+        if "dir_fd" not in options and Path(path).is_relative_to(folder) and Path(path).suffix:
+            see(Path(path))
+        return real(path, *arguments, **options)
+
+    patch.setattr(os, "open", opened)
 
 
 def texts(index: Engine) -> dict[str, str]:
@@ -90,8 +100,7 @@ def test_a_dry_run_changes_nothing_and_needs_no_writer(folder: Path, index: Engi
 
 def test_time_and_size_are_enough_and_else_the_content_decides(folder: Path, index: Engine, monkeypatch) -> None:
     read: list[str] = []
-    real = module.read_content
-    monkeypatch.setattr(module, "read_content", lambda path: (read.append(path.name), real(path))[1])
+    before_reading(monkeypatch, folder, lambda path: read.append(path.name))
     assert index.sync(folder).n_unchanged == 3
     assert read == []
     write(folder / "a.txt", "Text of a.txt.", OLD + 1)  # touched
@@ -140,14 +149,12 @@ def test_links_made_after_the_listing_are_not_followed(
     write(folder / "sub/deep/t.csv", "id,text\n1,public\n")
     target = outside / {"b.md": "b.md", "sub": "sub", "sub/deep": "deep", "sub/deep/t.csv": "t.csv"}[linked]
 
-    def read_later(path: Path) -> FileContent:
+    def replace(_: Path) -> None:
         if not (folder / linked).is_symlink():
             (folder / linked).rename(tmp_path / "moved")
             (folder / linked).symlink_to(target)
-        return read_content(path)
 
-    for place in (module, sources):
-        monkeypatch.setattr(place, "read_content", read_later)
+    before_reading(monkeypatch, folder, replace)
     with Engine.open(tmp_path / "index", create=True, writable=True, encoder=ENCODER) as index:
         if is_build:
             with pytest.raises((InvalidDocument, AccessFailed), match=r"replaced|cannot be read"):
@@ -164,18 +171,25 @@ def test_a_table_that_becomes_a_link_while_rows_are_read(
     write(tmp_path / "secret.csv", "id,text\n1,secret\n")
     write(folder / "t.csv", "id,text\n1,public\n")
     if is_plain:
-        monkeypatch.setattr(without_links, "_HAS_DESCRIPTORS", False)
-    check = without_links.check_without_links
+        monkeypatch.setattr(without_links, "has_descriptors", lambda: False)
+    read: list[str] = []
+    before_reading(monkeypatch, folder, lambda path: read.append(path.name))
 
-    def check_then_link(top: Path, name: str, content: FileContent) -> None:
-        check(top, name, content)
-        if name == "t.csv":
-            (folder / name).unlink()
-            (folder / name).symlink_to(tmp_path / "secret.csv")
+    def check_then_link(real: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def look_up(path: object, **options: Any) -> os.stat_result:
+            found = real(path, **options)
+            if "t.csv" in read and str(path).endswith("t.csv"):
+                read.clear()
+                (folder / "t.csv").unlink()
+                (folder / "t.csv").symlink_to(tmp_path / "secret.csv")
+            return found
 
-    monkeypatch.setattr(module, "check_without_links", check_then_link)
+        return look_up
+
+    monkeypatch.setattr(os, "lstat" if is_plain else "stat", check_then_link(os.lstat if is_plain else os.stat))
     with Engine.open(tmp_path / "index", create=True, writable=True, encoder=ENCODER) as index:
         index.sync(folder)
+        assert (folder / "t.csv").is_symlink()
         assert texts(index)["t.csv#1"] == "public"
         monkeypatch.undo()
         (folder / "t.csv").unlink()
@@ -346,22 +360,20 @@ def test_a_long_run_commits_whole_files_on_its_way(folder: Path, tmp_path: Path,
     engine.build([], tmp_path / "index", encoder=ENCODER, threads=1)
     write(folder / "m.mbox", "".join(f"From x\nSubject: Mail {number}\n\nText.\n\n" for number in range(5)))
     options = {"writable": True, "encoder": ENCODER, "threads": 1, "thresholds": Thresholds(sync_s=0)}
-    real = module.read_content
 
-    def fail(path: Path) -> object:
+    def fail(path: Path) -> None:
         if path.name == "c.py":
             raise KeyboardInterrupt
-        return real(path)
 
     with Engine.open(tmp_path / "index", **options) as index:
         with monkeypatch.context() as patch:
-            patch.setattr(module, "read_content", fail)
+            before_reading(patch, folder, fail)
             with pytest.raises(KeyboardInterrupt):
                 index.sync(folder)
         index.refresh()
         assert len(index) == 7
         read: list[str] = []
-        monkeypatch.setattr(module, "read_content", lambda path: (read.append(path.name), real(path))[1])
+        before_reading(monkeypatch, folder, lambda path: read.append(path.name))
         report = index.sync(folder)
         assert (read, report.added, report.n_unchanged) == (["c.py"], ("sub/c.py",), 3)
         assert len(index) == 8

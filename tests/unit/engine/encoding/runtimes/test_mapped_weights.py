@@ -17,17 +17,23 @@ from quarry.engine.bundled import default_bundle_path
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import open_session
 from quarry.exporters.export import PRECISIONS, export
-from quarry.formats.bundle import onnx_outline
 from quarry.formats.bundle.encoder import EncoderBundle
-from quarry.formats.bundle.onnx_outline import outline
+from quarry.formats.bundle.onnx_outline import MAPPED_BYTES, outline
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 TEXTS = ["the cat sat.", "abc def ghi jkl mno pqr stu", "z"]
+NONE = 1 << 40  # no tensor is as large
+
+
+def mapped_weights(seed: int = 0) -> dict[str, np.ndarray]:
+    """Return weights with a table of words that is large enough to be mapped in every precision."""
+    table = np.random.default_rng(seed).random((2200, DIM), np.float32)
+    return {**random_weights(seed), "embeddings.word_embeddings.weight": table}
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny", weights=mapped_weights())
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +42,12 @@ def variants(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return {name: export(checkpoint, root / name, name, texts=TEXTS, retrieval=False) for name in PRECISIONS}
 
 
-@pytest.fixture
-def map_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_outline, "_MIN_BYTES", 64)  # the tiny checkpoint has no larger tensors
+def outputs(path: Path, mapped_bytes: int, lean: bool = False) -> list[np.ndarray]:
+    """Return all outputs of a graph for one text."""
+    session = open_session(path, lean, mapped_bytes)
+    ids = np.arange(1, 12)[np.newaxis]
+    values = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    return session.run(None, {each.name: values[each.name] for each in session.get_inputs()})
 
 
 def vectors(path: Path, lean: bool = False) -> np.ndarray:
@@ -112,19 +121,17 @@ def test_a_file_that_is_not_a_graph_has_no_outline(tmp_path: Path, content: byte
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_mapped_weights_give_the_same_vectors(
-    variants: dict[str, EncoderBundle], map_everything: None, monkeypatch: pytest.MonkeyPatch, precision: str
-) -> None:
-    path = variants[precision].path
-    assert outline(path / "model.onnx") != (path / "model.onnx").read_bytes()
-    mapped = vectors(path)
-    monkeypatch.setattr(onnx_outline, "_MIN_BYTES", 2**40)
-    assert outline(path / "model.onnx") == (path / "model.onnx").read_bytes()
-    np.testing.assert_array_equal(mapped, vectors(path))
+def test_mapped_weights_give_the_same_vectors(variants: dict[str, EncoderBundle], precision: str) -> None:
+    path = variants[precision].model_path
+    assert len(outline(path, 64)) < len(outline(path)) < len(outline(path, NONE)) == path.stat().st_size
+    expected = outputs(path, NONE)
+    for mapped_bytes in (64, MAPPED_BYTES):  # all weights, and the largest
+        for found, wanted in zip(outputs(path, mapped_bytes), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
 
 
-def test_two_graphs_are_mapped_each_from_its_file(checkpoint: Path, tmp_path: Path, map_everything: None) -> None:
-    other = write_checkpoint(tmp_path / "other", weights=random_weights(seed=1))
+def test_two_graphs_are_mapped_each_from_its_file(checkpoint: Path, tmp_path: Path) -> None:
+    other = write_checkpoint(tmp_path / "other", weights=mapped_weights(seed=1))
     both = export(checkpoint, tmp_path / "both", "fp32", texts=TEXTS, query_checkpoint=other).path
     documents, queries = (
         export(each, tmp_path / f"{n}", "fp32", texts=TEXTS).path for n, each in enumerate((checkpoint, other))
@@ -139,7 +146,6 @@ def test_two_graphs_are_mapped_each_from_its_file(checkpoint: Path, tmp_path: Pa
 @pytest.mark.parametrize("how", ["unicode", "link", "relative"])
 def test_the_folder_may_be_anywhere(
     variants: dict[str, EncoderBundle],
-    map_everything: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
@@ -159,9 +165,10 @@ def test_the_folder_may_be_anywhere(
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
-def test_lean_sessions_give_the_same_vectors(
-    variants: dict[str, EncoderBundle], map_everything: None, precision: str
-) -> None:
+def test_lean_sessions_give_the_same_vectors(variants: dict[str, EncoderBundle], precision: str) -> None:
+    path = variants[precision].model_path
+    for found, wanted in zip(outputs(path, 64, lean=True), outputs(path, 64), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
     path = variants[precision].path
     np.testing.assert_allclose(vectors(path, lean=True), vectors(path), atol=1e-5)
 

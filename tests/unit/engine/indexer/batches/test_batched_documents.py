@@ -18,7 +18,6 @@ from quarry.engine import EncoderMismatch, EncodingFailed, Engine, FunctionEncod
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.batch_encoder import BatchLimits
-from quarry.engine.encoding.functions.function_encoder import cut_passages
 from quarry.engine.indexer.batches.calls import Chunk, Part, PreparedDocument, divide_into_calls
 from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
 from quarry.engine.process.worker_pool import WorkerPool
@@ -47,6 +46,11 @@ def how_of(function, **settings):
     return DocumentEncoder(
         encoder_of(function, **settings), Pieces(), Analyzer("english"), Metric("ip", DIM, DIM, "none")
     )
+
+
+def prepared_words(n_words, passage_words):
+    encoder = encoder_of(EmbeddingFunction(DIM), passage_words=passage_words)
+    return PreparedDocument(encoder.prepare("word " * n_words), None)
 
 
 def n_passages_of(docs):
@@ -167,10 +171,7 @@ class TestBatches:
     @given(st.lists(st.integers(0, 7), max_size=30), st.integers(1, 5))
     def test_divided_documents_are_joined_again(self, lengths, batch_size):
         docs = [Document(str(n), "") for n in range(len(lengths))]
-        parts = [
-            Part(Chunk([doc]), PreparedDocument(cut_passages("word " * n, 1), None))
-            for doc, n in zip(docs, lengths, strict=True)
-        ]
+        parts = [Part(Chunk([doc]), prepared_words(n, 1)) for doc, n in zip(docs, lengths, strict=True)]
         calls = list(divide_into_calls(parts, BatchLimits(3, inputs=batch_size)))
         sizes = [sum(each.inputs.text.n_inputs for each in call) for call in calls]
         assert all(size == batch_size for size in sizes[:-1])
@@ -181,10 +182,7 @@ class TestBatches:
 
     @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5), st.integers(1, 60))
     def test_whole_documents_end_a_batch_by_number_or_tokens(self, lengths, n_documents, n_tokens):
-        parts = [
-            Part(Chunk([Document(str(n), "")]), PreparedDocument(cut_passages("word " * n, 9), None))
-            for n in lengths
-        ]
+        parts = [Part(Chunk([Document(str(n), "")]), prepared_words(n, 9)) for n in lengths]
         calls = list(divide_into_calls(parts, BatchLimits(n_documents, tokens=n_tokens)))
         assert [each for call in calls for each in call] == parts
         for call in calls:

@@ -8,7 +8,6 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.building.plan import BuildPlan
 from quarry.engine.filtering.filter import parse_filter
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.adopted_segments import StagedSegment
@@ -29,7 +28,8 @@ def test_delete_by_filter_and_by_id(tmp_path):
     segments = staged(tmp_path / "a", documents[:4]) + staged(tmp_path / "b", documents[3:])
     folder = tmp_path / "index"
     folder.mkdir()
-    settings = BuildPlan.of(ENCODER, None, {}).settings
+    with closing(Snapshot(Directory(tmp_path / "a"))) as snapshot:
+        settings = snapshot.manifest.settings
     writer = IndexWriter(Directory(folder), ENCODER, 1, fresh=settings)
     assert writer.adopt([{0: segment} for segment in segments]) == 10
     assert writer.delete_matching(parse_filter({"n": {"$lt": 5}})) == 5
