@@ -411,7 +411,7 @@ def _full_sync(descriptor: int) -> None:
 
 
 def retry_busy(action: Callable[[], T]) -> T:
-    """Call a function, on Windows again while it is refused: others may be deleting, renaming or scanning a file."""
+    """Call a function, on Windows again while it is refused: others may be deleting or scanning a file."""
     for pause in _PAUSES_S if sys.platform == "win32" else ():
         try:
             return action()

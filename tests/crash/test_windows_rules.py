@@ -130,7 +130,7 @@ def test_shards(tmp_path, rules):
 
 
 def test_reencode(tmp_path, rules):
-    """The work index is deleted when its files are not open any more; one that a process left, by the next writer."""
+    """The work index is deleted when its files are closed; what a process left of one, by the next writer."""
     path, work = tmp_path / "index", tmp_path / "index" / "reencoding"
     engine.build(documents(OLD), path, encoder=WordEncoder(dim=16), threads=1)
     with Engine.open(path, writable=True, encoder=WordEncoder(dim=16)) as index:

@@ -1,7 +1,7 @@
 """The rules of Windows for files that are open, on Linux.
 
-The kernel lists what this process has open (/proc/self/fd) or mapped (/proc/self/maps), so nothing that opens files
-needs to be replaced. Files are compared by inode: no hard link of an open file can be renamed or deleted.
+The kernel lists what this process has open (/proc/self/fd) or mapped (/proc/self/maps), so no function that opens
+files is replaced. Files are compared by inode: no hard link of an open file can be renamed or deleted.
 """
 
 from __future__ import annotations

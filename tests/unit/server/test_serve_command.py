@@ -15,10 +15,10 @@ from support.indexes.word_encoder import WordEncoder
 from support.processes import run_python, until
 from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running_command
 
-from quarry.engine import build
+from quarry.engine import AccessFailed, build
 from quarry.engine.cli.commands import main
 from quarry.server import app
-from quarry.server.running import is_loopback
+from quarry.server.running import is_loopback, listen
 
 LONGEST_S = 60.0
 
@@ -36,6 +36,18 @@ def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
+
+
+def test_no_second_server_takes_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has an option of its own for that; what SO_REUSEADDR does elsewhere, it does without."""
+    with listen("127.0.0.1", 0) as opened:
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        with pytest.raises(AccessFailed, match="cannot listen"):
+            listen("127.0.0.1", opened.getsockname()[1])
+    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)  # any other option
+    with listen("127.0.0.1", 0) as opened:
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

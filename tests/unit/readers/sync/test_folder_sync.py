@@ -231,6 +231,31 @@ def test_all_files_may_be_renamed(folder: Path, index: Engine) -> None:
     assert sorted(texts(index).values()) == known
 
 
+def test_ids_do_not_depend_on_the_form_of_names(folder: Path, index: Engine) -> None:
+    """macOS writes names with combining characters (NFD); ids and comparisons are those of NFC."""
+    one, other = "caf\u00e9.txt", "cafe\u0301.txt"
+    write(folder / other, "Text of a café.")
+    assert index.sync(folder).added == (other,)
+    assert index.get([one])[0].metadata["file"]["path"] == other
+    write(folder / "table\u0301.csv", "id,text\n1,Text of a row.\n")
+    index.sync(folder)
+    assert index.get(["tabl\u00e9.csv#1"])[0].text == "Text of a row."
+    (folder / other).rename(folder / one)
+    report = index.sync(folder)
+    assert (report.added, report.removed, report.n_unchanged) == ((), (), 5)
+    assert index.get([one])[0].metadata["file"]["path"] == one
+    write(folder / other, "Text of another café.")  # some systems have both
+    assert index.sync(folder).failed.keys() == {other}
+    assert index.get([one])[0].text == "Text of a café."
+
+
+def test_a_name_of_which_only_the_case_changes(folder: Path, index: Engine) -> None:
+    (folder / "a.txt").rename(folder / "A.txt")
+    report = index.sync(folder)
+    assert (report.added, report.removed) == (("A.txt",), ("a.txt",))
+    assert texts(index) == expected(folder)
+
+
 def test_a_folder_without_its_files_is_refused(folder: Path, index: Engine, tmp_path: Path) -> None:
     known = texts(index)
     shutil.rmtree(folder)
