@@ -191,6 +191,15 @@ def test_a_reader_beside_a_commit(tmp_path, rules, is_soon_gone):
             assert len(reader) == len(OLD) - 1
 
 
+def test_a_rename_waits_for_others(tmp_path, rules):
+    """Scanners of viruses open new files for a moment."""
+    directory = Directory(tmp_path)
+    directory.create("a.tmp").close()
+    rules.when_refused = (tmp_path / "a.tmp").open("rb").close
+    directory.rename("a.tmp", "a.seg")
+    assert (directory.names(), rules.refused) == (["a.seg"], ["rename a.tmp"])
+
+
 def test_what_stays_closed_is_an_error(tmp_path, rules):
     path = tmp_path / "index"
     prepare("commit", path)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -33,7 +33,7 @@ class WindowsRules:
     Attributes:
         refused: "call name" of each call that was refused.
         changing: names of files that are being deleted or renamed, and cannot be opened.
-        when_refused: called when the opening of one has been refused, once.
+        when_refused: called when a call is refused, once.
     """
 
     def __init__(self, root: Path) -> None:
@@ -69,10 +69,7 @@ class WindowsRules:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if Path(os.fsdecode(path)).name in self.changing:
-            self.refused.append(f"open {Path(path).name}")
-            call, self.when_refused = self.when_refused, bool
-            call()
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            self._refuse("open", path)
         descriptor: int = self._real["open"](path, flags, mode, dir_fd=dir_fd)
         return descriptor
 
@@ -99,8 +96,13 @@ class WindowsRules:
         opened = self.open_files()
         within = os.path.realpath(path) + os.sep if dir_fd is None else "\0"
         if (status.st_dev, status.st_ino) in opened or any(each.startswith(within) for each in opened.values()):
-            self.refused.append(f"{call} {Path(os.fsdecode(path)).name}")
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            self._refuse(call, path)
+
+    def _refuse(self, call: str, path: Any) -> NoReturn:
+        self.refused.append(f"{call} {Path(os.fsdecode(path)).name}")
+        then, self.when_refused = self.when_refused, bool
+        then()
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def _mappings() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,7 @@ def test_unreadable_files_are_not_treated_as_deleted(folder: Path, index: Engine
     assert texts(index) == known
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 @pytest.mark.parametrize("linked", ["b.md", "sub", "sub/deep", "sub/deep/t.csv"])
 @pytest.mark.parametrize("is_build", [False, True])
 def test_links_made_after_the_listing_are_not_followed(
@@ -157,6 +159,7 @@ def test_links_made_after_the_listing_are_not_followed(
         assert not [text for text in texts(index).values() if "secret" in text]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 @pytest.mark.parametrize("is_plain", [False, True])
 def test_a_table_that_becomes_a_link_while_rows_are_read(
     folder: Path, tmp_path: Path, monkeypatch, is_plain: bool
@@ -392,6 +395,7 @@ def test_a_long_run_commits_whole_files_on_its_way(folder: Path, tmp_path: Path,
         assert len(index) == 8
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 def test_an_index_inside_the_folder_is_left_out(folder: Path, tmp_path: Path, capsys) -> None:
     path = folder / "sub" / "index"
     (tmp_path / "link").symlink_to(folder)
@@ -405,6 +409,7 @@ def test_an_index_inside_the_folder_is_left_out(folder: Path, tmp_path: Path, ca
     capsys.readouterr()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 @pytest.mark.parametrize("place", ["files", "link"])
 def test_the_folder_of_the_index_is_refused(
     place: str, folder: Path, index: Engine, tmp_path: Path, capsys
