@@ -41,8 +41,9 @@ class Garbage:
         self._names -= files_of(manifest)
         for name in self._names - set(self.held.values()):
             self._directory.delete(name)
-        with contextlib.suppress(OSError):
-            self._names &= set(self._directory.names())
+        if self._names:
+            with contextlib.suppress(OSError, IndexNotFound):
+                self._names &= set(self._directory.names())
 
 
 def collect_garbage(directory: Directory, lock: WriteLock) -> None:
