@@ -774,14 +774,13 @@ class Engine(IndexReader):
         if self._view.is_forked:  # writer and device belong to the parent
             self._view.close()
             return
-        try:
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._device.trim)
             if writer:
+                closing.callback(writer.close, abandon=abandon)  # last: it deletes what is not open then
                 if writer.has_changes() and not abandon:
                     _log.warning("%s: closed without a commit; additions and deletions are discarded", self)
-                writer.close(abandon=abandon)
-        finally:
             self._view.close()
-            self._device.trim()
 
     def _open_writer(self, encoder: Encoder, wait_s: float) -> IndexWriter:
         """Open a writer that does not keep this object alive: if it is dropped, the lock is released with it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypedDict
 
 from quarry.engine.arguments import checked_flag, checked_integer, checked_number, is_one_of, shown
 from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, Mode, Unit
+from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import MAX_PASSAGE_WORDS, METRICS, PassageRecord
@@ -342,11 +342,7 @@ class OpenOptions:
     @property
     def n_threads(self) -> int:
         """The number of threads to use."""
-        if self.threads is not None:
-            return self.threads
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return n_cpus() if self.threads is None else self.threads
 
 
 def _check_names(given: Mapping[str, object], options: type) -> None:

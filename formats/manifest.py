@@ -6,6 +6,7 @@ finished manifest to its name; the highest generation is the index. A damaged ma
 
 from __future__ import annotations
 
+import errno
 import math
 import reprlib
 import secrets
@@ -27,7 +28,7 @@ from quarry.formats.container.layout import (
     FileRecord,
 )
 from quarry.formats.container.reader import ContainerReader
-from quarry.formats.errors import CorruptFile, IndexNotFound
+from quarry.formats.errors import AccessFailed, CorruptFile, IndexNotFound
 from quarry.formats.root_file import MAX_GENERATION, RootFile
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
@@ -299,13 +300,19 @@ def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
     Raises:
         IndexNotFound: there is no index.
         CorruptFile: a file of the newest generation is missing.
+        AccessFailed: a file of the newest generation cannot be opened.
     """
     for attempt in range(_MAX_ATTEMPTS):
         generation = find_latest_generation(directory)
         try:
             return use(Manifest.load(directory, generation))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, AccessFailed) as error:
+            is_missing = isinstance(error, FileNotFoundError)
+            if not is_missing and error.errno != errno.EACCES:  # as Windows answers for what is being deleted
+                raise
             if attempt + 1 == _MAX_ATTEMPTS or find_latest_generation(directory) == generation:
+                if not is_missing:
+                    raise
                 raise CorruptFile("a file of the index is missing", path=error.filename) from error
     raise AssertionError
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ntpath
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from quarry.formats.errors import AccessFailed, InvalidSetting, QuarryError
 
-__all__ = ["NOT_REGULAR", "access_failed", "checked_path", "mode_at", "system_errors"]
+__all__ = ["NOT_REGULAR", "access_failed", "checked_path", "long_path", "mode_at", "system_errors"]
 
 NOT_REGULAR: Final = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR})
 """The errors of opening a link (ELOOP, EMLINK on BSD), a socket, or a folder for writing."""
+_LONG_FOLDER: Final = 150
+"""Characters of a folder; paths of what Quarry writes in a shorter one have less than 260."""
 _PERMISSION: Final = "permission for this user on it and on the folders above it"
 _SPACE: Final = "free space on its file system"
 _REMEDIES: Final = {
@@ -103,7 +107,7 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
         raise InvalidSetting(f"{name} is empty", expected="a path; '.' is the working directory")
     if "\0" in given or not _is_encodable(given):
         raise InvalidSetting(f"{name} has a character that is not allowed in paths", actual=ascii(given))
-    path = Path(given)
+    path = Path(long_path(given) if sys.platform == "win32" else given)
     if not path.is_absolute():
         try:
             Path.cwd()
@@ -114,6 +118,14 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
                 actual=repr(given),
             ) from error
     return path
+
+
+def long_path(path: str) -> str:
+    r"""Return a path of Windows that, if it is long, has no limit of 260 characters: one with ``\\?\``."""
+    full = ntpath.abspath(path)
+    if len(full) <= _LONG_FOLDER or full.startswith("\\\\?\\"):
+        return path
+    return "\\\\?\\UNC" + full[1:] if full.startswith("\\\\") else "\\\\?\\" + full
 
 
 def _is_encodable(text: str) -> bool:

@@ -105,16 +105,15 @@ class WriteLock:
         """
         if not self.is_in_place():
             self.release()
-        elif sys.platform == "win32":  # an open file cannot be deleted there
-            self.release()
-            self._unlink()
-        else:
-            self._unlink()
-            self.release()
-
-    def _unlink(self) -> None:
-        with contextlib.suppress(OSError):
+            return
+        try:
             os.unlink(self._path)  # noqa: PTH108
+        except OSError:  # Windows deletes no open file
+            self.release()
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)  # noqa: PTH108
+        finally:
+            self.release()
 
     def _acquire_before(self, end: float, wait_s: float) -> None:
         """Acquire the lock until `end` of `time.monotonic`; a blocking call would have no time limit."""

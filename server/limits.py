@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 
+from quarry.engine.process.cpus import n_cpus
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["Limits"]
@@ -45,7 +45,4 @@ class Limits:
     @property
     def n_threads(self) -> int:
         """The number of threads for searches."""
-        if self.threads is not None:
-            return self.threads
-        n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return n_cpus + 1
+        return n_cpus() + 1 if self.threads is None else self.threads

@@ -79,7 +79,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidSetting("not an address of this machine", expected="a host", actual=host) from error
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # With SO_REUSEADDR, Windows lets a second server take the port.
+        opened.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         opened.bind(address)
         opened.listen(_BACKLOG)
     except OSError as error:

@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepared import Prepared, cache_folder, write_json
-from bench.harness.environment import n_cores
 from quarry.engine import Cls, Encoder, FirstM, KMeans, Mean, Pieces, open_encoder
+from quarry.engine.process.cpus import n_cpus
 
 __all__ = ["REPRESENTATIONS", "add_arguments", "find_exact", "prepare", "representation_key", "run"]
 
@@ -118,7 +118,7 @@ def _write_collection(collection: Collection, encoder: Encoder, folder: Path) ->
     write_json(folder / "queries.json", collection.queries)
     write_json(folder / "qrels.json", collection.qrels)
     texts = list(collection.queries.values())
-    with ThreadPoolExecutor(n_cores()) as pool:
+    with ThreadPoolExecutor(n_cpus()) as pool:
         np.save(folder / "queries.npy", np.stack(list(pool.map(encoder.encode_query, texts))))
     about = {
         "collection": collection.name,
@@ -136,7 +136,7 @@ def _encode_documents(
 ) -> None:
     """Write values and offsets of every representation, one document after another."""
     lengths: list[list[int]] = [[0] for _ in missing]
-    with ExitStack() as stack, ThreadPoolExecutor(n_cores()) as pool:
+    with ExitStack() as stack, ThreadPoolExecutor(n_cpus()) as pool:
         paths = [prepared.values_path(representation_key(each)) for each in missing]
         files: list[BinaryIO] = [stack.enter_context(path.open("wb")) for path in paths]
         encoded = _represent_texts(texts, encoder, missing, pool)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["describe_environment", "n_cores"]
+__all__ = ["describe_environment"]
 
 _PACKAGES = (
     *("numpy", "onnxruntime", "tokenizers", "faiss-cpu", "simsimd", "zstandard", "PyStemmer"),
@@ -25,11 +25,6 @@ def describe_environment() -> dict[str, object]:
         "commit": _commit(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
-
-
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -27,11 +27,12 @@ from bench.data.collections import Collection, add_collection, load_collection
 from bench.data.prepare import prepare
 from bench.data.prepared import Prepared, cache_folder
 from bench.data.quality import measure_quality, read_run
-from bench.harness.environment import describe_environment, n_cores
+from bench.harness.environment import describe_environment
 from bench.harness.fresh_process import ROOT, ProcessFailed, in_fresh_process
 from bench.harness.records import Record, add_out, append_record, read_records
 from bench.peers.registry import CORE_REQUIREMENTS, PEERS, QUARRY, Entry, environment_python
 from quarry.engine import InvalidSetting, Mean, Pieces, open_encoder
+from quarry.engine.process.cpus import n_cpus
 
 __all__ = ["add_arguments", "run"]
 
@@ -174,7 +175,7 @@ def _time_encoding(collection: Collection) -> float:
     texts = list(collection.documents.values())
     encoder.encode_query(texts[0])
     started = time.perf_counter()
-    with ThreadPoolExecutor(n_cores()) as pool:
+    with ThreadPoolExecutor(n_cpus()) as pool:
         for _ in pool.map(lambda text: mean.represent(text, encoder.windows(text), encoder.normalize), texts):
             pass
     return time.perf_counter() - started

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from bench.data.prepared import Prepared
 from bench.data.quality import Run, measure_quality, write_run
-from bench.harness.environment import n_cores
 from bench.harness.fresh_process import peak_rss_bytes, rss_bytes
 from bench.harness.latency import concurrent_latency_ms, latency_ms
 from quarry.engine import Encoder, Engine, Hits, TokenVectors, build, open_encoder
+from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
 
 __all__ = ["build_index", "search_index"]
@@ -179,7 +179,7 @@ def _time_single_queries(
 
 def _time_on_all_threads(index: Engine, queries: npt.NDArray[np.float32], options: Options) -> Numbers:
     """Time one batch of all queries, then single queries of as many callers as there are cores."""
-    timed, n_callers = queries[:_N_TIMED], n_cores()
+    timed, n_callers = queries[:_N_TIMED], n_cpus()
     index.search_vectors(timed[:n_callers], 10, **options)
     started = time.perf_counter()
     index.search_vectors(timed, 10, **options)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.data.collections import Collection, read_collection, split_of
-from bench.harness.environment import n_cores
 from bench.harness.fresh_process import peak_rss_bytes, private_bytes, rss_bytes
 from bench.harness.latency import latency_ms
 
@@ -35,6 +34,7 @@ def encode(parameters: Parameters) -> Numbers:
     from concurrent.futures import ThreadPoolExecutor
 
     from quarry.engine import open_encoder
+    from quarry.engine.process.cpus import n_cpus
 
     texts = list(_read(parameters).documents.values())
     texts = texts[:: max(1, len(texts) // _N_DOCUMENTS)]
@@ -44,7 +44,7 @@ def encode(parameters: Parameters) -> Numbers:
         return sum(len(window.values) for window in encoder.windows(text))
 
     speeds = []
-    with ThreadPoolExecutor(n_cores()) as pool:
+    with ThreadPoolExecutor(n_cpus()) as pool:
         list(pool.map(count_tokens, texts[:32]))
         for _ in range(_N_PASSES):
             started = time.perf_counter()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import errno
 import io
 import json
 import os
@@ -65,20 +66,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print_error("interrupted")
         return 130
-    except BrokenPipeError:  # the reader of standard output has stopped
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (QuarryError, OSError) as error:
+        if _is_broken_pipe(error):  # the reader of standard output has stopped
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         print_error(". ".join([str(error), *getattr(error, "__notes__", [])]))
         return 1
     return code
 
 
+def _is_broken_pipe(error: Exception) -> bool:
+    """Return whether the other end of a pipe was closed; for Windows, that is an argument which is not valid."""
+    return isinstance(error, BrokenPipeError) or (
+        sys.platform == "win32"
+        and isinstance(error, OSError)
+        and (error.errno, error.filename) == (errno.EINVAL, None)
+    )
+
+
 def _make_printable(stream: object, errors: str) -> None:
-    """Replace characters that a stream's encoding lacks; ASCII, the default without a locale, becomes UTF-8."""
+    """Replace characters that a stream's encoding lacks, unless nobody has chosen it: then it becomes UTF-8.
+
+    ASCII is the default without a locale, a code page that of pipes on Windows.
+    """
     if isinstance(stream, io.TextIOWrapper):
-        is_ascii = codecs.lookup(stream.encoding).name == "ascii"
-        stream.reconfigure(encoding="utf-8" if is_ascii else None, errors=errors)
+        is_default = codecs.lookup(stream.encoding).name == "ascii" or (
+            sys.platform == "win32" and "PYTHONIOENCODING" not in os.environ
+        )
+        stream.reconfigure(encoding="utf-8" if is_default else None, errors=errors)
 
 
 @contextlib.contextmanager

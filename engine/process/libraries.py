@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def loading(name: str) -> Iterator[None]:
 
     Raises:
         AccessFailed: it is installed, but the operating system refuses one of its files.
-        ImportError: it is missing.
+        ImportError: it is missing, or on Windows the runtime of C++ that it needs, which the message names.
     """
     try:
         yield
@@ -35,6 +36,9 @@ def loading(name: str) -> Iterator[None]:
             if os.strerror(number) in str(error):
                 reason = OSError(number, os.strerror(number))
                 raise access_failed(reason, "loaded", error.path or name) from error
+        if sys.platform == "win32" and str(error).startswith("DLL load failed"):
+            message = f"{error}; install the Visual C++ redistributable, or run pip install msvc-runtime"
+            raise ImportError(message, name=error.name, path=error.path) from error
         raise
 
 

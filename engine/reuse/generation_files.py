@@ -68,9 +68,12 @@ class GenerationFiles:
         target.sync()
 
     def publish(self, target: Directory) -> None:
-        """Link or copy the manifest too, with which the folder becomes an index."""
+        """Copy the manifest too, with which the folder becomes an index."""
         temporary = f"manifest-{self.manifest.commit_id.hex()}{TEMPORARY_SUFFIX}"
-        self.put_file(self.manifest.name, target, temporary)
+        file = self._files[self.manifest.name]
+        file.copy(target, temporary)
+        self.n_files += 1
+        self.n_bytes += file.n_bytes
         target.rename(temporary, self.manifest.name)
         target.sync()
 
@@ -78,19 +81,18 @@ class GenerationFiles:
         """Return whether the generation has a file, or a graph, of that name."""
         return name in self._files
 
-    def put_file(self, name: str, target: Directory, new_name: str = "") -> None:
+    def put_file(self, name: str, target: Directory) -> None:
         """Link or copy a file into a folder.
 
         Args:
             name: the name of the file.
             target: the folder.
-            new_name: name that it gets there; "": the same.
 
         Raises:
             TruncatedFile: the file became shorter.
             AccessFailed: it cannot be read, or the copy cannot be written.
         """
-        self.n_linked += self._files[name].put(target, new_name or name)
+        self.n_linked += self._files[name].put(target, name)
         self.n_files += 1
         self.n_bytes += self._files[name].n_bytes
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
 from quarry.formats.bundle.onnx_check import MAX_GRAPH_BYTES, check_graph
+from quarry.formats.container.directory import retry_busy
 from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, InvalidSetting, TruncatedFile
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
@@ -293,7 +294,7 @@ class BundleType(Generic[SettingsT, BundleT]):
             identity = self.identify(settings, records[TOKENIZER_NAME].sha256)
             _write_manifest(part, self.members(settings), identity, records)
             self.load(part)
-            part.rename(folder)
+            retry_busy(lambda: part.rename(folder))
         except BaseException as error:
             shutil.rmtree(part, ignore_errors=True)
             if isinstance(error, OSError) and error.filename is None:  # for example if the disk is full
@@ -331,7 +332,7 @@ def replace_file(path: Path, content: bytes | memoryview) -> None:
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         part.write_bytes(content)
-        part.replace(path)
+        retry_busy(lambda: part.replace(path))
     finally:
         part.unlink(missing_ok=True)
 

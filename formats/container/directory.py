@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from quarry.formats.errors import CorruptFile, IndexNotFound, TruncatedFile
 from quarry.formats.system_errors import NOT_REGULAR, access_failed, mode_at, system_errors
@@ -34,9 +35,12 @@ __all__ = [
     "open_to_read",
     "read_all",
     "regular_size",
+    "retry_busy",
     "sync_folder",
     "sync_tree",
 ]
+
+T = TypeVar("T")
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.[a-z0-9]{1,8})?")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on Windows
@@ -48,10 +52,9 @@ _READ = (
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-_WINDOWS = sys.platform == "win32"
 # errors of F_FULLFSYNC if the file system does not support it
 _NO_FULL_SYNC = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY}
-_BUSY = {5, 32}  # Windows: access denied, sharing violation; a virus scanner may have opened the file
+_PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, *[0.064] * 4)  # before Windows is asked again
 
 
 @lru_cache(1024)
@@ -176,7 +179,7 @@ class Directory:
         if os.path.lexists(self.path_of(target)):
             raise FileExistsError(errno.EEXIST, "file exists", str(self.path_of(target)))
         try:
-            _retry_busy(lambda: os.rename(self.path_of(source), self.path_of(target)))  # noqa: PTH104
+            retry_busy(lambda: os.rename(self.path_of(source), self.path_of(target)))  # noqa: PTH104
         except OSError as error:
             # a network file system may rename and lose the reply; then only the durability is unknown
             if os.path.lexists(self.path_of(source)) or not os.path.lexists(self.path_of(target)):
@@ -213,7 +216,7 @@ def is_folder(path: Path) -> bool:
 
 def sync_folder(path: Path) -> None:
     """Sync a folder, if the system supports it."""
-    if _WINDOWS:
+    if sys.platform == "win32":
         return
     with system_errors("synced", path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -355,7 +358,7 @@ def open_to_read(path: Path) -> int:
         AccessFailed: it cannot be opened.
     """
     try:
-        return os.open(path, _READ)
+        return retry_busy(lambda: os.open(path, _READ))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -407,13 +410,11 @@ def _full_sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def _retry_busy(action: Callable[[], None]) -> None:
-    for attempt in range(11):
+def retry_busy(action: Callable[[], T]) -> T:
+    """Call a function, on Windows again while it is refused: others may be deleting or scanning a file."""
+    for pause in _PAUSES_S if sys.platform == "win32" else ():
         try:
-            action()
-        except OSError as error:
-            if not _WINDOWS or getattr(error, "winerror", 0) not in _BUSY or attempt == 10:
-                raise
-            time.sleep(min(0.001 * 2**attempt, 0.064))
-        else:
-            return
+            return action()
+        except PermissionError:
+            time.sleep(pause)
+    return action()

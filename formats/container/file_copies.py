@@ -43,14 +43,25 @@ class SourceFile:
     def put(self, directory: Directory, name: str) -> bool:
         """Take the file over as `name`, which must not exist; return whether it is a hard link.
 
-        A copy is durable afterwards; the name of a link or copy is so after `Directory.sync`.
+        The name is durable after `Directory.sync`.
+
+        Raises:
+            TruncatedFile, AccessFailed: as `copy` raises them.
+        """
+        if self._is_linked(directory.path_of(name)):
+            return True
+        self.copy(directory, name)
+        return False
+
+    def copy(self, directory: Directory, name: str) -> None:
+        """Copy the file to `name`, which must not exist; unlike a link, a copy can be renamed on every system.
+
+        The content is durable afterwards, the name after `Directory.sync`.
 
         Raises:
             TruncatedFile: the file became shorter; nothing is left.
             AccessFailed: it cannot be read, or the copy cannot be written; nothing is left.
         """
-        if self._is_linked(directory.path_of(name)):
-            return True
         output = directory.create(name)
         try:
             for offset in range(0, self.n_bytes, _BATCH_BYTES):
@@ -60,7 +71,6 @@ class SourceFile:
         except BaseException:
             output.discard()
             raise
-        return False
 
     def _is_linked(self, target: Path) -> bool:
         """Make a hard link if that is possible; return whether it was made."""

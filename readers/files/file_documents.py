@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import time
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from quarry.formats.system_errors import access_failed
 from quarry.readers.files.file_text import FileText, UnreadableError
 from quarry.readers.files.kinds import FileKind
 
-__all__ = ["FileContent", "documents_of_file", "file_metadata", "read_content", "resolved_name"]
+__all__ = ["FileContent", "composed", "documents_of_file", "file_metadata", "read_content", "resolved_name"]
 
 MAX_FILE_BYTES: Final = 256 << 20
 """The largest file that is read as a document."""
@@ -76,14 +77,19 @@ def resolved_name(folder: Path) -> str:
     return os.fsencode(resolved).decode(errors="backslashreplace")
 
 
+def composed(name: str) -> str:
+    """Return a name in NFC: file systems of macOS and programs there may write the same name in NFD."""
+    return unicodedata.normalize("NFC", name)
+
+
 def documents_of_file(file: FileContent, kind: FileKind, name: str, path: Path, folder: str) -> list[Document]:
     """Make the documents of a file: one, or one for each message of a mailbox, without those that are blank.
 
     Args:
         file: what was read.
         kind: the kind of the file, no table.
-        name: the path of the file relative to the folder that is read, with slashes. It is the id of the document;
-            of several, with "#" and their number after it.
+        name: the path of the file relative to the folder that is read, with slashes. Its `composed` form is the id
+            of the document; of several, with "#" and their number after it.
         path: the path of the file, for errors.
         folder: the `resolved_name` of the folder that is read.
 
@@ -125,7 +131,7 @@ def _document(text: FileText, file: FileContent, kind: FileKind, name: str, path
     source |= {"part": text.part} if text.part else {}
     source |= {"places": places} if places else {}
     fields = {
-        "id": f"{name}#{text.part.rpartition(' ')[2]}" if text.part else name,
+        "id": composed(name) + (f"#{text.part.rpartition(' ')[2]}" if text.part else ""),
         "text": text.text,
         "title": text.title,
         "metadata": {**text.metadata, "file": source},

@@ -16,7 +16,7 @@ from quarry.engine.documents.entries import Entry
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.documents.tables.table_files import open_table
 from quarry.formats.errors import InvalidDocument, InvalidSetting, QuarryError
-from quarry.readers.files.file_documents import FileContent, file_metadata
+from quarry.readers.files.file_documents import FileContent, composed, file_metadata
 from quarry.readers.folders.folder_files import FolderFile
 
 __all__ = ["NotDocumentsError", "documents_of_table", "iterate_rows"]
@@ -121,7 +121,7 @@ class _Row:
                 expected="another name of that column, or the table on its own",
             )
         fields: dict[str, object] = {
-            "id": f"{self.file.name}#{row.id if has_given_id(row) else self.number}",
+            "id": f"{composed(self.file.name)}#{row.id if has_given_id(row) else self.number}",
             "text": row.text,
             "title": row.title,
             "metadata": {**row.metadata, "file": {**self.source, "part": where}},

@@ -24,6 +24,7 @@ from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import access_failed, mode_at
 from quarry.readers.files.file_documents import (
     FileContent,
+    composed,
     documents_of_file,
     read_content,
     resolved_name,
@@ -189,6 +190,7 @@ class FolderSync:
         """Return the files of the folder; find those that are gone."""
         files = list(folder_files(self._folder, self._kinds, self._left_out))
         there = {file.name for file in files if isinstance(file, FolderFile)}
+        self._follow_forms(there)
         unlisted = [file for file in files if isinstance(file, Unlisted)]
         self._found.failed |= {file.name or ".": str(file.error) for file in unlisted}
         missing = [
@@ -208,6 +210,16 @@ class FolderSync:
             self._found.removed.append(path)
             self._release(self._stored[path], ())
         return present
+
+    def _follow_forms(self, there: set[str]) -> None:
+        """Let files that the index has follow to names which only write characters in another form."""
+        forms = {composed(name): name for name in there - self._stored.keys()}
+        for path in self._stored.keys() - there:
+            name = forms.get(composed(path))
+            if name is not None:
+                known = self._stored.pop(path)
+                self._stored[name] = replace(known, path=name, folder="")  # so its documents get the new path
+                self._found.owners |= dict.fromkeys(known.ids, name)
 
     def _is_moved(self, file: FolderFile) -> bool:
         """Whether the index has the content of a file under another name: then the folder is not another one."""
@@ -320,7 +332,7 @@ class FolderSync:
         segment, ordinal = next(place for place in places if place is not None)
         stored = segment.reader.documents[ordinal].metadata["file"]
         assert isinstance(stored, Mapping)
-        return {"file": {**stored, "folder": self._name}}
+        return {"file": {**stored, "folder": self._name, "path": self._found.owners[doc_id]}}
 
     def _check_ids(self, documents: list[Document], file: FolderFile) -> None:
         """Check that no other document has the id of one of these.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import replace
 from itertools import permutations
 
@@ -69,6 +70,7 @@ def test_files_of_another_build_of_the_same_documents(directory, tmp_path):
             Snapshot(directory)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 def test_a_segment_that_is_a_link_or_a_folder(directory, tmp_path):
     name = current(directory).segments[0].file.name
     path = directory.path / name

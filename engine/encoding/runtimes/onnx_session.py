@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +65,7 @@ def open_session(path: Path, lean: bool = False, mapped_bytes: int = MAPPED_BYTE
 
     Raises:
         CorruptFile: the file is not a graph that can be run.
+        BackendUnavailable: there is no /proc on Linux.
     """
     options = _options()
     # Memory patterns of past shapes save nothing measurable and take 15 MB: nearly every text has another length.
@@ -168,4 +170,9 @@ def _loaded(
             graph, options, providers=providers, disabled_optimizers=without
         )
     except Exception as error:  # the library's errors have no public common class
+        if sys.platform == "linux" and not os.path.exists("/proc/self/fd"):  # noqa: PTH110
+            hint = "/proc to be mounted: ONNX Runtime maps weights by it"
+            raise BackendUnavailable(
+                "the graph cannot be loaded", path=path, expected=hint, actual=error
+            ) from error
         raise CorruptFile(f"the graph cannot be loaded: {error}", path=path) from error

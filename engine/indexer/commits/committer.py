@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from quarry.engine.indexer.commits.deletions import Deletions, carry_over, with_deletions
 from quarry.engine.indexer.commits.failures import WriterState
-from quarry.engine.indexer.commits.garbage import Garbage, collect_garbage, files_of
+from quarry.engine.indexer.commits.garbage import Garbage, collect_garbage, delete_finished_work, files_of
 from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.commits.metadata_updates import MetadataUpdates
 from quarry.engine.indexer.commits.publication import Publication
@@ -211,8 +211,11 @@ class Committer:
             return self._advance(manifest, "commit")
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, and delete older ones that Windows did not delete while they were open."""
         self.current.close()
+        if self.state.can_commit and self._lock.is_in_place():
+            self._garbage.collect(self.current.manifest)
+            delete_finished_work(self.directory, self._lock)
 
     def _publication(self, new: SegmentRecord | None) -> Publication:
         generation = self.current.manifest.generation

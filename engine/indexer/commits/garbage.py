@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections.abc import Collection
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError, IndexNotFound
 from quarry.formats.manifest import Manifest, find_latest_generation
 from quarry.formats.vectors.hnsw_graph import graph_name
-from quarry.formats.write_lock import WriteLock
+from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
-__all__ = ["WORK_FOLDER", "Garbage", "collect_garbage", "files_of", "is_own_file"]
+__all__ = ["WORK_FOLDER", "Garbage", "collect_garbage", "delete_finished_work", "files_of", "is_own_file"]
 
 WORK_FOLDER = "reencoding"
 """Folder, in that of an index, of the index that collects its documents encoded with another encoder."""
@@ -42,8 +41,9 @@ class Garbage:
         self._names -= files_of(manifest)
         for name in self._names - set(self.held.values()):
             self._directory.delete(name)
-        with contextlib.suppress(OSError):
-            self._names &= set(self._directory.names())
+        if self._names:
+            with contextlib.suppress(OSError, IndexNotFound):
+                self._names &= set(self._directory.names())
 
 
 def collect_garbage(directory: Directory, lock: WriteLock) -> None:
@@ -55,7 +55,7 @@ def collect_garbage(directory: Directory, lock: WriteLock) -> None:
     """
     with contextlib.suppress(FormatError, IndexNotFound, OSError):
         directory.sync()
-        _delete_finished_work(directory, lock)
+        delete_finished_work(directory, lock)
         names, needed = directory.names(), _needed(directory)
         if lock.is_in_place():  # and was until now: files that another writer makes later are not among the names
             for name in names:
@@ -68,23 +68,31 @@ def is_own_file(name: str) -> bool:
     return _OWN_FILES.fullmatch(name) is not None
 
 
-def _delete_finished_work(directory: Directory, lock: WriteLock) -> None:
-    """Delete the work index if the index has its encoder already: a process ended just before it could do so."""
+def delete_finished_work(directory: Directory, lock: WriteLock) -> None:
+    """Delete what was not deleted of a work index: it has no manifest, or the index has its encoder already."""
     path = directory.path / WORK_FOLDER
     if path.is_dir() and not path.is_symlink():
-        work = Directory(path)
-        with contextlib.suppress(FormatError, IndexNotFound):
-            made = Manifest.load(work, find_latest_generation(work)).encoder.identity
-            is_finished = made == Manifest.load(directory, find_latest_generation(directory)).encoder.identity
-            if is_finished and lock.is_in_place():
-                shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(FormatError, OSError):
+            work = Directory(path)
+            made, current = _newest(work), _newest(directory)
+            is_left = made is None or (current is not None and made.encoder.identity == current.encoder.identity)
+            if is_left and lock.is_in_place():
+                for name in work.names():  # the folder may be another one of this name
+                    if is_own_file(name) or name == LOCK_NAME:
+                        work.delete(name)
+                path.rmdir()
+
+
+def _newest(directory: Directory) -> Manifest | None:
+    try:
+        return Manifest.load(directory, find_latest_generation(directory))
+    except IndexNotFound:
+        return None
 
 
 def _needed(directory: Directory) -> set[str]:
-    try:
-        return files_of(Manifest.load(directory, find_latest_generation(directory)))
-    except IndexNotFound:
-        return set()
+    manifest = _newest(directory)
+    return set() if manifest is None else files_of(manifest)
 
 
 def files_of(manifest: Manifest) -> set[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import xxhash
 
 from quarry.formats.container.layout import END_MAGIC, FOOTER, MAGIC, PREAMBLE, VERSION, FileKind
@@ -42,6 +43,8 @@ ODD_IDS = [
 def n_descriptors():
     """Return the number of open file descriptors of this process, after garbage collection."""
     gc.collect()
+    if not Path("/dev/fd").exists():
+        pytest.skip("open files cannot be counted on this system")
     return sum(1 for _ in Path("/dev/fd").iterdir())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from support.indexes.device_encoder import DeviceEncoder
@@ -124,6 +125,7 @@ rows.write_datasink(QuarryDatasink(path, encoder=ENCODER, overwrite=True, thread
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on this system")
 def test_a_driver_that_is_killed(tmp_path):
     path = tmp_path / "idx"
     engine.build(["old"], path, encoder=ENCODER)

@@ -7,12 +7,13 @@ import errno
 import os
 import pickle
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from quarry.formats.errors import AccessFailed, InvalidSetting, QuarryError
-from quarry.formats.system_errors import access_failed, checked_path, mode_at, system_errors
+from quarry.formats.system_errors import access_failed, checked_path, long_path, mode_at, system_errors
 
 
 def refused(number: int = errno.EACCES) -> OSError:
@@ -64,6 +65,7 @@ def test_what_the_block_raises() -> None:
         assert caught.value is error
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 def test_modes(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
@@ -89,6 +91,16 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for given in ("a\0b", "\ud800"):
         with pytest.raises(InvalidSetting, match=r"^name has a character that is not allowed in paths"):
             checked_path(given, "name")
+
+
+@pytest.mark.parametrize("root", ["C:\\", "\\\\server\\share\\"])
+def test_long_paths_of_windows(root: str) -> None:
+    folder = root + "index"
+    assert long_path(folder) == folder
+    nested = root + "\\".join(["folder"] * 30)
+    assert long_path(nested) == "\\\\?\\" + nested.replace("\\\\", "UNC\\", 1)
+    assert long_path(nested.replace("\\folder", "/folder").replace("folder/", "folder/./")) == long_path(nested)
+    assert long_path(long_path(nested)) == long_path(nested)
 
 
 def test_a_relative_path_without_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import gc
 import os
 import signal
@@ -156,6 +155,8 @@ def test_a_folder_that_is_gone(tmp_path):
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl", reason="this system locks files otherwise")
+
     def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -168,6 +169,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
 def test_a_lock_that_the_system_does_not_release_in_order(tmp_path, monkeypatch):
     """If unlocking fails, closing the file releases the lock."""
+    fcntl = pytest.importorskip("fcntl", reason="this system locks files otherwise")
 
     def fail(descriptor, operation):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -261,6 +263,7 @@ def test_a_lock_file_that_is_deleted(tmp_path):
 
 def test_a_lock_file_that_is_deleted_while_it_is_taken(tmp_path, monkeypatch):
     """If a failed build deletes the file between opening and locking, a new file is created and locked."""
+    fcntl = pytest.importorskip("fcntl", reason="this system locks files otherwise")
     real, left = fcntl.flock, [3]
 
     def lock_too_late(descriptor, operation):

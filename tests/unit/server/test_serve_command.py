@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,15 @@ from support.indexes.word_encoder import WordEncoder
 from support.processes import run_python, until
 from support.server.running_server import NDJSON, READ_KEY, WRITE_KEY, RunningServer, bearer, running_command
 
-from quarry.engine import build
+from quarry.engine import AccessFailed, build
 from quarry.engine.cli.commands import main
 from quarry.server import app
-from quarry.server.running import is_loopback
+from quarry.server.running import is_loopback, listen
 
 LONGEST_S = 60.0
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals do not end programs cleanly on this system")
 def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_text(f"{READ_KEY}\n")
@@ -38,6 +40,19 @@ def test_a_server_runs_until_a_signal(small_index: Path, tmp_path: Path) -> None
         assert process.stderr.read() == ""
 
 
+def test_no_second_server_takes_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has an option of its own for that; what SO_REUSEADDR does elsewhere, it does without."""
+    with listen("127.0.0.1", 0) as opened:
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        with pytest.raises(AccessFailed, match="cannot listen"):
+            listen("127.0.0.1", opened.getsockname()[1])
+    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)  # any other option
+    with listen("127.0.0.1", 0) as opened:
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals do not end programs cleanly on this system")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signal.Signals) -> None:
     with running_command(small_index) as (process, _, _):
@@ -45,6 +60,7 @@ def test_a_signal_right_after_the_start_ends_it(small_index: Path, number: signa
         assert process.wait(20) == 0
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals do not end programs cleanly on this system")
 @pytest.mark.parametrize(("number", "n_processes"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)])
 def test_a_second_signal_ends_it_at_once(small_index: Path, number: signal.Signals, n_processes: int) -> None:
     words = (small_index, "--timeout-s", 1000, "--processes", n_processes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 import tomllib
 from importlib import import_module, metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -443,6 +445,26 @@ def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, inde
     assert printed.splitlines()[0] == "Käse 乳酪"
     assert printed.count("käse") == 2
     assert json.loads(run("delete", index, "käse", "--json"))["n_deleted"] == 1
+
+
+def test_pipes_of_windows(index: Path, monkeypatch) -> None:
+    """Output is UTF-8 there too, and a pipe whose other end was closed reports an argument that is not valid."""
+    monkeypatch.setattr("quarry.engine.cli.commands.sys", sys_of_windows := SimpleNamespace(**vars(sys)))
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    sys_of_windows.platform = "win32"
+    sys_of_windows.stdout = io.TextIOWrapper(io.BytesIO(), "cp1252")
+    monkeypatch.setattr(sys, "stdout", sys_of_windows.stdout)
+    assert main(["search", str(index), "乳酪"]) in (0, 1)
+    assert "乳酪" in sys_of_windows.stdout.buffer.getvalue().decode()
+
+    def refuse():
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    with Path(os.devnull).open("w") as replaced:  # the command gives it another file
+        sys_of_windows.stdout = SimpleNamespace(flush=refuse, fileno=replaced.fileno, isatty=bool)
+        assert main(["search", str(index), "bread"]) == 0
+        sys_of_windows.platform = "linux"
+        assert main(["search", str(index), "bread"]) == 1
 
 
 @pytest.fixture

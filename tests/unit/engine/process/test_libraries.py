@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.indexes.changes import prepare
 from support.processes import run_python
 
+from quarry.engine.process import libraries
 from quarry.engine.process.libraries import loading, requiring
 from quarry.formats.errors import AccessFailed, BackendUnavailable, CorruptFile
 
@@ -47,6 +49,14 @@ def test_errors_of_its_own_go_through() -> None:
         with pytest.raises(type(error)) as caught, loading("x"):
             raise error
         assert caught.value is error
+
+
+def test_a_missing_runtime_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ImportError("DLL load failed while importing x: The specified module could not be found.", name="x")
+    monkeypatch.setattr(libraries, "sys", SimpleNamespace(platform="win32"))
+    with pytest.raises(ImportError, match=r"be found\.; install .* msvc-runtime") as caught, loading("x"):
+        raise error
+    assert caught.value.name == "x"
 
 
 SEARCH = """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.faults.windows_rules import WindowsRules
 
 from quarry.formats.bundle.encoder import (
     EncoderBundle,
@@ -22,7 +23,7 @@ from quarry.formats.bundle.encoder import (
     load_bundle,
     write_bundle,
 )
-from quarry.formats.bundle.folder import SourceRecord
+from quarry.formats.bundle.folder import SourceRecord, add_bundle_file
 from quarry.formats.errors import (
     ChecksumMismatch,
     CorruptFile,
@@ -88,6 +89,15 @@ def test_files_may_be_copied_from_paths(tmp_path: Path) -> None:
 def test_writing_twice_gives_the_same_bytes(bundle: EncoderBundle, tmp_path: Path) -> None:
     other = write_bundle(tmp_path / "other", SETTINGS, dict(reversed(FILES.items())))
     assert (other.path / "bundle.json").read_bytes() == (bundle.path / "bundle.json").read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the lists of open files")
+def test_a_bundle_is_written_where_open_files_cannot_be_renamed(tmp_path: Path) -> None:
+    with WindowsRules(tmp_path).installed() as rules:
+        bundle = write_bundle(tmp_path / "bundle", SETTINGS, FILES)
+        add_bundle_file(bundle.path, "relevance.json", b"{}")
+    assert not rules.refused
+    assert load_bundle(bundle.path).files.keys() == {*FILES, "relevance.json"}
 
 
 def test_nothing_is_overwritten(bundle: EncoderBundle) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from support.indexes.sharded import ENCODER
 
@@ -27,6 +29,7 @@ def test_the_next_writer_deletes_them(tmp_path, shards):
     assert other.exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
 def test_through_a_link(tmp_path):
     (tmp_path / "disk" / "idx").mkdir(parents=True)
     link = tmp_path / "link"

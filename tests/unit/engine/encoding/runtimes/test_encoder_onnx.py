@@ -18,9 +18,10 @@ from support.models.tiny_checkpoint import DIM, WORDS, random_weights, write_che
 from quarry.engine.bundled import DEFAULT_NAME, default_bundle_path
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_encoder import OnnxEncoder
+from quarry.engine.encoding.runtimes.onnx_session import open_session
 from quarry.exporters.export import export
 from quarry.formats.bundle.encoder import EncoderBundle, compute_encoder_identity, load_bundle, write_bundle
-from quarry.formats.errors import ChecksumMismatch, CorruptFile, InvalidQuery, InvalidSetting
+from quarry.formats.errors import BackendUnavailable, ChecksumMismatch, CorruptFile, InvalidQuery, InvalidSetting
 
 WINDOW = 16
 
@@ -211,6 +212,21 @@ _, status = os.waitpid(child, 0)
 assert status == 0, status
 assert found == before.tobytes()
 """
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_without_proc_the_graph_is_not_called_damaged(monkeypatch):
+    """ONNX Runtime finds the paths of files whose weights it maps in /proc."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("requires procfs")
+
+    monkeypatch.setattr("onnxruntime.InferenceSession", refuse)
+    with pytest.raises(CorruptFile, match="requires procfs"):
+        open_session(default_bundle_path() / "model.onnx")
+    monkeypatch.setattr(os.path, "exists", lambda path: path != "/proc/self/fd")
+    with pytest.raises(BackendUnavailable, match="expected /proc to be mounted"):
+        open_session(default_bundle_path() / "model.onnx")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork on Windows")
