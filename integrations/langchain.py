@@ -49,7 +49,8 @@ class QuarryVectorStore(VectorStore):
 
     Searches return passages: a short document as it was added, of a longer one the part that matches, with
     `quarry.integrations.passages.describe` in the metadata, and an id of its own, such as "book#12". Fields of the
-    document with the same names keep their values. Searches are hybrid, and take the keywords of
+    document with the same names keep their values. Searches with scores, and `QuarryRetriever`, describe all
+    documents, and have the score and the relevance in the metadata. Searches are hybrid, and take the keywords of
     `quarry.engine.Engine.search`: `unit` ("document" for whole ones), `filter`, `min_relevance`, `mode` and so on.
     Every change is one commit.
 
@@ -323,13 +324,14 @@ def _from_hit(hit: Hit) -> Document:
 
 
 def _as_added(hit: Hit) -> Document:
-    """Return a hit; without a description if it is a whole document and was not read from a file.
+    """Return a hit without its scores, and without a description if it is a whole document that was no file.
 
-    LangChain expects a vector store to return the documents that were added.
+    LangChain expects of a vector store the documents that were added, and recognizes those that several queries
+    find as equal.
     """
-    if hit.is_part or "file" in hit.metadata:
-        return _from_hit(hit)
-    return Document(id=hit.id, page_content=hit.text, metadata=dict(hit.metadata))
+    is_described = hit.is_part or "file" in hit.metadata
+    known = describe(hit, is_scored=False) if is_described else {}
+    return Document(id=passage_id(hit), page_content=hit.text, metadata=known | dict(hit.metadata))
 
 
 def _from_stored(document: StoredDocument) -> Document:

@@ -66,7 +66,7 @@ _MODES: Mapping[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
 }
 _NODE_FIELDS = ("_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id")  # of all its stores
-_FOR_PROGRAMS = ("document_id", "passage", "start_index", "score", "relevance", "headings", "file")
+_FOR_PROGRAMS = ("document_id", "passage", "start_index", "headings", "file")
 """Metadata of a passage that is not written into prompts, and not embedded; its place has the headings."""
 _MMR_THRESHOLD = 0.5  # the default of LlamaIndex
 _MMR_PREFETCHED = 4  # hits to select from, for each node that is requested
@@ -464,9 +464,12 @@ def _delete_of_sources(index: Engine, ref_doc_id: str) -> int:
 
 
 def _passage_node(hit: Hit) -> BaseNode:
-    """Return a hit as the node that its document was made of, with its own text and a description."""
+    """Return a hit as the node that its document was made of, with its own text and a description.
+
+    The description has no scores: LlamaIndex fuses the results of several queries by nodes of equal metadata.
+    """
     node = _node(hit)
-    known = {name: value for name, value in describe(hit).items() if name not in node.metadata}
+    known = {name: each for name, each in describe(hit, is_scored=False).items() if name not in node.metadata}
     node.metadata = known | node.metadata
     hidden = [name for name in _FOR_PROGRAMS if name in known or name == "file"]
     node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *hidden]

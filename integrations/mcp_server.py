@@ -213,8 +213,9 @@ def _result(hit: Hit) -> dict[str, Any]:
         "offset": start_in_text(hit),
         "relevance": None if hit.relevance is None else round(hit.relevance, 3),
         "text": hit.passages[0].text if hit.passage is None and hit.passages else hit.text,
+        "metadata": _metadata(hit) or None,
     }
-    return {name: value for name, value in values.items() if value is not None} | _metadata(hit)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _content(document: Document, offset: int, limit: int) -> dict[str, Any]:
@@ -231,11 +232,10 @@ def _content(document: Document, offset: int, limit: int) -> dict[str, Any]:
         "offset": offset,
         **following,
         "text": document.text[offset:end],
-        **_metadata(document),
+        "metadata": _metadata(document),
     }
 
 
 def _metadata(found: Hit | Document) -> dict[str, Any]:
-    """Return the metadata as one field, if there are any; without those of its file, which the source names."""
-    fields = {name: value for name, value in found.metadata.items() if name != "file"}
-    return {"metadata": fields} if fields else {}
+    """Return the metadata without those of a file, which the source names."""
+    return {name: value for name, value in found.metadata.items() if name != "file"}

@@ -14,8 +14,13 @@ def passage_id(hit: Hit) -> str:
     return f"{hit.id}#{hit.passage}" if hit.is_part else hit.id
 
 
-def describe(hit: Hit) -> dict[str, Any]:
-    """Return what is known of a hit beside its text and the metadata of its document, as far as it has a value."""
+def describe(hit: Hit, *, is_scored: bool = True) -> dict[str, Any]:
+    """Return what is known of a hit beside its text and the metadata of its document, as far as it has a value.
+
+    Args:
+        hit: the hit.
+        is_scored: whether with its score and relevance, which differ when two queries find the same passage.
+    """
     place = hit.place
     values = {
         "document_id": hit.id,
@@ -24,8 +29,8 @@ def describe(hit: Hit) -> dict[str, Any]:
         "title": hit.title or None,
         "place": None if place is None else str(place),
         "headings": list(place.headings) or None if place else None,
-        "score": hit.score,
-        "relevance": hit.relevance,
+        "score": hit.score if is_scored else None,
+        "relevance": hit.relevance if is_scored else None,
     }
     return {name: value for name, value in values.items() if value is not None}
 

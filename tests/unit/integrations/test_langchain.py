@@ -109,13 +109,10 @@ class TestPassages:
         assert "captain" in found.page_content
         start = found.metadata["start_index"]
         assert LONG[start:].startswith(found.page_content)
-        described = {
-            "document_id": "book",
-            "passage": hit.passage,
-            "start_index": start,
-            "relevance": hit.relevance,
-        }
-        assert found.metadata == {**described, "score": "of its own", "n": 1}
+        described = {"document_id": "book", "passage": hit.passage, "start_index": start, "n": 1}
+        assert found.metadata == {**described, "score": "of its own"}
+        ((scored, _),) = book.similarity_search_with_score("how do captains navigate?", k=1)
+        assert scored.metadata == {**found.metadata, "relevance": hit.relevance}
 
     def test_whole_documents_on_request(self, book):
         found = QuarryRetriever(store=book, k=2, search_kwargs={"unit": "document"}).invoke("captain of a ship")
@@ -410,7 +407,7 @@ class TestWrongArguments:
             lambda: small.delete(["a"], metadatas=None),
             lambda: small.similarity_search("bread", metadatas=None),
         ):
-            with pytest.raises(InvalidSetting, match="unknown setting.*found metadata"):
+            with pytest.raises(InvalidSetting, match=r"unknown setting.*found metadata"):
                 call()
         with pytest.raises(InvalidSetting, match=r"nearest: min_relevance\); found min_relevence"):
             small.similarity_search("bread", min_relevence=0.2)
