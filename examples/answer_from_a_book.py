@@ -1,7 +1,7 @@
 """Retrieval for a language model: index a book, and write a prompt with the passages that answer a question.
 
-The book is the language reference, of which a part comes with every Python. `book_questions.tsv` has questions, each with
-words of the passage that answers it, by which the program counts how many passages are found.
+The book is the part of the language reference that comes with every Python. `book_questions.tsv` has questions,
+each with words of the passages that answer it, by which the program counts how often one of these is found.
 """
 
 from __future__ import annotations
@@ -26,29 +26,28 @@ def chapters() -> list[dict[str, str]]:
 
 
 def prompt(index: quarry.Engine, question: str) -> str:
-    """Return a question with the passages that should answer it, numbered, each with the one before and after it."""
+    """Return a question with the passages that should answer it, each with the one before and after it."""
     hits = index.search(question, k=3, unit="passage", context=1)
-    sources = [
-        f"[{number}] {hit.title}\n{''.join((*hit.before, hit.text, *hit.after))}"
-        for number, hit in enumerate(hits, 1)
-    ]
+    texts = ["\n".join((hit.title, *hit.before, hit.text, *hit.after)) for hit in hits]
+    sources = [f"[{number}] {text}" for number, text in enumerate(texts, 1)]
     return "\n\n".join(("Answer from these sources, and name them:", *sources, f"Question: {question}"))
 
 
 def main() -> None:
-    """Print the prompt of one question, and how many of all find their passage."""
+    """Print the prompt of one question, and how many of all find a passage that answers them."""
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "book"
         quarry.build(chapters(), path, progress=False)
+        lines = QUESTIONS.read_text("utf-8").splitlines()
         with quarry.Engine.open(path) as index:
-            print(prompt(index, "How do I print 1234567 as 1,234,567?"), "\n")
-            lines = QUESTIONS.read_text("utf-8").splitlines()
+            print(prompt(index, lines[0].split("\t")[0]), end="\n\n")
             n_first = n_three = 0
-            for question, words in (line.split("\t") for line in lines):
-                found = [words in " ".join(hit.text.split()) for hit in index.search(question, 3, unit="passage")]
-                n_first += found[0]
-                n_three += any(found)
-            print(f"{n_first} of {len(lines)} questions find their passage first, {n_three} among three")
+            for question, *answers in (line.split("\t") for line in lines):
+                texts = [" ".join(hit.text.split()) for hit in index.search(question, k=3, unit="passage")]
+                is_right = [any(words in text for words in answers) for text in texts]
+                n_first += is_right[0]
+                n_three += any(is_right)
+        print(f"{n_first} of {len(lines)} questions find such a passage first, {n_three} among the first three")
 
 
 if __name__ == "__main__":
