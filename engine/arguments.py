@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from quarry.formats.errors import InvalidSetting
 
 __all__ = [
+    "check_names",
     "checked_flag",
     "checked_integer",
     "checked_number",
@@ -29,6 +30,23 @@ _SHOWN_CHARACTERS = 60
 _LONGEST_S = 86_400  # a day
 _EPOCH = datetime(1970, 1, 1)  # times of numpy have no zone
 _FINER_DIGITS = {"ns": 3, "ps": 6, "fs": 9, "as": 12}  # digits of numpy's units after those of microseconds
+
+
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse keywords that a function does not have.
+
+    Raises:
+        InvalidSetting: one is unknown; the message has the known ones and the nearest of them.
+    """
+    unknown = sorted(set(given).difference(known))
+    if unknown:
+        from difflib import get_close_matches
+
+        near = dict.fromkeys(each for name in unknown for each in get_close_matches(name, known, 1))
+        hint = f" (the nearest: {', '.join(near)})" if near else ""
+        raise InvalidSetting(
+            "unknown setting", expected=", ".join(known) + hint, actual=", ".join(unknown), setting=unknown[0]
+        )
 
 
 def checked_flag(value: object, name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypedDict
 
-from quarry.engine.arguments import checked_flag, checked_integer, checked_number, is_one_of, shown
+from quarry.engine.arguments import check_names, checked_flag, checked_integer, checked_number, is_one_of, shown
 from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, Mode, Unit
 from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
@@ -97,7 +97,7 @@ class BuildOptions:
         Raises:
             InvalidSetting: a value is out of range, or a keyword is unknown.
         """
-        _check_names(keywords, cls)
+        check_names(keywords, [each.name for each in fields(cls)])
         return cls(**keywords)
 
     def __post_init__(self) -> None:
@@ -240,7 +240,7 @@ class SearchOptions:
         Raises:
             InvalidSetting: a value is out of range, or a keyword is unknown.
         """
-        _check_names(others, cls)
+        check_names(others, [each.name for each in fields(cls)])
         return cls(k=k, **others)
 
     def __post_init__(self) -> None:
@@ -343,14 +343,6 @@ class OpenOptions:
     def n_threads(self) -> int:
         """The number of threads to use."""
         return n_cpus() if self.threads is None else self.threads
-
-
-def _check_names(given: Mapping[str, object], options: type) -> None:
-    """Raise if a keyword is not a field of a class of options."""
-    known = [each.name for each in fields(options)]
-    unknown = sorted(given.keys() - set(known))
-    if unknown:
-        raise InvalidSetting("unknown setting", expected=", ".join(known), actual=", ".join(unknown))
 
 
 def _check_integer(options: object, name: str, low: int, high: int) -> None:

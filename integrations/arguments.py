@@ -8,7 +8,7 @@ from typing import Any
 from quarry.engine.arguments import iterator_of, shown
 from quarry.formats.errors import InvalidDocument, InvalidQuery, InvalidSetting
 
-__all__ = ["check_embedding", "checked_list", "checked_query", "checked_share", "join_options"]
+__all__ = ["check_embedding", "checked_list", "checked_query", "checked_share", "join_options", "search_options"]
 
 
 def check_embedding(embedding: Sequence[float] | None, dim: int, place: str) -> None:
@@ -90,6 +90,11 @@ def join_options(options: object, **own: object) -> dict[str, Any]:
             setting=twice[0],
         )
     return {**own, **options}
+
+
+def search_options(options: object, **own: object) -> dict[str, Any]:
+    """Return the keywords of a search as `join_options` does; without a unit it is for passages."""
+    return {"unit": "passage", **join_options(options, **own)}
 
 
 def _are_names(keys: Iterable[object]) -> bool:

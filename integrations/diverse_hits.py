@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from quarry.engine import Engine, Hit
+from quarry.engine import Document, Engine, Hit
 
 __all__ = ["mean_vectors", "select_diverse"]
 
@@ -15,12 +15,10 @@ Vectors = npt.NDArray[np.float32]
 
 
 def mean_vectors(index: Engine, hits: Sequence[Hit], dim: int) -> Vectors:
-    """Return the mean of each hit's stored vectors, (n, dim) float32 of norm 1."""
-    stored = index.get([hit.id for hit in hits], vectors=True)
-    means = {each.id: np.asarray(each.vectors, np.float32).reshape(-1, dim).mean(0) for each in stored}
-    zero = np.zeros(dim, np.float32)  # of a document that was deleted meanwhile
-    vectors = np.array([means.get(hit.id, zero) for hit in hits], np.float32).reshape(len(hits), dim)
-    return _normalize(vectors)
+    """Return the mean of each hit's stored vectors, (n, dim) float32 of norm 1; 0 if it was deleted meanwhile."""
+    stored = {each.id: each for each in index.get({hit.id for hit in hits}, vectors=True)}
+    means = [_mean(stored[hit.id], hit.extent) if hit.id in stored else np.zeros(dim) for hit in hits]
+    return _normalize(np.array(means, np.float32).reshape(len(hits), dim))
 
 
 def select_diverse(
@@ -46,6 +44,16 @@ def select_diverse(
         gain[selected] = -np.inf
         selected.append(int(np.argmax(gain)))
     return [hits[number] for number in selected]
+
+
+def _mean(document: Document, extent: tuple[int, int] | None) -> Vectors:
+    """Return the mean of a document's vectors, or of those whose spans are in an extent of it."""
+    vectors = np.asarray(document.vectors, np.float32)
+    if extent is not None:
+        inside = [extent[0] <= start and end <= extent[1] for start, end in document.spans]
+        vectors = vectors[inside] if any(inside) else vectors
+    mean: Vectors = vectors.mean(0)
+    return mean
 
 
 def _normalize(vectors: Vectors) -> Vectors:

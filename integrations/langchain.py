@@ -13,16 +13,23 @@ import numpy.typing as npt
 
 from quarry.engine import Document as StoredDocument
 from quarry.engine import FunctionEncoder, Hit, Hits
-from quarry.engine.arguments import checked_integer, shown
+from quarry.engine.arguments import check_names, checked_integer, shown
 from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.functions.sources import embedding_source
 from quarry.engine.options import MAX_K
 from quarry.engine.process.libraries import importing
 from quarry.formats.errors import InvalidSetting
-from quarry.integrations.arguments import checked_list, checked_query, checked_share, join_options
+from quarry.integrations.arguments import (
+    checked_list,
+    checked_query,
+    checked_share,
+    join_options,
+    search_options,
+)
 from quarry.integrations.diverse_hits import mean_vectors, select_diverse
 from quarry.integrations.open_index import OpenIndex
+from quarry.integrations.passages import describe, passage_id
 
 with importing("langchain"):
     from langchain_core.callbacks import CallbackManagerForRetrieverRun
@@ -40,8 +47,12 @@ Filter = Mapping[str, object]
 class QuarryVectorStore(VectorStore):
     """A vector store whose documents are those of an index, which other programs can use too.
 
-    Searches are hybrid, if the keyword `mode` does not say otherwise, and take the keywords of
-    `quarry.engine.Engine.search`: `filter`, `min_relevance`, `mode` and so on. Every change is one commit.
+    Searches return passages: a short document as it was added, of a longer one the part that matches, with
+    `quarry.integrations.passages.describe` in the metadata, and an id of its own, such as "book#12". Fields of the
+    document with the same names keep their values. Searches with scores, and `QuarryRetriever`, describe all
+    documents, and have the score and the relevance in the metadata. Searches are hybrid, and take the keywords of
+    `quarry.engine.Engine.search`: `unit` ("document" for whole ones), `filter`, `min_relevance`, `mode` and so on.
+    Every change is one commit.
 
     Args:
         path: folder of the index; an empty one is created if there is none.
@@ -80,13 +91,14 @@ class QuarryVectorStore(VectorStore):
             texts: the texts.
             metadatas: metadata of each.
             ids: their ids; None, or None among them: new random ids.
-            **kwargs: ignored.
+            **kwargs: `batch_size`, which the indexing API of LangChain gives, is ignored: it is one commit.
 
         Raises:
             ValueError: there is not one metadata, or one id, for each text.
-            InvalidSetting: the texts, their metadata or ids are not lists.
+            InvalidSetting: the texts, their metadata or ids are not lists, or there is another keyword.
             InvalidDocument: a text or its metadata cannot be indexed; nothing is added.
         """
+        check_names(kwargs, ("metadatas", "ids", "batch_size"))
         contents = checked_list(texts, "texts")
         columns: dict[str, list[Any]] = {}
         for name, values in (("metadatas", metadatas), ("ids", ids)):
@@ -118,8 +130,12 @@ class QuarryVectorStore(VectorStore):
 
         Args:
             ids: ids of documents; None: nothing is deleted.
-            **kwargs: ignored.
+            **kwargs: there are none.
+
+        Raises:
+            InvalidSetting: there is another keyword.
         """
+        check_names(kwargs, ("ids",))
         if ids:
             self._index.write(lambda index: index.delete(ids))
         return True
@@ -129,30 +145,30 @@ class QuarryVectorStore(VectorStore):
         return [_from_stored(each) for each in self._index.reader().get(list(dict.fromkeys(id_list(ids))))]
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Return the `k` best documents; keywords are those of `quarry.engine.Engine.search`.
+        """Return the `k` best passages; keywords are those of `quarry.engine.Engine.search`.
 
         Raises:
             InvalidQuery: the query is not a text, or cannot be searched for.
             InvalidSetting: a keyword is unknown, has a wrong value, or is an argument of this method.
         """
-        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+        return [_as_added(hit) for hit in self._search(query, k, kwargs)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
-        """Return the `k` best documents with `quarry.engine.Hit.score`, by which they are ranked."""
+        """Return the `k` best passages, all described, with `quarry.engine.Hit.score`, which ranks them."""
         return [(_from_hit(hit), hit.score) for hit in self._search(query, k, kwargs)]
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
-        """Return the `k` documents with the best inner products with a vector."""
-        return [_from_hit(hit) for hit in self._search_vector(embedding, k, kwargs)]
+        """Return the `k` passages with the best inner products with a vector."""
+        return [_as_added(hit) for hit in self._search_vector(embedding, k, kwargs)]
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
-        """Return documents that are relevant and differ from each other (Carbonell and Goldstein 1998).
+        """Return passages that are relevant and differ from each other (Carbonell and Goldstein 1998).
 
         Args:
             query: the query.
-            k: number of documents.
+            k: number of passages.
             fetch_k: number of hits that they are selected from.
             lambda_mult: 1 selects by similarity to the query alone, 0 by difference from those selected before.
             **kwargs: of `quarry.engine.Engine.search`.
@@ -173,13 +189,7 @@ class QuarryVectorStore(VectorStore):
         Raises:
             InvalidSetting: it has no such keyword; LangChain would ignore it.
         """
-        unknown = sorted(kwargs.keys() - VectorStoreRetriever.model_fields.keys())
-        if unknown:
-            raise InvalidSetting(
-                "unknown setting",
-                expected="search_type, search_kwargs, name, tags, metadata",
-                actual=", ".join(unknown),
-            )
+        check_names(kwargs, ("search_type", "search_kwargs", "name", "tags", "metadata"))
         return super().as_retriever(**kwargs)
 
     @classmethod
@@ -230,7 +240,7 @@ class QuarryVectorStore(VectorStore):
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """Return the `k` best documents with `quarry.engine.Hit.relevance`; cosines if there is none."""
+        """Return the `k` best passages, all described, with `quarry.engine.Hit.relevance`; cosines without it."""
         hits = self._search(query, k, kwargs)
         if any(hit.relevance is None for hit in hits):
             vector = self._index.encoder.encode_query(query)
@@ -249,37 +259,44 @@ class QuarryVectorStore(VectorStore):
         return await asyncio.to_thread(self._similarity_search_with_relevance_scores, query, k, **kwargs)
 
     def _search(self, query: object, k: int, options: Mapping[str, Any]) -> Hits:
-        return self._index.searcher.search(**join_options(options, queries=checked_query(query), k=k))
+        return self._index.searcher.search(**search_options(options, queries=checked_query(query), k=k))
 
     def _search_vector(self, embedding: object, k: int, options: Mapping[str, Any]) -> Hits:
-        hits = self._index.searcher.search_vectors(**join_options(options, queries=[embedding], k=k))
+        hits = self._index.searcher.search_vectors(**search_options(options, queries=[embedding], k=k))
         return hits[0]
 
     def _select_diverse(
         self, query: npt.NDArray[np.float32], hits: Sequence[Hit], k: int, lambda_mult: float
     ) -> list[Document]:
         n_wanted, weight = checked_integer(k, "k", 1, MAX_K), checked_share(lambda_mult, "lambda_mult")
-        return [_from_hit(hit) for hit in select_diverse(self._index.reader(), query, hits, n_wanted, weight)]
+        return [_as_added(hit) for hit in select_diverse(self._index.reader(), query, hits, n_wanted, weight)]
 
 
 class QuarryRetriever(BaseRetriever):
-    """A retriever of the documents of an index.
+    """A retriever of the passages of an index, all with `quarry.integrations.passages.describe` in their metadata.
 
     Attributes:
         store: the vector store that is searched.
-        k: number of documents; those in `search_kwargs`, if it is given there.
-        search_kwargs: keywords of `quarry.engine.Engine.search`: `filter`, `min_relevance`, `mode` and so on.
+        k: number of passages; those in `search_kwargs`, if it is given there.
+        search_kwargs: keywords of `quarry.engine.Engine.search`: `unit`, `filter`, `min_relevance` and so on.
 
     Raises:
-        InvalidSetting: `k` is given twice.
-        ValidationError: another keyword is given; options of a search belong to `search_kwargs`.
+        InvalidSetting: `k` is given twice, or there is an unknown keyword; options of a search belong to
+            `search_kwargs`.
     """
 
     store: QuarryVectorStore
     k: int = 4
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, given: object) -> object:
+        if isinstance(given, dict):
+            check_names(given, cls.model_fields)
+        return given
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
@@ -293,7 +310,8 @@ class QuarryRetriever(BaseRetriever):
         options = {"k": self.k, **self.search_kwargs, **kwargs}
         if k is not None:
             options["k"] = k
-        return self.store.similarity_search(**join_options(options, query=checked_query(query)))
+        found = self.store.similarity_search_with_score(**join_options(options, query=checked_query(query)))
+        return [document for document, _ in found]
 
 
 def _open_embeddings(embedding: Embeddings) -> Encoder:
@@ -302,7 +320,18 @@ def _open_embeddings(embedding: Embeddings) -> Encoder:
 
 
 def _from_hit(hit: Hit) -> Document:
-    return Document(id=hit.id, page_content=hit.text, metadata=dict(hit.metadata))
+    return Document(id=passage_id(hit), page_content=hit.text, metadata=describe(hit) | dict(hit.metadata))
+
+
+def _as_added(hit: Hit) -> Document:
+    """Return a hit without its scores, and without a description if it is a whole document that was no file.
+
+    LangChain expects of a vector store the documents that were added, and recognizes those that several queries
+    find as equal.
+    """
+    is_described = hit.is_part or "file" in hit.metadata
+    known = describe(hit, is_scored=False) if is_described else {}
+    return Document(id=passage_id(hit), page_content=hit.text, metadata=known | dict(hit.metadata))
 
 
 def _from_stored(document: StoredDocument) -> Document:

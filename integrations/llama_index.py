@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from quarry.engine import Document, Engine, Hit, open_encoder
-from quarry.engine.arguments import checked_integer, checked_seconds, shown
+from quarry.engine.arguments import check_names, checked_integer, checked_seconds, shown
 from quarry.engine.choices import Mode
 from quarry.engine.documents.given import id_list
 from quarry.engine.encoding.opening import EncoderSource
@@ -26,15 +26,25 @@ from quarry.integrations.arguments import (
     checked_query,
     checked_share,
     join_options,
+    search_options,
 )
 from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.diverse_hits import select_diverse
 from quarry.integrations.open_index import OpenIndex
+from quarry.integrations.passages import describe, passage_id, start_in_text
 
 with importing("llama-index"):
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.bridge.pydantic import Field, PrivateAttr
-    from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.schema import (
+        BaseNode,
+        MetadataMode,
+        NodeRelationship,
+        NodeWithScore,
+        QueryBundle,
+        RelatedNodeInfo,
+        TextNode,
+    )
     from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery, VectorStoreQueryResult
     from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
     from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
@@ -56,6 +66,8 @@ _MODES: Mapping[VectorStoreQueryMode, Mode] = {
     VectorStoreQueryMode.HYBRID: "hybrid",
 }
 _NODE_FIELDS = ("_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id")  # of all its stores
+_FOR_PROGRAMS = ("document_id", "passage", "start_index", "headings", "file")
+"""Metadata of a passage that is not written into prompts, and not embedded; its place has the headings."""
 _MMR_THRESHOLD = 0.5  # the default of LlamaIndex
 _MMR_PREFETCHED = 4  # hits to select from, for each node that is requested
 
@@ -67,6 +79,10 @@ class QuarryVectorStore(BasePydanticVectorStore):
     index, and embeddings of nodes are not used: give a `VectorStoreIndex` ``MockEmbedding(embed_dim=1)``, which
     computes none. With `dim`, the embeddings of nodes are stored, and queries need one, except in the modes SPARSE
     and TEXT_SEARCH. Every change is one commit, so there is nothing to persist.
+
+    Queries return passages, with `quarry.integrations.passages.describe` in the metadata; fields of the node with
+    the same names keep their values. A passage of a longer node has an id of its own, such as "book#12", and the
+    node as its parent.
 
     Empty lists in metadata count as None for filters.
 
@@ -103,11 +119,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         wait_s: float = 30,
         **kwargs: Any,
     ) -> None:
-        unknown = sorted(kwargs.keys() - type(self).model_fields.keys())
-        if unknown:
-            raise InvalidSetting(
-                "unknown setting", expected=", ".join(type(self).model_fields), actual=", ".join(unknown)
-            )
+        check_names(kwargs, type(self).model_fields)
         if dim is not None and encoder is not None:
             raise InvalidSetting("an encoder and the length of embeddings are given", expected="one of them")
         if dim is not None:
@@ -139,7 +151,9 @@ class QuarryVectorStore(BasePydanticVectorStore):
         Raises:
             InvalidDocument: a node has no text, or with `dim` no embedding of this length, or its metadata cannot
                 be indexed. Nothing is added then.
+            InvalidSetting: there is another keyword.
         """
+        check_names(kwargs, ("nodes",))
         given = checked_list(nodes, "nodes")
         documents = [self._document(node) for node in given]
         if documents:
@@ -150,8 +164,9 @@ class QuarryVectorStore(BasePydanticVectorStore):
         """Delete the nodes of a source document in one commit.
 
         Raises:
-            InvalidSetting: the id of the source document is not a text.
+            InvalidSetting: the id of the source document is not a text, or there is another keyword.
         """
+        check_names(delete_kwargs, ("ref_doc_id",))
         if not isinstance(ref_doc_id, str):
             raise InvalidSetting(
                 "ref_doc_id is not a text", expected="a str", actual=shown(ref_doc_id), setting="ref_doc_id"
@@ -164,9 +179,10 @@ class QuarryVectorStore(BasePydanticVectorStore):
         """Delete the nodes with these ids that pass the filters, in one commit; see `clear` for all nodes.
 
         Raises:
-            InvalidSetting: neither ids nor filters are given, or the filters are empty.
+            InvalidSetting: neither ids nor filters are given, the filters are empty, or there is another keyword.
             InvalidFilter: the filters cannot be translated, or compare values of different types.
         """
+        check_names(delete_kwargs, ("node_ids", "filters"))
         filters = checked_filters(filters)
         if node_ids is None and filters is None:
             raise InvalidSetting("node_ids or filters say what to delete", expected="at least one of them")
@@ -202,7 +218,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         return [_node(each) for each in index.get(ids, vectors=self.dim is not None)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Return the best nodes with `quarry.engine.Hit.score`, by which they are ranked.
+        """Return the best passages of nodes with `quarry.engine.Hit.score`, by which they are ranked.
 
         The modes are DEFAULT (embeddings), SPARSE and TEXT_SEARCH (BM25), HYBRID (both, `alpha` is the weight of
         embeddings), and MMR (embeddings, nodes that differ from each other). A query with filters, `doc_ids` or
@@ -211,9 +227,10 @@ class QuarryVectorStore(BasePydanticVectorStore):
 
         Args:
             query: with a text; with `dim` also with an embedding.
-            **kwargs: keywords of `quarry.engine.Engine.search`; in the mode MMR also `mmr_threshold` (1 selects by
-                similarity to the query alone, 0 by difference alone; .5 by default) and `mmr_prefetch_k`, the
-                number of nodes to select from (4 times those requested by default).
+            **kwargs: keywords of `quarry.engine.Engine.search`, such as `unit="document"` for whole nodes; in the
+                mode MMR also `mmr_threshold` (1 selects by similarity to the query alone, 0 by difference alone;
+                .5 by default) and `mmr_prefetch_k`, the number of nodes to select from (4 times those requested by
+                default).
 
         Raises:
             InvalidSetting: another mode, or a keyword that is unknown, has a wrong value, or that the query sets.
@@ -230,8 +247,8 @@ class QuarryVectorStore(BasePydanticVectorStore):
             hits = self._search_diverse(query, kwargs)
         else:
             hits = self._search(query, _n_requested(query), kwargs)
-        nodes = [_node(hit) for hit in hits]
-        return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [hit.id for hit in hits])
+        nodes = [_passage_node(hit) for hit in hits]
+        return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [node.node_id for node in nodes])
 
     async_add = on_thread(add)  # type: ignore[arg-type]  # mypy takes `self` for the base class, here and below
     adelete = on_thread(delete)  # type: ignore[arg-type]
@@ -279,13 +296,18 @@ class QuarryVectorStore(BasePydanticVectorStore):
         weight = query.alpha if mode == "hybrid" else None
         own = {"queries": text, "vector": vector, "mode": mode, "filter": only, "dense_weight": weight}
         if query.node_ids is None:
-            return self._index.searcher.search(**join_options(options, k=k, **own))
+            return self._index.searcher.search(**search_options(options, k=k, **own))
         index = self._index.reader()
         wanted = set(query.node_ids)
         passing = list(index.ids(filter=only))
         n_others = len(passing) - len(wanted.intersection(passing))  # such a value is in their own field "id"
-        hits = index.search(**join_options(options, k=checked_integer(k, "k", 1, MAX_K) + n_others, **own))
-        return [hit for hit in hits if hit.id in wanted][:k]
+        n_searched = checked_integer(k, "k", 1, MAX_K) + n_others
+        while True:
+            hits = index.search(**search_options(options, k=min(n_searched, MAX_K), **own))
+            found = [hit for hit in hits if hit.id in wanted][:k]
+            if len(found) == k or len(hits) < n_searched:
+                return found
+            n_searched *= 2  # the others have several passages each
 
     def _search_diverse(self, query: VectorStoreQuery, options: Mapping[str, Any]) -> list[Hit]:
         rest = dict(options)
@@ -328,10 +350,10 @@ class QuarryRetriever(BaseRetriever):
 
     Args:
         store: the vector store.
-        similarity_top_k: number of nodes.
+        similarity_top_k: number of passages.
         mode: mode of the queries, see `QuarryVectorStore.query`.
         filters: metadata filters that all nodes must pass.
-        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance` or `unit="document"`.
         **kwargs: of `BaseRetriever`.
     """
 
@@ -439,6 +461,26 @@ def _delete_of_sources(index: Engine, ref_doc_id: str) -> int:
     if not index.count({"ref_doc_id": {"$exists": True}}):  # otherwise the engine would warn of an unknown field
         return 0
     return index.delete(filter={"ref_doc_id": ref_doc_id})
+
+
+def _passage_node(hit: Hit) -> BaseNode:
+    """Return a hit as the node that its document was made of, with its own text and a description.
+
+    The description has no scores: LlamaIndex fuses the results of several queries by nodes of equal metadata.
+    """
+    node = _node(hit)
+    known = {name: each for name, each in describe(hit, is_scored=False).items() if name not in node.metadata}
+    node.metadata = known | node.metadata
+    hidden = [name for name in _FOR_PROGRAMS if name in known or name == "file"]
+    node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *hidden]
+    node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *hidden]
+    if hit.is_part:
+        node.id_ = passage_id(hit)
+        node.relationships[NodeRelationship.PARENT] = RelatedNodeInfo(node_id=hit.id)
+        if isinstance(node, TextNode):  # whose places are those in its source document
+            start = (node.start_char_idx or 0) + (start_in_text(hit) or 0)
+            node.start_char_idx, node.end_char_idx = start, start + len(hit.text)
+    return node
 
 
 def _node(found: Hit | Document) -> BaseNode:

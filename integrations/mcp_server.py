@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
@@ -15,8 +15,10 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from quarry.engine import Document, Engine, Hit
+from quarry.engine.arguments import check_names
 from quarry.formats.errors import InvalidSetting, QuarryError
 from quarry.integrations.open_index import OpenIndex
+from quarry.integrations.passages import start_in_text
 
 __all__ = ["make_server"]
 
@@ -24,9 +26,11 @@ T = TypeVar("T")
 
 _MAX_HITS = 50  # of a search
 _MAX_QUERY_CHARACTERS = 10_000
+_READ_CHARACTERS = 20_000  # of a document in one answer, about 5,000 tokens
+_MAX_READ_CHARACTERS = 1_000_000
 _INSTRUCTIONS = """Search collections of documents by meaning and by words. Call `search` with a question or a few
-words; each result has its best passages, where they were read, and `relevance`, an estimate of the probability
-that it answers the query. Call `get_document` for a whole text."""
+words; each result is a passage with the id of its document, its source, and `relevance`, an estimate of the
+probability that it answers the query. Call `get_document` to read around its `offset`, or a whole text."""
 
 Index = Annotated[
     str | None, Field(description="name of the index, see `list_indexes`; not needed if there is one")
@@ -68,12 +72,18 @@ def make_server(
 
 def _strict_tool(method: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
     """Return a tool that refuses arguments it does not have; the library would ignore them."""
-    tool = Tool.from_function(method, annotations=annotations)
-    arguments = tool.fn_metadata.arg_model
-    arguments.model_config["extra"] = "forbid"
-    arguments.model_rebuild(force=True)
-    tool.parameters = arguments.model_json_schema(by_alias=True)
+    tool = _StrictTool.from_function(method, annotations=annotations)
+    tool.parameters["additionalProperties"] = False
     return tool
+
+
+class _StrictTool(Tool):
+    async def run(self, arguments: dict[str, Any], *others: Any, **options: Any) -> Any:
+        try:
+            check_names(arguments, list(self.parameters["properties"]))
+        except InvalidSetting as error:
+            raise ToolError(f"{type(error).__name__}: {error}") from error
+        return await super().run(arguments, *others, **options)
 
 
 class _Tools:
@@ -102,13 +112,16 @@ class _Tools:
             float | None,
             Field(description="leave out results that are less likely to answer the query", ge=0, le=1),
         ] = None,
+        unit: Annotated[
+            Literal["passage", "document"], Field(description="with document, the best passage of each document")
+        ] = "passage",
     ) -> list[dict[str, Any]]:
-        """Search an index, and return the best passages of the documents found, best document first."""
-        searched = self._index(index)
+        """Search an index, and return the best passages."""
+        searched = self._index(index).searcher
         return await _run(
             lambda: [
                 _result(hit)
-                for hit in searched.searcher.search(query, k, filter=filter, min_relevance=min_relevance)
+                for hit in searched.search(query, k, filter=filter, min_relevance=min_relevance, unit=unit)
             ]
         )
 
@@ -116,13 +129,17 @@ class _Tools:
         self,
         id: Annotated[str, Field(description="id of a result")],  # noqa: A002
         index: Index = None,
+        offset: Annotated[int, Field(description="number of characters of the text to leave out", ge=0)] = 0,
+        limit: Annotated[
+            int, Field(description="most characters to return", ge=1, le=_MAX_READ_CHARACTERS)
+        ] = _READ_CHARACTERS,
     ) -> dict[str, Any]:
-        """Return a document with its whole text."""
+        """Return a part of a document's text; the answer says how long it is, and the offset to read on at."""
         searched = self._index(index)
         documents = await _run(lambda: searched.reader().get(id))
         if not documents:
-            raise ToolError(f"there is no document {id!r} in the index")
-        return _content(documents[0])
+            raise ToolError(f"there is no document {id!r} in the index, perhaps any more; search again for its id")
+        return _content(documents[0], offset, limit)
 
     async def add(
         self,
@@ -187,24 +204,38 @@ def _summary(name: str, index: OpenIndex) -> dict[str, Any]:
 
 
 def _result(hit: Hit) -> dict[str, Any]:
-    place = hit.place
-    return {
+    """Return what a language model needs of a hit; the source has the headings, the order is by scores."""
+    values = {
         "id": hit.id,
-        "title": hit.title,
+        "title": hit.title or None,
+        "source": hit.id if hit.place is None else str(hit.place),
+        "passage": hit.passage,
+        "offset": start_in_text(hit),
         "relevance": None if hit.relevance is None else round(hit.relevance, 3),
-        "source": hit.id if place is None else str(place),
-        "passages": [
-            {"text": passage.text, "place": None if passage.place is None else str(passage.place)}
-            for passage in hit.passages
-        ],
-        "metadata": dict(hit.metadata),
+        "text": hit.passages[0].text if hit.passage is None and hit.passages else hit.text,
+        "metadata": _metadata(hit) or None,
     }
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _content(document: Document) -> dict[str, Any]:
+def _content(document: Document, offset: int, limit: int) -> dict[str, Any]:
+    length, end = len(document.text), offset + limit
+    if offset > length:
+        raise ToolError(
+            f"the text of document {document.id!r} has {length} characters; offset {offset} is past its end"
+        )
+    following = {"next_offset": end} if end < length else {}
     return {
         "id": document.id,
         "title": document.title,
-        "text": document.text,
-        "metadata": dict(document.metadata),
+        "characters": length,
+        "offset": offset,
+        **following,
+        "text": document.text[offset:end],
+        "metadata": _metadata(document),
     }
+
+
+def _metadata(found: Hit | Document) -> dict[str, Any]:
+    """Return the metadata without those of a file, which the source names."""
+    return {name: value for name, value in found.metadata.items() if name != "file"}

@@ -91,6 +91,8 @@ def format_hit(hit: Hit, is_marking: bool = False) -> list[str]:
     lines = [f"  {number}  {_shorten_middle(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {text}"]
     if place := hit.place:
         lines.append(f"          {snippet(str(place), 100)}")
+    elif hit.is_part:
+        lines.append(f"          passage {hit.passage}")
     lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
     return lines
 

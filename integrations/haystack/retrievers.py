@@ -24,9 +24,9 @@ class _StoreRetriever:
 
     Args:
         document_store: the store.
-        top_k: number of documents.
+        top_k: number of passages.
         filters: filters of Haystack that all documents must pass; those of `run` take their place.
-        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+        options: further keywords of `quarry.engine.Engine.search`, such as `unit="document"` or `min_relevance`.
 
     Raises:
         InvalidSetting: the store or the options are not valid; when it runs, also if an option is one that the
@@ -89,7 +89,7 @@ class _StoreRetriever:
 
 @component
 class QuarryEmbeddingRetriever(_StoreRetriever):
-    """Finds documents by their embeddings; see `_StoreRetriever` for the arguments."""
+    """Finds passages by their embeddings; see `_StoreRetriever` for the arguments."""
 
     @component.output_types(documents=list[Document])
     def run(
@@ -98,12 +98,12 @@ class QuarryEmbeddingRetriever(_StoreRetriever):
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
     ) -> _Found:
-        """Return the documents with their scores, best first.
+        """Return the passages with their scores, best first.
 
         Args:
             query_embedding: embedding of the query.
             filters: filters of Haystack; None or {}: those of the retriever.
-            top_k: number of documents; None: that of the retriever.
+            top_k: number of passages; None: that of the retriever.
         """
         return self._find(None, query_embedding, "dense", filters, top_k)
 
@@ -112,16 +112,16 @@ class QuarryEmbeddingRetriever(_StoreRetriever):
 
 @component
 class QuarryBM25Retriever(_StoreRetriever):
-    """Finds documents by the words of the query; see `_StoreRetriever` for the arguments."""
+    """Finds passages by the words of the query; see `_StoreRetriever` for the arguments."""
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> _Found:
-        """Return the documents with their scores, best first.
+        """Return the passages with their scores, best first.
 
         Args:
             query: the query.
             filters: filters of Haystack; None or {}: those of the retriever.
-            top_k: number of documents; None: that of the retriever.
+            top_k: number of passages; None: that of the retriever.
         """
         return self._find(query, None, "lexical", filters, top_k)
 
@@ -130,7 +130,7 @@ class QuarryBM25Retriever(_StoreRetriever):
 
 @component
 class QuarryHybridRetriever(_StoreRetriever):
-    """Finds documents by embeddings and words; see `_StoreRetriever` for the arguments."""
+    """Finds passages by embeddings and words; see `_StoreRetriever` for the arguments."""
 
     @component.output_types(documents=list[Document])
     def run(
@@ -140,14 +140,14 @@ class QuarryHybridRetriever(_StoreRetriever):
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
     ) -> _Found:
-        """Return the documents with their scores, best first.
+        """Return the passages with their scores, best first.
 
         Args:
             query: the query.
             query_embedding: embedding of the query, which a store with `embedding_dim` needs; None: that of the
                 encoder.
             filters: filters of Haystack; None or {}: those of the retriever.
-            top_k: number of documents; None: that of the retriever.
+            top_k: number of passages; None: that of the retriever.
         """
         return self._find(query, query_embedding, "hybrid", filters, top_k)
 
@@ -156,14 +156,14 @@ class QuarryHybridRetriever(_StoreRetriever):
 
 @component
 class QuarryRetriever(_StoreRetriever):
-    """Finds documents of a store that encodes texts, in any mode.
+    """Finds passages of a store that encodes texts, in any mode.
 
     Args:
         document_store: the store.
-        top_k: number of documents.
+        top_k: number of passages.
         mode: "hybrid", "dense" (embeddings) or "lexical" (BM25).
         filters: filters of Haystack that all documents must pass; those of `run` take their place.
-        options: further keywords of `quarry.engine.Engine.search`, such as `min_relevance`.
+        options: further keywords of `quarry.engine.Engine.search`, such as `unit="document"` or `min_relevance`.
     """
 
     def __init__(
@@ -186,12 +186,12 @@ class QuarryRetriever(_StoreRetriever):
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> _Found:
-        """Return the documents with their scores, best first.
+        """Return the passages with their scores, best first.
 
         Args:
             query: the query.
             filters: filters of Haystack; None or {}: those of the retriever.
-            top_k: number of documents; None: that of the retriever.
+            top_k: number of passages; None: that of the retriever.
         """
         return self._find(query, None, self._mode, filters, top_k)
 

@@ -18,7 +18,7 @@ from quarry.engine import Engine, Hit
 from quarry.engine.arguments import checked_integer, shown
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.system_errors import checked_path
-from quarry.integrations.arguments import check_embedding, checked_list, checked_query, join_options
+from quarry.integrations.arguments import check_embedding, checked_list, checked_query, search_options
 from quarry.integrations.asynchronous import on_thread
 from quarry.integrations.haystack.filters import (
     Filters,
@@ -28,6 +28,7 @@ from quarry.integrations.haystack.filters import (
     translate_filters,
 )
 from quarry.integrations.open_index import OpenIndex
+from quarry.integrations.passages import describe, passage_id
 
 __all__ = ["QuarryDocumentStore"]
 
@@ -93,13 +94,16 @@ class QuarryDocumentStore:
         options: Mapping[str, Any] | None = None,
         query_embedding: list[float] | None = None,
     ) -> list[Document]:
-        """Return the best documents with their scores; see `quarry.engine.Engine.search`.
+        """Return the best passages with their scores; see `quarry.engine.Engine.search`.
+
+        They have `quarry.integrations.passages.describe` in their metadata; fields of the document with the same
+        names keep their values. A passage of a longer document has an id of its own, such as "book#12".
 
         Args:
             query: the query; None: only its embedding is used.
-            k: number of documents.
+            k: number of passages.
             filters: filters of Haystack; None: all documents.
-            options: further keywords of `quarry.engine.Engine.search`.
+            options: further keywords of `quarry.engine.Engine.search`, such as `unit="document"`.
             query_embedding: embedding of the query; None: that of the encoder.
 
         Raises:
@@ -109,7 +113,7 @@ class QuarryDocumentStore:
         """
         text = None if query is None else checked_query(query)
         own = {"queries": text, "vector": query_embedding, "k": k, "filter": translate_filters(filters)}
-        chosen = join_options(options, **own)
+        chosen = search_options(options, **own)
         if self._embedding_dim is not None and query_embedding is None and chosen.get("mode") != "lexical":
             raise InvalidQuery(
                 "the store has embeddings and no encoder, and the query has no embedding",
@@ -316,9 +320,9 @@ class QuarryDocumentStore:
                     embeddings[document.id] = vectors[0].tolist()
         return [
             Document(
-                id=each.id,
+                id=passage_id(each) if isinstance(each, Hit) else each.id,
                 content=each.text or None,
-                meta=dict(each.metadata),
+                meta=describe(each) | dict(each.metadata) if isinstance(each, Hit) else dict(each.metadata),
                 score=each.score if isinstance(each, Hit) else None,
                 embedding=embeddings.get(each.id),
             )

@@ -166,6 +166,11 @@ class Hit(JsonMapping):
         return None if self._place is None else self._place.number
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is one of several passages of its document."""
+        return self._place is not None and len(self.text) < len(self._document.unpack().text)
+
+    @property
     def before(self) -> tuple[str, ...]:
         """In a search for passages with `context`, the texts of so many passages before it."""
         return () if self._place is None else self._neighbors(self._place, self._place.before)

@@ -16,7 +16,6 @@ pytest.importorskip("pytest_asyncio", reason="asynchronous tests of the suite ne
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
-from pydantic import ValidationError
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
@@ -81,6 +80,75 @@ class TestRetriever(RetrieversIntegrationTests):
     @property
     def retriever_query_example(self):
         return "how does bread keep fresh?"
+
+
+LONG = "\n\n".join(
+    (
+        "Bread keeps fresh in a linen bag. " * 30,
+        "The captain of a ship navigates by the stars. " * 30,
+        "Rain falls mostly in autumn. " * 40,
+    )
+)
+
+
+@pytest.fixture(scope="class")
+def book(tmp_path_factory):
+    """Create a store with a document of several passages, for reading only."""
+    opened = QuarryVectorStore(tmp_path_factory.mktemp("book") / "index")
+    opened.add_texts([LONG, TEXTS[1]], [{"score": "of its own", "n": 1}, {}], ids=["book", "ship"])
+    yield opened
+    opened.close()
+
+
+class TestPassages:
+    def test_of_a_long_document(self, book):
+        hit = book._index.searcher.search("how do captains navigate?", 1, unit="passage")[0]
+        (found,) = book.similarity_search("how do captains navigate?", k=1)
+        assert found.id == f"book#{hit.passage}"
+        assert found.page_content == hit.text in LONG
+        assert "captain" in found.page_content
+        start = found.metadata["start_index"]
+        assert LONG[start:].startswith(found.page_content)
+        described = {"document_id": "book", "passage": hit.passage, "start_index": start, "n": 1}
+        assert found.metadata == {**described, "score": "of its own"}
+        ((scored, _),) = book.similarity_search_with_score("how do captains navigate?", k=1)
+        assert scored.metadata == {**found.metadata, "relevance": hit.relevance}
+
+    def test_whole_documents_on_request(self, book):
+        found = QuarryRetriever(store=book, k=2, search_kwargs={"unit": "document"}).invoke("captain of a ship")
+        assert {each.id: each.page_content for each in found} == {"book": LONG, "ship": TEXTS[1]}
+        assert "passage" not in found[0].metadata
+        for unit in ("pasage", None):
+            with pytest.raises(InvalidSetting, match="document or passage"):
+                book.similarity_search("ship", unit=unit)
+
+    def test_a_retriever_describes_short_documents_too(self, book):
+        (found,) = QuarryRetriever(store=book, k=1).invoke("crossing the ocean in weeks")
+        assert (found.id, found.metadata["document_id"], found.metadata["passage"]) == ("ship", "ship", 0)
+        ((scored, score),) = book.similarity_search_with_score("crossing the ocean in weeks", k=1)
+        assert found.metadata["score"] == score
+        assert scored == found
+        assert found.metadata["relevance"] > 0
+
+    def test_diverse_passages_of_one_document(self, book):
+        """Passages are compared by their own vectors: those about bread are close to each other."""
+        options = {"k": 2, "fetch_k": 10, "filter": {"id": "book"}}
+        plain = book.max_marginal_relevance_search("bread keeps fresh", lambda_mult=1, **options)
+        diverse = book.max_marginal_relevance_search("bread keeps fresh", lambda_mult=0.1, **options)
+        assert plain[0].id == diverse[0].id
+        assert "bread" in plain[0].page_content.lower()
+        assert "bread" not in diverse[1].page_content.lower()
+
+    def test_files_have_places_and_headings(self, tmp_path):
+        (tmp_path / "files").mkdir()
+        (tmp_path / "files" / "ship.md").write_text(
+            f"# Ships\n\n{LONG[1100:2000]}\n\n## Food\n\n{LONG[:1500]}", "utf-8"
+        )
+        engine.build(tmp_path / "files", tmp_path / "index")
+        with closing(QuarryVectorStore(tmp_path / "index")) as store:
+            (found,) = store.similarity_search("what keeps fresh in a bag?", k=1)
+        assert found.metadata["headings"] == ["Ships", "Food"]
+        assert found.metadata["place"].startswith("ship.md, lines ")
 
 
 class TestSearch:
@@ -153,6 +221,8 @@ class TestSearch:
             assert {each.id for each in retriever.invoke("a ship on the ocean")} == {"ship"}
         with pytest.raises(InvalidSetting, match=r"search_kwargs.*found k$"):
             store.as_retriever(k=2)
+        with pytest.raises(InvalidSetting, match=r"nearest: search_kwargs\); found search_kwarg$"):
+            store.as_retriever(search_kwarg={})
 
     def test_asynchronous_calls(self, store):
         async def use():
@@ -332,6 +402,15 @@ class TestWrongArguments:
             small.similarity_search("bread", queries="x")
         with pytest.raises(InvalidSetting, match="given twice"):
             small.similarity_search_by_vector([0.5] * 32, queries="x")
+        for call in (
+            lambda: small.add_texts(["x"], metadata=[{}]),
+            lambda: small.delete(["a"], metadatas=None),
+            lambda: small.similarity_search("bread", metadatas=None),
+        ):
+            with pytest.raises(InvalidSetting, match=r"unknown setting.*found metadata"):
+                call()
+        with pytest.raises(InvalidSetting, match=r"nearest: min_relevance\); found min_relevence"):
+            small.similarity_search("bread", min_relevence=0.2)
         for options in ({"what": 1}, {"mode": "best"}, {"dense_weight": 2}, {"rerank": 9}):
             with pytest.raises(InvalidSetting):
                 small.as_retriever(search_kwargs=options).invoke("bread")
@@ -388,5 +467,5 @@ def test_a_store_with_embeddings_of_its_own_says_what_to_do(tmp_path, copied):
 
 
 def test_a_retriever_refuses_keywords_that_it_does_not_have(store):
-    with pytest.raises(ValidationError, match="min_relevence"):
-        QuarryRetriever(store=store, min_relevence=0.2)
+    with pytest.raises(InvalidSetting, match=r"search_kwargs \(the nearest: search_kwargs\); found search_kwarg$"):
+        QuarryRetriever(store=store, search_kwarg={})

@@ -12,7 +12,14 @@ pytest.importorskip("llama_index.core", reason="needs llama-index-core")
 
 from llama_index.core import MockEmbedding, StorageContext, VectorStoreIndex, load_index_from_storage
 from llama_index.core.embeddings import BaseEmbedding
-from llama_index.core.schema import Document, ImageNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    Document,
+    ImageNode,
+    MetadataMode,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.vector_stores import (
     FilterCondition,
     FilterOperator,
@@ -52,6 +59,7 @@ METADATA = {
     "rain": {"n": 3, "kind": "weather", "tags": ["wet"], "note": "often"},
     "paper": {"n": 4, "kind": "kitchen", "tags": ["food"], "note": "", "price": 2.5},
 }
+BOOK = "\n\n".join(f"{TEXTS[name]}. " * 60 for name in ("linen", "ship"))
 SOURCES = {"linen": "first", "ship": "first", "rain": "second"}
 
 
@@ -263,6 +271,54 @@ class TestQueries:
             ask(store, similarity_top_k=0)
 
 
+@pytest.fixture(scope="class")
+def book(tmp_path_factory):
+    opened = QuarryVectorStore(tmp_path_factory.mktemp("book") / "index", ENCODER)
+    long = TextNode(id_="book", text=BOOK, metadata={"place": "shelf"}, start_char_idx=100, end_char_idx=9999)
+    long.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="library")
+    opened.add([long, node("rain")])
+    yield opened
+    opened.close()
+
+
+class TestPassages:
+    """Nodes of several passages, which queries return."""
+
+    @pytest.mark.parametrize("mode", ["default", "hybrid", "sparse", "mmr"])
+    def test_of_a_long_node(self, book, mode):
+        found = ask(book, VectorStoreQueryMode(mode), "a ship crosses the ocean", similarity_top_k=1)
+        (passage,) = found.nodes
+        assert "ship" in passage.text
+        assert passage.node_id == found.ids[0] == f"book#{passage.metadata['passage']}"
+        assert BOOK[passage.metadata["start_index"] :].startswith(passage.text)
+        assert passage.start_char_idx == 100 + passage.metadata["start_index"]
+        assert passage.end_char_idx - passage.start_char_idx == len(passage.text) < len(BOOK)
+        assert (passage.ref_doc_id, passage.parent_node.node_id) == ("library", "book")
+        assert passage.get_content(MetadataMode.LLM) == f"place: shelf\n\n{passage.text}"
+        assert book.get_nodes(["book"])[0].text == BOOK
+
+    def test_whole_nodes_on_request(self, book):
+        found = ask(book, text="a ship crosses the ocean", options={"unit": "document"})
+        assert found.ids == ["book", "rain"]
+        assert found.nodes[0].text == BOOK
+        with pytest.raises(InvalidSetting, match=r"nearest: unit\); found units"):
+            ask(book, options={"units": "document"})
+
+    def test_the_nodes_of_several_queries_are_equal(self, book):
+        """By which QueryFusionRetriever recognizes them."""
+        retriever = QuarryRetriever(book, 9)
+        one, other = (
+            {each.node_id: each.node.hash for each in retriever.retrieve(text)} for text in ("ship", "rain")
+        )
+        assert one == other
+
+    def test_ids_restrict_passages(self, book):
+        """Passages of another document, which has the id of a node in its metadata, are left out."""
+        book.add([TextNode(id_="copy", text=BOOK, metadata={"id": "rain"})])
+        assert ask(book, node_ids=["rain"], similarity_top_k=1).ids == ["rain"]
+        book.delete_nodes(["copy"])
+
+
 CASES = [
     MetadataFilter(key="n", value=2),
     MetadataFilter(key="n", value=2, operator=FilterOperator.NE),
@@ -379,7 +435,7 @@ class TestOwnEmbeddings:
             dict(zip(TEXTS, cosines.tolist(), strict=True)), abs=0.01
         )
         assert found.similarities == sorted(found.similarities, reverse=True)
-        assert found.nodes[0] == node(found.ids[0])
+        assert found.nodes[0].get_content() == TEXTS[found.ids[0]]
 
     def test_hybrid_and_lexical_queries(self, own):
         assert ask(own, VectorStoreQueryMode.SPARSE, "ocean").ids == ["ship"]
@@ -517,7 +573,8 @@ class TestIndexes:
         for mode in ("default", "hybrid", "sparse", "mmr"):
             retriever = index.as_retriever(similarity_top_k=1, vector_store_query_mode=mode)
             (best,) = retriever.retrieve("a ship crosses the ocean")
-            assert (best.node.ref_doc_id, best.node.metadata) == ("ship", METADATA["ship"])
+            described = {"document_id": best.node.node_id, "passage": 0, "start_index": 0}
+            assert (best.node.ref_doc_id, best.node.metadata) == ("ship", described | METADATA["ship"])
             assert asyncio.run(retriever.aretrieve("a ship crosses the ocean"))[0].node == best.node
         filtered = index.as_retriever(similarity_top_k=4, filters=only(MetadataFilter(key="n", value=3)))
         assert [each.node.ref_doc_id for each in filtered.retrieve("ship")] == ["rain"]
@@ -641,12 +698,15 @@ class TestWrongArguments:
             with pytest.raises(InvalidSetting, match="not keywords"):
                 QuarryRetriever(still, options=wrong)
 
-    def test_paths_lengths_and_closed_stores(self, tmp_path):
+    def test_paths_lengths_and_closed_stores(self, still, tmp_path):
         for wrong in (None, 5, "", []):
             with pytest.raises(InvalidSetting, match="path"):
                 QuarryVectorStore(wrong, ENCODER)
-        with pytest.raises(InvalidSetting, match=r"unknown setting.*found metrik"):
-            QuarryVectorStore(tmp_path / "new", dim=8, metrik="l2")
+        for metric in ("metrik", "metrics"):
+            with pytest.raises(InvalidSetting, match=rf"nearest: metric\); found {metric}"):
+                QuarryVectorStore(tmp_path / "new", dim=8, **{metric: "l2"})
+        with pytest.raises(InvalidSetting, match="found refresh"):
+            still.add([], refresh=True)
         for wrong in (0, "8", 1.5, []):
             with pytest.raises(InvalidSetting, match="dim"):
                 QuarryVectorStore(tmp_path / "new", dim=wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 
@@ -41,7 +42,8 @@ def path(tmp_path):
 
 
 async def _talk(arguments, *calls):
-    parameters = StdioServerParameters(command=sys.executable, args=["-m", "quarry", "mcp", *map(str, arguments)])
+    words = ["-m", "quarry", "mcp", *map(str, arguments)]
+    parameters = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         tools = [tool.name for tool in (await session.list_tools()).tools]
@@ -76,11 +78,47 @@ def test_search_and_read(path):
     listed, found, filtered, document, fresh = (content.get("result", content) for content, _ in answers)
     assert listed == [{"name": "notes", "documents": 2}]
     assert found[0]["id"] == found[0]["source"] == "bread"
-    assert found[0]["passages"][0]["text"] == "Bread\nBread keeps fresh in a linen bag."
+    assert (found[0]["text"], found[0]["title"]) == (DOCUMENTS[0]["text"], "Bread")
     assert 0 < found[0]["relevance"] <= 1
     assert [hit["id"] for hit in filtered] == ["ship"]
     assert document["text"] == DOCUMENTS[1]["text"]
     assert [hit["id"] for hit in fresh] == ["snow"]
+
+
+BOOK = "\n\n".join(
+    (
+        "Bread keeps fresh in a linen bag. " * 30,
+        "The captain of a ship navigates by the stars. " * 30,
+        "Rain falls mostly in autumn. " * 40,
+    )
+)
+
+
+def test_passages_are_found_and_read_around(tmp_path):
+    engine.build([{"id": "book", "title": "All", "text": BOOK, "metadata": {"n": 1}}], tmp_path / "books")
+    _, answers = talk(
+        [tmp_path / "books"],
+        ("search", {"query": "how do captains navigate?", "k": 2}),
+        ("search", {"query": "how do captains navigate?", "unit": "document"}),
+        ("get_document", {"id": "book", "offset": 1000, "limit": 100}),
+        ("get_document", {"id": "book", "offset": len(BOOK) - 100}),
+        ("get_document", {"id": "book", "offset": len(BOOK) + 1}),
+        ("search", {"query": "captains", "unit": "chapter"}),
+    )
+    assert [is_error for _, is_error in answers] == [False] * 4 + [True] * 2
+    (best, other), (document,), middle, end = (content.get("result", content) for content, _ in answers[:4])
+    assert "captain" in best["text"]
+    assert BOOK[best["offset"] :].startswith(best["text"])
+    assert (best["id"], best["source"], best["metadata"]) == ("book", "book", {"n": 1})
+    assert best["passage"] != other["passage"]
+    assert document.keys() == {"id", "title", "source", "relevance", "text", "metadata"}
+    assert len(document["text"]) < len(best["text"])
+    assert (middle["text"], middle["next_offset"]) == (BOOK[1000:1100], 1100)
+    assert (middle["characters"], middle["offset"]) == (len(BOOK), 1000)
+    assert end["text"] == BOOK[-100:]
+    assert "next_offset" not in end
+    assert f"has {len(BOOK)} characters" in json.dumps(answers[4][0])
+    assert "document" in json.dumps(answers[5][0])
 
 
 def test_errors_are_messages(path):
@@ -104,7 +142,7 @@ def test_errors_are_messages(path):
             "unknown operator",
             "greater than or equal",
             "at most 10000",
-            "nothing",
+            "no document 'nothing'",
             "delete",
         ),
         strict=True,
@@ -231,8 +269,9 @@ def test_arguments_that_a_tool_does_not_have_are_refused(path, tmp_path):
         ("list_indexes", {"verbose": True}),
     )
     assert [is_error for _, is_error in answers] == [True] * 3
-    for (content, _), name in zip(answers, ("filters", "indx", "verbose"), strict=True):
-        assert name in json.dumps(content)
+    messages = ("the nearest: filter); found filters", "the nearest: index); found indx", "found verbose")
+    for (content, _), message in zip(answers, messages, strict=True):
+        assert message in json.dumps(content)
     index = OpenIndex(path)
     tools = asyncio.run(make_server({"notes": index}, is_writable=True, synced={"notes": tmp_path}).list_tools())
     index.close()

@@ -395,6 +395,20 @@ def test_a_query_is_kept_in_the_address(page: Page, server: RunningServer, brows
     assert page.one("[value=lexical]").is_selected()
 
 
+def test_passages_are_shown_whole_with_their_words_marked(page: Page, browser: Any) -> None:
+    page.search("moon pulls the sea twice")
+    page.all(".modes label")[4].click()
+    until(
+        lambda: (
+            "unit=passage" in browser.current_url and page.texts(".hit:first-child mark")[:2] == ["moon", "pulls"]
+        )
+    )
+    (passage,) = page.all(".hit:first-child .passage")
+    assert "twice a day. Filler number 0 says" in passage.text
+    page.all(".modes label")[3].click()
+    until(lambda: "unit" not in browser.current_url)
+
+
 def test_a_query_that_cannot_be_searched_for_is_explained(page: Page) -> None:
     page.type("...")
     until(lambda: page.texts("#problem h2") == ["This cannot be searched for"])

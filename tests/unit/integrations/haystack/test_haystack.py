@@ -183,6 +183,24 @@ class TestRetriever:
         with pytest.raises(InvalidSetting, match="top_k is out of range"):
             QuarryHybridRetriever(filled).run("ocean", top_k=wrong)
 
+    @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+    def test_passages_of_a_long_document(self, filled, mode):
+        long = "\n\n".join(f"{text} " * 50 for text in TEXTS.values())
+        filled.write_documents([Document(id="book", content=long, meta={"passage": "of its own"})])
+        retriever = QuarryRetriever(filled, mode=mode, filters=field("id", "==", "book"))
+        first, *others = retriever.run("a ship on the ocean")["documents"]
+        assert "ship" in first.content
+        assert first.id.startswith("book#")
+        assert len({first.id, *(each.id for each in others)}) == 1 + len(others)
+        assert (first.meta["document_id"], first.meta["passage"]) == ("book", "of its own")
+        assert long[first.meta["start_index"] :].startswith(first.content)
+        assert first.meta["score"] == first.score
+        assert first.meta["relevance"] > 0
+        whole = QuarryRetriever(filled, mode=mode, options={"unit": "document"}).run("ship", top_k=9)["documents"]
+        assert {each.content for each in whole if each.id == "book"} == {long}
+        with pytest.raises(InvalidSetting, match=r"nearest: unit\); found unti"):
+            QuarryRetriever(filled, options={"unti": "document"}).run("ship")
+
     def test_texts_are_encoded_without_embeddings(self, filled):
         (best, *_) = QuarryHybridRetriever(filled).run("a ship on the ocean")["documents"]
         assert (best.id, best.embedding) == ("ship", None)
