@@ -155,6 +155,11 @@ def full_names(tree: ast.Module) -> dict[str, str]:
 
 def full_name(node: ast.expr, names: Mapping[str, str]) -> str:
     """Return the full name of what was imported of the repository, or of something in it; "" for anything else."""
+    first = node
+    while isinstance(first, ast.Attribute | ast.Call | ast.Subscript):
+        first = first.func if isinstance(first, ast.Call) else first.value
+    if isinstance(first, ast.Name) and not any(local.partition(".")[0] == first.id for local in names):
+        return ""  # without writing the expression out, which takes most of the time
     written = ast.unparse(node)
     for local in sorted(names, key=len, reverse=True):
         if written == local or written.startswith(f"{local}."):
@@ -169,11 +174,15 @@ def forbidden_replacements(tree: ast.Module, package: str) -> Iterator[tuple[int
             yield line, f"replaces {name}"
 
 
+def last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def replacements(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the full names of all in the repository that is replaced."""
     names = full_names(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("setattr", "delattr"):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("setattr", "delattr"):
             target, *others = node.args
             if isinstance(target, ast.Constant | ast.JoinedStr):
                 name = ast.unparse(target).strip("f'\"")
@@ -191,8 +200,8 @@ def replacements(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         names: list[str] = []
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
-            names = [node.attr]
+        if isinstance(node, ast.Attribute):
+            names = [] if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") else [node.attr]
         elif isinstance(node, ast.ImportFrom):
             names = [each.name for each in node.names]
         for name in names:
