@@ -58,17 +58,22 @@ def sessions_before(no_model_is_shared_yet):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Create a folder with a checkpoint, its bundle, and a bundle of a reranker."""
+def tiny(tmp_path_factory, small_corpus):
+    """Create a folder with a checkpoint, its bundle, a bundle of a reranker, and an index of the first bundle."""
     folder = tmp_path_factory.mktemp("tiny")
     export(write_checkpoint(folder / "checkpoint"), folder / "bundle", "fp32")
     export_reranker(write_reranker_checkpoint(folder / "cross"), folder / "reranker", "fp32")
+    engine.build(small_corpus, folder / "index", encoder=folder / "bundle")
     return folder
 
 
+def open_index(tiny, **options):
+    return Engine.open(tiny / "index", **{"encoder": tiny / "bundle"} | options)
+
+
 class TestIndexes:
-    def test_all_have_one_encoder_until_the_last_is_closed(self, small_index, sessions_before):
-        indexes = [Engine.open(small_index) for _ in range(20)]
+    def test_all_have_one_encoder_until_the_last_is_closed(self, tiny, sessions_before):
+        indexes = [open_index(tiny) for _ in range(20)]
         answers = [[hit.id for hit in index.search(TEXT)] for index in indexes]
         assert answers == [answers[0]] * 20
         assert n_sessions() == sessions_before + 1
@@ -80,7 +85,7 @@ class TestIndexes:
         assert n_sessions() == sessions_before
         with pytest.raises(IndexClosed):
             indexes[0].search(TEXT)
-        with Engine.open(small_index) as index:
+        with open_index(tiny) as index:
             assert [hit.id for hit in index.search(TEXT)] == answers[0]
 
     def test_however_the_bundle_is_named(self, small_index, tmp_path, monkeypatch, sessions_before):
@@ -97,49 +102,49 @@ class TestIndexes:
         for index in indexes:
             index.close()
 
-    def test_writers_and_builds_too(self, small_index, tmp_path, sessions_before):
-        with Engine.open(small_index) as reader:
+    def test_writers_and_builds_too(self, tiny, tmp_path, sessions_before):
+        with open_index(tiny) as reader:
             reader.search(TEXT)
-            engine.build([TEXT], tmp_path / "index")
-            with Engine.open(tmp_path / "index", writable=True) as writer:
+            engine.build([TEXT], tmp_path / "index", encoder=tiny / "bundle")
+            with Engine.open(tmp_path / "index", encoder=tiny / "bundle", writable=True) as writer:
                 writer.add(["another text"])
                 writer.commit()
                 assert n_sessions() == sessions_before + 1
         assert n_sessions() == sessions_before
 
-    def test_one_that_is_dropped_without_being_closed(self, small_index, sessions_before):
-        index = Engine.open(small_index, writable=False)
+    def test_one_that_is_dropped_without_being_closed(self, tiny, sessions_before):
+        index = open_index(tiny, writable=False)
         index.search(TEXT)
         del index
         assert n_sessions() == sessions_before
 
-    def test_an_error_keeps_no_encoder(self, small_index, sessions_before):
+    def test_an_error_keeps_no_encoder(self, tiny, sessions_before):
         with pytest.raises(InvalidSetting):
-            Engine.open(small_index, reranker=small_index)
+            open_index(tiny, reranker=tiny / "index")
         assert n_sessions() == sessions_before
 
-    def test_an_encoder_of_the_callers_stays_the_callers(self, small_index, sessions_before):
-        encoder = open_encoder(lean=True)
+    def test_an_encoder_of_the_callers_stays_the_callers(self, tiny, sessions_before):
+        encoder = open_encoder(tiny / "bundle", lean=True)
         for _ in range(2):
-            with Engine.open(small_index, encoder=encoder) as index:
+            with open_index(tiny, encoder=encoder) as index:
                 index.search(TEXT)
         assert n_sessions() == sessions_before + 1
-        assert encoder.encode_query(TEXT).shape == (384,)
+        assert encoder.encode_query(TEXT).shape == (encoder.dim,)
         words = WordEncoder(dim=16)
         reference = weakref.ref(words)
         with pytest.raises(engine.EncoderMismatch):
-            Engine.open(small_index, encoder=words)
+            open_index(tiny, encoder=words)
         del words
         gc.collect()
         assert reference() is None
 
-    def test_opened_and_closed_by_many_threads_at_once(self, small_index, sessions_before):
+    def test_opened_and_closed_by_many_threads_at_once(self, tiny, sessions_before):
         most, start = [], threading.Barrier(4)
 
         def work(_: int) -> list[str]:
             start.wait()
             for _ in range(2):
-                with Engine.open(small_index) as index:
+                with open_index(tiny) as index:
                     found = [hit.id for hit in index.search(TEXT)]
                     most.append(n_sessions())
             return found
@@ -152,13 +157,13 @@ class TestIndexes:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-    def test_a_forked_child_opens_its_own(self, small_index):
-        with Engine.open(small_index) as index:
+    def test_a_forked_child_opens_its_own(self, tiny):
+        with open_index(tiny) as index:
             expected = [hit.id for hit in index.search(TEXT)]
             child = os.fork()
             if not child:
                 try:
-                    with Engine.open(small_index) as own:
+                    with open_index(tiny) as own:
                         os._exit(0 if [hit.id for hit in own.search(TEXT)] == expected else 1)
                 finally:
                     os._exit(2)
@@ -185,8 +190,8 @@ class TestSettings:
         assert second.identity != first.identity
         assert (second.encode_query("a") != open_encoder(tiny / "bundle").encode_query("a")).any()
 
-    def test_rerankers_of_one_bundle_have_one_model(self, tiny, small_index, sessions_before):
-        indexes = [Engine.open(small_index, reranker=tiny / "reranker", threads=n) for n in (1, 2, 2)]
+    def test_rerankers_of_one_bundle_have_one_model(self, tiny, sessions_before):
+        indexes = [open_index(tiny, reranker=tiny / "reranker", threads=n) for n in (1, 2, 2)]
         for index in indexes:
             assert len(index.search("bread", k=3, mode="lexical", rerank=3)) > 0
         assert n_sessions() == sessions_before + 1
