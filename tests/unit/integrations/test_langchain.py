@@ -94,15 +94,16 @@ LONG = "\n\n".join(
 @pytest.fixture(scope="class")
 def book(tmp_path_factory):
     """Create a store with a document of several passages, for reading only."""
-    opened = QuarryVectorStore(tmp_path_factory.mktemp("book") / "index")
+    opened = QuarryVectorStore(tmp_path_factory.getbasetemp() / "book")
     opened.add_texts([LONG, TEXTS[1]], [{"score": "of its own", "n": 1}, {}], ids=["book", "ship"])
     yield opened
     opened.close()
 
 
 class TestPassages:
-    def test_of_a_long_document(self, book):
-        hit = book._index.searcher.search("how do captains navigate?", 1, unit="passage")[0]
+    def test_of_a_long_document(self, book, tmp_path_factory):
+        with Engine.open(tmp_path_factory.getbasetemp() / "book") as index:
+            hit = index.search("how do captains navigate?", 1, unit="passage")[0]
         (found,) = book.similarity_search("how do captains navigate?", k=1)
         assert found.id == f"book#{hit.passage}"
         assert found.page_content == hit.text in LONG
