@@ -113,16 +113,20 @@ class ShardReplica:
         n_shards: the number of shards of the index. If it is built again with another number, copies keep what
             they have open.
         options: resources to use.
+        refresh_s: seconds after which a call looks for a newer generation.
 
     Raises:
         QuarryError: the shard cannot be opened.
     """
 
-    def __init__(self, index: Path, number: int, n_shards: int, options: OpenOptions) -> None:
+    def __init__(
+        self, index: Path, number: int, n_shards: int, options: OpenOptions, refresh_s: float = REFRESH_S
+    ) -> None:
         self._index = index
         self._number = number
         self._n_shards = n_shards
         self._options = options
+        self._refresh_s = refresh_s
         self._device = Device(None, None)
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
@@ -154,7 +158,7 @@ class ShardReplica:
             method: one of `_METHODS`.
             arguments: the arguments of the method, without the shard.
         """
-        if time.monotonic() - self._checked > REFRESH_S:
+        if time.monotonic() - self._checked > self._refresh_s:
             self._refresh()
         shard, newest = self._find(commit_id)
         if shard is None:

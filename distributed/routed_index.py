@@ -25,7 +25,7 @@ from quarry.formats.shard_set import load_newest_shard_set
 __all__ = ["ListedShard", "RoutedIndex"]
 
 _ATTEMPTS = 10  # each fails only if a shard was committed several times in between
-_PAUSE_S = 0.05  # times the number of the attempt
+_PAUSE_S = 0.05
 _WAITING = 32  # threads for each shard; they only wait for answers
 
 
@@ -111,13 +111,25 @@ class RoutedIndex(IndexReader):
         handles: the handles of the deployments of the shards, in their order.
         resources: encoder, reranker and threads of the router.
         timeout_s: time limit, in seconds, of each request, unless a search has a timeout of its own.
+        refresh_s: seconds after which it is looked up again which build is current.
+        pause_s: seconds to wait before an attempt for a generation that a copy does not have, times its number.
     """
 
-    def __init__(self, path: Path, handles: Sequence[Any], resources: ViewResources, timeout_s: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        handles: Sequence[Any],
+        resources: ViewResources,
+        timeout_s: float,
+        refresh_s: float = REFRESH_S,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
         self._path = path
         self._handles = handles
         self._resources = resources
         self._timeout_s = timeout_s
+        self._refresh_s = refresh_s
+        self._pause_s = pause_s
         self._lock = threading.Lock()
         self._directory = Directory(path)
         self._shard_set = load_newest_shard_set(self._directory)
@@ -162,7 +174,7 @@ class RoutedIndex(IndexReader):
         condition = None if filter is None else parse_filter(filter)
         asked = (part.commit_id, f"list_{kind}", (condition, offset, limit))
         for attempt in range(_ATTEMPTS):
-            time.sleep(_PAUSE_S * attempt)  # another copy may have the generation
+            time.sleep(self._pause_s * attempt)  # another copy may have the generation
             answer: Reply = call(
                 self._handles[part.number], "call", asked, self._timeout_s, f"the shard {part.name}"
             )
@@ -176,7 +188,7 @@ class RoutedIndex(IndexReader):
         )
 
     def __len__(self) -> int:
-        if time.monotonic() - self._refreshed > REFRESH_S:  # no answer of a shard says what is newest
+        if time.monotonic() - self._refreshed > self._refresh_s:  # no answer of a shard says what is newest
             self.refresh()
         return super().__len__()
 
@@ -217,13 +229,13 @@ class RoutedIndex(IndexReader):
             else:
                 if not view.is_stale or attempt + 1 == _ATTEMPTS:
                     return answer
-            time.sleep(_PAUSE_S * attempt)
+            time.sleep(self._pause_s * attempt)
             self.refresh()
         raise AssertionError
 
     def _is_newest(self, view: _RoutedView) -> bool:
         """Return whether a view is that of the newest generation, as far as is known."""
-        self._check_shard_set(REFRESH_S)
+        self._check_shard_set(self._refresh_s)
         return view.is_newest and view.set_id == self._shard_set.set_id
 
     def _check_shard_set(self, seconds: float) -> None:

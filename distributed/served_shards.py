@@ -22,7 +22,6 @@ from quarry.formats.errors import QuarryError
 __all__ = ["ServedShards"]
 
 _PAGE = {"documents": 256, "ids": 4096}
-"""Number of documents or ids that are read at a time."""
 
 
 class ServedShards:
@@ -33,11 +32,15 @@ class ServedShards:
     Args:
         handle: the handle of the router.
         timeout_s: time limit, in seconds, of each call.
+
+    Attributes:
+        page: number of "documents" or "ids" that are read at a time.
     """
 
     def __init__(self, handle: Any, timeout_s: float) -> None:  # noqa: ANN401  # of Ray
         self._handle = handle
         self._timeout_s = timeout_s
+        self.page = dict(_PAGE)
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str
@@ -173,8 +176,8 @@ class ServedShards:
             n_skipped -= n_before
             n_wanted = min(part.n_documents - n_before, n_most)
             n_most -= n_wanted
-            for low in range(0, n_wanted, _PAGE[kind]):
-                n_page = min(_PAGE[kind], n_wanted - low)
+            for low in range(0, n_wanted, self.page[kind]):
+                n_page = min(self.page[kind], n_wanted - low)
                 yield from self._call("page", part, only, n_before + low, n_page, kind)
 
     def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401  # of any method

@@ -28,7 +28,7 @@ from typing import cast
 
 from bench.harness.records import Record, add_out, append_record, read_records
 
-__all__ = ["PARTS", "Part", "add_arguments", "compare_with_targets", "run"]
+__all__ = ["PARTS", "Part", "add_arguments", "compare_with_targets", "is_bad", "run"]
 
 _MAX_READS = 2.0  # time of a query in reads of all centroids
 _MIN_SHARE = 0.5  # of the measured rate of matrix products, for a batch
@@ -121,7 +121,7 @@ def _missing_figure(name: str, what: str) -> Record:
 
 
 _SECONDS = 500  # for all parts
-_GRACE_S = 5  # after the time limit, before the process is killed
+_GRACE_S = 5
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -168,8 +168,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "gpu")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Check and measure, and print a line for each record; return 1 if anything failed or was left out, else 0."""
+def run(args: argparse.Namespace, grace_s: float = _GRACE_S) -> int:
+    """Check and measure, and print a line for each record; return 1 if anything failed or was left out, else 0.
+
+    Args:
+        args: see `add_arguments`.
+        grace_s: seconds after the time limit of a part, before its process is killed.
+    """
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -178,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
         _set_path(work / "site", args.wheels)
         names = args.parts.split(",")
         for name in names:
-            _run_part(name, args, out, work, started)
+            _run_part(name, args, out, work, started, grace_s)
         records = read_records(out)[n_before:]
         for record in _find_left_out(names, records):
             _write(record, out)
@@ -186,10 +191,10 @@ def run(args: argparse.Namespace) -> int:
             _write(record, out)
         print(f"all parts: {time.perf_counter() - started:.0f} s", flush=True)
         records = read_records(out)[n_before:]
-    return int(any(map(_is_bad, records)))
+    return int(any(map(is_bad, records)))
 
 
-def _is_bad(record: Record) -> bool:
+def is_bad(record: Record) -> bool:
     """Return whether a part failed, or a check failed, was left out, or could not be made."""
     is_check = str(record.get("what")).startswith("check")
     return "failed" in record or "left_out" in record or (is_check and record.get("sound") is not True)
@@ -206,7 +211,7 @@ def _set_path(site: Path, wheels: Path | None) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, filter(None, paths)))
 
 
-def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, started: float) -> None:
+def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, started: float, grace_s: float) -> None:
     """Run one part in a new process, which is killed when its time is over."""
     part, about = PARTS[name], {"what": "part", "part": name}
     left = args.seconds - (time.perf_counter() - started)
@@ -220,11 +225,11 @@ def _run_part(name: str, args: argparse.Namespace, out: Path, work: Path, starte
     process = context.Process(target=_run_here, args=(name, part, args, out, work, limit))
     before = time.perf_counter()
     process.start()
-    process.join(limit + _GRACE_S)
+    process.join(limit + grace_s)
     if process.exitcode is None:
         process.kill()
         process.join()
-        _write({**about, "left_out": f"ended after {limit + _GRACE_S:.0f} s"}, out)
+        _write({**about, "left_out": f"ended after {limit + grace_s:.0f} s"}, out)
     elif process.exitcode:
         _write({**about, "failed": f"ended with {process.exitcode}"}, out)
     _write({**about, "s": time.perf_counter() - before, "limit_s": limit}, out)

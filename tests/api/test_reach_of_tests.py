@@ -39,13 +39,6 @@ WATCHED = (ast.Assign, ast.AugAssign, ast.Attribute, ast.Call, ast.Import, ast.I
 IMPORT = re.compile(r"^ *((?:from (?:quarry|bench)[\w.]* )?import (?:\([^)]*\)|.*))$", re.MULTILINE)
 # The one module that reads private attributes, and says why.
 INSIDE = "tests/support/indexes/inside.py"
-# Files whose tests still reach further.
-NOT_YET: tuple[str, ...] = (
-    "tests/differential/test_networks_against_torch",
-    "tests/unit/bench/gpu/test_gpu_command",
-    "tests/unit/distributed/test_routing",
-    "tests/unit/distributed/test_serving",
-)
 
 
 class Import(NamedTuple):
@@ -226,21 +219,11 @@ def violations(path: str, source: str) -> list[str]:
     return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
 
 
-@cache
-def all_violations() -> list[str]:
+def test_tests_reach_no_further_than_they_may() -> None:
     paths = sorted((REPOSITORY / "tests").rglob("*.py"))
     named = {path.relative_to(REPOSITORY).as_posix(): path for path in paths}
-    return [each for name, path in named.items() for each in violations(name, path.read_text(encoding="utf-8"))]
-
-
-def test_tests_reach_no_further_than_they_may() -> None:
-    found = [each for each in all_violations() if each.partition(".py:")[0] not in NOT_YET]
+    found = [each for name, path in named.items() for each in violations(name, path.read_text(encoding="utf-8"))]
     assert not found, "\n".join(found)
-
-
-def test_only_files_that_reach_further_are_left_out() -> None:
-    done = [name for name in NOT_YET if not any(each.startswith(f"{name}.py:") for each in all_violations())]
-    assert done == []
 
 
 def test_every_public_module_is_documented() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
+from support.indexes.inside import trace_once
 from support.models.torch_checkpoint import DIM, N_POSITIONS, N_WORDS, TorchNetwork
 
 from quarry import engine
@@ -20,7 +21,6 @@ from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.checkpoint.networks import DIRECT_KINDS
 from quarry.exporters.export import export
-from quarry.exporters.graph import torch_trace
 from quarry.formats.bundle.encoder import EncoderBundle
 from quarry.formats.bundle.folder import MODEL_NAME
 from quarry.formats.errors import BackendUnavailable, InvalidSetting
@@ -110,21 +110,9 @@ def networks(tmp_path_factory: pytest.TempPathFactory):
     return network
 
 
-TRACES: dict[tuple[bytes, bytes, bool], Any] = {}
-
-
 @pytest.fixture
 def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trace a network once for all heads and precisions: a trace takes longer than all the rest of an export."""
-    trace = torch_trace.trace
-
-    def once(checkpoint, mlm):
-        config, weights = ((checkpoint.path / name).read_bytes() for name in ("config.json", "model.safetensors"))
-        if (config, weights, mlm) not in TRACES:
-            TRACES[config, weights, mlm] = trace(checkpoint, mlm)
-        return TRACES[config, weights, mlm]
-
-    monkeypatch.setattr(torch_trace, "trace", once)
+    trace_once(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", DIRECT_KINDS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import pytest
@@ -33,6 +33,7 @@ __all__ = [
     "merges_of",
     "status_of",
     "threads_of",
+    "trace_once",
     "view_of",
     "wait_for_merges",
     "writer_of",
@@ -92,3 +93,21 @@ def forget_shared_models(patch: pytest.MonkeyPatch) -> None:
 def held_locks() -> Iterable[WriteLock]:
     """Return the locks of this process; the system releases them when it ends, and a simulated end must, too."""
     return list(quarry.formats.write_lock._held)
+
+
+TRACES: dict[object, Any] = {}
+
+
+def trace_once(patch: pytest.MonkeyPatch) -> None:
+    """Trace a network once for all heads and precisions: a trace takes longer than all the rest of an export."""
+    from quarry.exporters.graph import torch_trace
+
+    trace = torch_trace.trace
+
+    def once(checkpoint: Any, mlm: bool) -> Any:
+        config, weights = ((checkpoint.path / name).read_bytes() for name in ("config.json", "model.safetensors"))
+        if (config, weights, mlm) not in TRACES:
+            TRACES[config, weights, mlm] = trace(checkpoint, mlm)
+        return TRACES[config, weights, mlm]
+
+    patch.setattr(torch_trace, "trace", once)

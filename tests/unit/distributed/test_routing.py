@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from types import SimpleNamespace
 
@@ -14,7 +15,6 @@ from quarry.engine import Engine
 from quarry.engine.gpu.device import Device
 from quarry.engine.index.resources import ViewResources
 from quarry.engine.options import OpenOptions
-from quarry.formats import shard_set
 from quarry.formats.errors import ChecksumMismatch, IndexNotFound, ShardNotFound
 
 pytest.importorskip("ray", reason="the extra distributed is not installed")
@@ -53,18 +53,20 @@ def handles(path):
     """Return the handles of two shards with two replicas each."""
     from quarry.distributed.replica import ShardReplica
 
-    return [Handle([ShardReplica(path, number, 2, OPTIONS) for _ in range(2)]) for number in range(2)]
+    return [Handle([ShardReplica(path, number, 2, OPTIONS, 1e9) for _ in range(2)]) for number in range(2)]
+
+
+def router_of(path, handles):
+    from quarry.distributed.routed_index import RoutedIndex
+
+    resources = ViewResources(OPTIONS, Device(None, None), ENCODER)
+    return RoutedIndex(path, handles, resources, timeout_s=5, refresh_s=0, pause_s=0)
 
 
 @pytest.fixture
-def routed(path, handles, monkeypatch):
+def routed(path, handles):
     """Return a router that looks for a newer build at every call, with replicas that refresh only on request."""
-    from quarry.distributed import replica, routed_index
-
-    monkeypatch.setattr(replica, "REFRESH_S", 1e9)
-    monkeypatch.setattr(routed_index, "REFRESH_S", 0)
-    monkeypatch.setattr(routed_index, "_PAUSE_S", 0)
-    index = routed_index.RoutedIndex(path, handles, ViewResources(OPTIONS, Device(None, None), ENCODER), 5)
+    index = router_of(path, handles)
     yield index
     index.close()
 
@@ -118,7 +120,8 @@ def test_the_usual_query_asks_each_shard_once_for_candidates_and_those_of_hits_f
     assert sorted(reads) == [0, 1]
     assert [handle.calls["find"] for handle in handles] == [1, 1]
     owner = handles[reads.index(1)].copies[0]
-    assert owner._opened.popitem()[1][1].has(hit.id)
+    generation = owner.state().value.manifest.commit_id
+    assert hit.id in owner.call(generation, "list_ids", (None, 0, 100)).value
 
 
 def test_document_frequencies_are_learned_anew_after_a_commit(path, routed, handles):
@@ -158,10 +161,11 @@ def test_a_build_with_another_number_of_shards_is_an_error_of_every_call(path, r
     assert len(routed.search("w1", k=60, mode="dense")) == 7
 
 
-def test_a_folder_of_a_shard_that_disappears(tmp_path, path, routed, monkeypatch):
-    from quarry.distributed import replica
+def test_a_folder_of_a_shard_that_disappears(tmp_path, path):
+    from quarry.distributed.replica import ShardReplica
 
-    monkeypatch.setattr(replica, "REFRESH_S", 0)
+    refreshing = [Handle([ShardReplica(path, number, 2, OPTIONS, 0)]) for number in range(2)]
+    routed = router_of(path, refreshing)
     before = columns(routed.search("w1"))
     folder = sorted(path.glob("shard-*"))[1]
     folder.rename(tmp_path / "away")
@@ -173,23 +177,24 @@ def test_a_folder_of_a_shard_that_disappears(tmp_path, path, routed, monkeypatch
         assert 0 < len(hits) == hits.coverage.n_reached < 60
     (tmp_path / "away").rename(folder)
     assert columns(routed.search("w1")) == before
+    routed.close()
 
 
 def test_a_copy_is_opened_while_the_index_is_built_again(path, monkeypatch):
     """The folders that the build has deleted in between are not reported as missing."""
     from quarry.distributed import replica
 
-    load, built = shard_set.load_newest_shard_set, []
+    stat, built = os.stat, []
 
-    def load_and_then_build(directory):
-        found = load(directory)
-        if not built:
-            built.append(found)  # first, because the build loads it too
+    def build_first(file, *arguments, **options):
+        if str(file).startswith(str(path / "shard-")) and not built:
+            built.append(file)  # first, because the build looks at it too
             engine.build(DOCUMENTS[:9], path, encoder=ENCODER, shards=2, overwrite=True)
-        return found
+        return stat(file, *arguments, **options)
 
-    monkeypatch.setattr(shard_set, "load_newest_shard_set", load_and_then_build)
+    monkeypatch.setattr(os, "stat", build_first)
     copies = [replica.ShardReplica(path, number, 2, OPTIONS) for number in range(2)]
+    assert built
     assert sum(copy.state().value.size.n_docs for copy in copies) == 9
 
 
@@ -207,7 +212,6 @@ def test_a_health_check_reads_the_index(path, handles):
 
 def test_usage_statistics_are_off_unless_they_are_turned_on(monkeypatch):
     import importlib
-    import os
 
     import quarry.distributed
 

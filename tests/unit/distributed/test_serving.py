@@ -111,9 +111,7 @@ def test_answers_are_those_of_the_index_in_this_process(served, path):
 
 
 def test_documents_are_listed_in_pages(served, path, monkeypatch):
-    from quarry.distributed import served_shards
-
-    monkeypatch.setattr(served_shards, "_PAGE", {"documents": 7, "ids": 9})
+    monkeypatch.setattr(served, "page", {"documents": 7, "ids": 9})
     condition = {"number": {"$gte": 2}}
     with Engine.open(path, encoder=ENCODER) as index:
         for options in ({}, {"filter": condition}, {"offset": 30, "limit": 25}, {"offset": 1000}, {"limit": 0}):
@@ -226,9 +224,7 @@ def test_the_command_line_without_a_cluster(path, tmp_path, capsys):
 
 def test_a_commit_under_load(served, path, monkeypatch):
     """Every answer during a commit is complete, and after a while all replicas answer from the new generation."""
-    from quarry.distributed import served_shards
-
-    monkeypatch.setattr(served_shards, "_PAGE", {"ids": 4})
+    monkeypatch.setattr(served, "page", {"ids": 4})
     before, listed = len(served), list(served.ids())
     with load(served) as answers, Engine.open(path, encoder=ENCODER, writable=True, threads=1) as index:
         wait_until(lambda: len(answers) > 10)
