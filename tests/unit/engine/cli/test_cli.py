@@ -137,6 +137,8 @@ def test_search_prints_the_best_passage_and_marks_words_on_a_terminal(quarry, tm
     assert "The ferry sails at noon" in plain
     assert re.search(r"  handbook/x+\.\.\.x+/chapter-12\.md  ", plain)
     assert "\x1b" not in plain
+    passages = quarry("search", tmp_path / "index", "when does the ferry sail", "--unit", "passage").out
+    assert re.search(r"The ferry sails at noon.*\n +passage 1\n", passages)
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     quarry("search", tmp_path / "index", "when does the ferry sail")
