@@ -78,10 +78,15 @@ def folder_of(module: str) -> Path:
 
 
 @cache
+def nodes_of(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+@cache
 def imports_of(tree: ast.Module) -> dict[str, Import]:
     """Return what is imported of the repository, by its local name."""
     found = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("quarry", "bench"):
             for each in node.names:
                 inner = folder_of(f"{node.module}.{each.name}")
@@ -143,7 +148,7 @@ def forbidden_imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str
 def full_names(tree: ast.Module) -> dict[str, str]:
     """Return the full names of what local names refer to: imports, and variables that these are assigned to."""
     found = {local: ".".join(filter(None, each[:2])) for local, each in imports_of(tree).items()}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             for value in (
                 (node.value.body, node.value.orelse) if isinstance(node.value, ast.IfExp) else (node.value,)
@@ -155,11 +160,6 @@ def full_names(tree: ast.Module) -> dict[str, str]:
 
 def full_name(node: ast.expr, names: Mapping[str, str]) -> str:
     """Return the full name of what was imported of the repository, or of something in it; "" for anything else."""
-    first = node
-    while isinstance(first, ast.Attribute | ast.Call | ast.Subscript):
-        first = first.func if isinstance(first, ast.Call) else first.value
-    if isinstance(first, ast.Name) and not any(local.partition(".")[0] == first.id for local in names):
-        return ""  # without writing the expression out, which takes most of the time
     written = ast.unparse(node)
     for local in sorted(names, key=len, reverse=True):
         if written == local or written.startswith(f"{local}."):
@@ -174,15 +174,11 @@ def forbidden_replacements(tree: ast.Module, package: str) -> Iterator[tuple[int
             yield line, f"replaces {name}"
 
 
-def last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 def replacements(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the full names of all in the repository that is replaced."""
     names = full_names(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and last_name(node.func) in ("setattr", "delattr"):
+    for node in nodes_of(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("setattr", "delattr"):
             target, *others = node.args
             if isinstance(target, ast.Constant | ast.JoinedStr):
                 name = ast.unparse(target).strip("f'\"")
@@ -198,10 +194,10 @@ def replacements(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         names: list[str] = []
-        if isinstance(node, ast.Attribute):
-            names = [] if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") else [node.attr]
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            names = [node.attr]
         elif isinstance(node, ast.ImportFrom):
             names = [each.name for each in node.names]
         for name in names:
@@ -225,7 +221,10 @@ def violations(path: str, tree: ast.Module) -> list[str]:
 def all_violations() -> list[str]:
     paths = sorted((REPOSITORY / "tests").rglob("*.py"))
     named = {path.relative_to(REPOSITORY).as_posix(): path for path in paths}
-    return [each for name, path in named.items() for each in violations(name, parse(path))]
+    found = [each for name, path in named.items() for each in violations(name, parse(path))]
+    for cached in (parse, nodes_of, imports_of):  # millions of objects, which slow every later garbage collection
+        cached.cache_clear()
+    return found
 
 
 def test_tests_reach_no_further_than_they_may() -> None:
