@@ -404,17 +404,19 @@ def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[
     return subprocess.Popen(command, cwd=repository, stderr=subprocess.PIPE, **streams)
 
 
-def test_an_unknown_field_is_one_line_of_warning(repository: Path, index: Path) -> None:
+def test_an_unknown_field_is_one_line_of_warning(repository: Path, quarry, index: Path) -> None:
     """An unknown field prints one line of warning, shown in a new process, as pytest raises warnings."""
-    for field, n_lines in (("letter", 1), ("letters", 0), ("id", 0)):
-        only = json.dumps({field: {"$in": ["x", 1000]}})
-        process = start(repository, "search", index, "ship", "sea", "--filter", only, stdout=subprocess.PIPE)
-        out, err = process.communicate()
-        assert (process.returncode, out) == (1, b"ship\n  no hits\n\nsea\n  no hits\n\n")
-        assert err.count(b"\n") == n_lines
-        if n_lines:
-            assert err.startswith(b"quarry: warning: filter: no document has the field 'letter'; ")
-            assert b"'letters'" in err
+    words, printed = ("search", index, "ship", "sea", "--filter"), "ship\n  no hits\n\nsea\n  no hits\n\n"
+    letter, *known = (json.dumps({field: {"$in": ["x", 1000]}}) for field in ("letter", "letters", "id"))
+    for only in known:
+        output = quarry(*words, only)
+        assert (output.code, output.out, output.err) == (1, printed, "")
+    process = start(repository, *words, letter, stdout=subprocess.PIPE)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (1, printed.encode())
+    assert err.count(b"\n") == 1
+    assert err.startswith(b"quarry: warning: filter: no document has the field 'letter'; ")
+    assert b"'letters'" in err
 
 
 def test_a_reader_that_has_read_enough_is_no_error(repository: Path, index: Path) -> None:
@@ -446,7 +448,6 @@ def test_texts_are_utf8_whatever_the_locale(repository: Path, source: Path, inde
     printed = run("search", index, "Käse 乳酪", "-", "--filter", '{"art": "weiß"}', stdin="Käse\n")
     assert printed.splitlines()[0] == "Käse 乳酪"
     assert printed.count("käse") == 2
-    assert json.loads(run("delete", index, "käse", "--json"))["n_deleted"] == 1
 
 
 def test_pipes_of_windows(index: Path, monkeypatch) -> None:

@@ -46,8 +46,7 @@ def test_the_index_is_that_of_one_process(tmp_path, shards):
     assert {each.name for each in tmp_path.iterdir()} == {"one", "several"}
 
 
-@pytest.mark.parametrize("shards", [None, 2])
-@pytest.mark.parametrize("metric", ["ip", "cosine", None])
+@pytest.mark.parametrize(("metric", "shards"), [("ip", None), ("cosine", 2), (None, 2)])
 def test_vectors_of_the_caller(tmp_path, metric, shards):
     """Vectors of an index without an encoder are stored with its own metric, also by other processes."""
     rows = np.random.default_rng(0).normal(size=(50, 4)) * np.arange(1, 51)[:, None]
