@@ -65,7 +65,7 @@ _CLOSERS = r"""["'\u201d\u2019)\]\u00bb\u203a\u300d\u300f\uff09\u3011\u3015\u300
 
 # One leading character class lets the regex engine skip at C speed to the few candidates. A stop counts when
 # white space and no lower-case letter follow ("e.g. this" goes on), and not after a lone capital ("J. Doe"). A run
-# of stops is tried from its first one that counts alone: otherwise its time would grow with the square of its length.
+# of stops is tried from its first one that counts alone: its time would grow with the square of its length.
 _SENTENCE_END = re.compile(
     rf"[{_LINE_BREAKS}{_WIDE_STOPS}{_STOPS}]"
     rf"(?:(?<=[{_LINE_BREAKS}])"
