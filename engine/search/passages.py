@@ -246,7 +246,7 @@ class PassageFinder(NamedTuple):
         if not any(spans):  # vectors without a text
             return ()
         text = full_text(stored.title, stored.text)
-        words = self._find_words(text)
+        words = self.find_words(text)
         places = ([word.start for word in words], [word.end for word in words])
         inside = [_words_in(each, words, *places) for each in spans]
         scores: list[float] = self._scores(inside).tolist()
@@ -259,8 +259,8 @@ class PassageFinder(NamedTuple):
             if scores[number] >= least
         )
 
-    def _find_words(self, text: str) -> tuple[MatchedWord, ...]:
-        """Return the words of the passage that match the query, with positions in the document's full text."""
+    def find_words(self, text: str) -> tuple[MatchedWord, ...]:
+        """Return the words of the passage that match the query, with positions in the full text of its document."""
         start, end = self.place.extent
         if self.words is None:
             return ()

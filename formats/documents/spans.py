@@ -104,12 +104,10 @@ def _append_number(packed: bytearray, number: int) -> None:
 
 def _read_numbers(packed: bytes, path: Path) -> Int64Array:
     """Return all integers in some bytes, (n,) int64."""
-    data = np.frombuffer(packed + bytes(MAX_VARINT_BYTES), np.uint8)
-    ends = 1 + np.flatnonzero(data[: len(packed)] < 0x80)
+    data = np.frombuffer(packed + b"\xff" * MAX_VARINT_BYTES, np.uint8)  # an integer that is cut off is too long
+    starts = np.append(0, 1 + np.flatnonzero(data[: len(packed)] < 0x80))
     try:
-        if packed and packed[-1] >= 0x80:
-            raise ValueError("an integer that is cut off")
-        numbers, _ = read_varints(data, np.append(0, ends)[:-1])
+        numbers, _ = read_varints(data, starts[starts < len(packed)])
     except ValueError as error:
         raise CorruptFile("the spans of a document cannot be read", path=path, actual=str(error)) from error
     if (largest := int(numbers.max(initial=0))) > _MAX_POSITION:

@@ -92,9 +92,11 @@ class HitBuilder:
         if options.explain:
             for number, hit in enumerate(hits):
                 self._explain(hit, documents[number], answer, number, scores[number], places[number])
-                if words is not None:
-                    stored = documents[number].unpack()
-                    hit.words = words.find(full_text(stored.title, stored.text))
+                finder = finders[number]
+                if options.unit == "document":
+                    finder = finder._replace(place=PassagePlace(places[number].path))
+                stored = documents[number].unpack()
+                hit.words = finder.find_words(full_text(stored.title, stored.text))
         return hits
 
     def _shares(self, answer: Answer) -> Float32Array | None:
