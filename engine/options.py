@@ -250,7 +250,14 @@ class SearchOptions:
             _check_number(self, "dense_weight", 0, 1)
         _check_choice("unit", self.unit, UNITS)
         _check_integer(self, "k", 1, MAX_K)
-        _check_integer(self, "context", 0, _MAX_CONTEXT if self.unit == "passage" else 0)
+        _check_integer(self, "context", 0, _MAX_CONTEXT)
+        if self.context and self.unit != "passage":
+            raise InvalidSetting(
+                "only passages have a context",
+                expected="unit='passage'",
+                actual=shown(self.unit),
+                setting="context",
+            )
         _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.like is not None and (not isinstance(self.like, str) or self.rerank):
             raise InvalidSetting(

@@ -48,7 +48,7 @@ def cut_into_passages(text: str, settings: PassageRecord, headings: Iterable[int
     while len(starts) - first > settings.max_words:
         stop = _next_cut(kinds, first, settings.max_words)
         bounds.append((int(starts[first]) if first else 0, int(ends[stop - 1])))
-        first = max(stop - settings.overlap, first + 1)
+        first = max(stop - settings.overlap, (first + stop + 1) // 2)  # half of a short one is new
     bounds.append((int(starts[first]), int(ends[-1])))
     return bounds
 

@@ -64,12 +64,13 @@ _STOPS = ".!?\u2026\u061f\u06d4\u0964"  # ... ellipsis, Arabic question mark and
 _CLOSERS = r"""["'\u201d\u2019)\]\u00bb\u203a\u300d\u300f\uff09\u3011\u3015\u300b\u3009]*"""
 
 # One leading character class lets the regex engine skip at C speed to the few candidates. A stop counts when
-# white space and no lower-case letter follow ("e.g. this" goes on), and not after a lone capital ("J. Doe").
+# white space and no lower-case letter follow ("e.g. this" goes on), and not after a lone capital ("J. Doe"). A run
+# of stops is tried from its first one that counts alone: its time would grow with the square of its length.
 _SENTENCE_END = re.compile(
     rf"[{_LINE_BREAKS}{_WIDE_STOPS}{_STOPS}]"
     rf"(?:(?<=[{_LINE_BREAKS}])"
     rf"|(?<=[{_WIDE_STOPS}])[{_WIDE_STOPS}]*{_CLOSERS}"
-    rf"|(?<=[{_STOPS}])(?<!\b[A-Z]\.)[{_STOPS}]*{_CLOSERS}(?=\s+[^\sa-z]|\s*\Z))"
+    rf"|(?<=[{_STOPS}])(?:(?<![{_STOPS}].)|(?<=\b[A-Z]\..))(?<!\b[A-Z]\.)[{_STOPS}]*{_CLOSERS}(?=\s+[^\sa-z]|\s*\Z))"
 )
 
 # Maximum distance of a sentence end from the ideal cut of a piece, as a share of a piece's length. Below one half,

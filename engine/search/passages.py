@@ -18,7 +18,7 @@ from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.json_mapping import JsonMapping, JsonRecord
 from quarry.engine.lexical.prefixes import PREFIX_SIGN, WordPrefixes
 from quarry.formats.arrays import Float32Array, Int64Array
-from quarry.formats.documents.spans import Span, unpack_spans
+from quarry.formats.documents.spans import Span, unpack_some_spans
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import CorruptFile
 from quarry.formats.segment import SegmentReader
@@ -206,13 +206,11 @@ class PassagePlace(NamedTuple):
         Raises:
             CorruptFile: the number of those of the document is wrong, or there are none.
         """
-        spans = unpack_spans(stored.spans, self.path)
         first, stop, expected = (0, n_vectors, n_vectors) if self.rows is None else self.rows
-        if len(spans) != expected and (expected is not None or not spans):
-            raise CorruptFile(
-                "spans do not fit the centroids", path=self.path, expected=expected, actual=len(spans)
-            )
-        return spans[first:stop]
+        spans, n_spans = unpack_some_spans(stored.spans, self.path, first, stop)
+        if n_spans != expected and (expected is not None or not n_spans):
+            raise CorruptFile("spans do not fit the centroids", path=self.path, expected=expected, actual=n_spans)
+        return spans
 
 
 class PassageFinder(NamedTuple):
@@ -248,7 +246,7 @@ class PassageFinder(NamedTuple):
         if not any(spans):  # vectors without a text
             return ()
         text = full_text(stored.title, stored.text)
-        words = self._find_words(text)
+        words = self.find_words(text)
         places = ([word.start for word in words], [word.end for word in words])
         inside = [_words_in(each, words, *places) for each in spans]
         scores: list[float] = self._scores(inside).tolist()
@@ -261,8 +259,8 @@ class PassageFinder(NamedTuple):
             if scores[number] >= least
         )
 
-    def _find_words(self, text: str) -> tuple[MatchedWord, ...]:
-        """Return the words of the passage that match the query, with positions in the document's full text."""
+    def find_words(self, text: str) -> tuple[MatchedWord, ...]:
+        """Return the words of the passage that match the query, with positions in the full text of its document."""
         start, end = self.place.extent
         if self.words is None:
             return ()

@@ -156,4 +156,15 @@ def test_words_of_a_passage_are_where_the_whole_document_has_them(tmp_path):
     with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
         for hit in index.search("castle", k=10, unit="passage", explain=True):
             words = [f"{title}\n{text}"[word.start : word.end] for word in hit.words]
-            assert words == ["castle"] * 6
+            assert words == ["castle"] * hit.text.count("castle")
+        (whole,) = index.search("castle", explain=True)
+        assert [f"{title}\n{text}"[word.start : word.end] for word in whole.words] == ["castle"] * 6
+
+
+def test_passages_among_the_hits_share_their_document(tmp_path):
+    text = "storm moon river castle. " * 10
+    build([{"id": "a", "text": text}], tmp_path / "index", encoder=ENCODER, passage_words=MAX_WORDS)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        hits = index.search("moon", k=10, unit="passage")
+        assert len(hits) == 5
+        assert all(hit.metadata is hits[0].metadata for hit in hits)

@@ -92,9 +92,11 @@ class HitBuilder:
         if options.explain:
             for number, hit in enumerate(hits):
                 self._explain(hit, documents[number], answer, number, scores[number], places[number])
-                if words is not None:
-                    stored = documents[number].unpack()
-                    hit.words = words.find(full_text(stored.title, stored.text))
+                finder = finders[number]
+                if options.unit == "document":
+                    finder = finder._replace(place=PassagePlace(places[number].path))
+                stored = documents[number].unpack()
+                hit.words = finder.find_words(full_text(stored.title, stored.text))
         return hits
 
     def _shares(self, answer: Answer) -> Float32Array | None:
@@ -133,11 +135,12 @@ class HitBuilder:
             reader = self._segments[number].reader
             passages = ranking.docs[places]
             docs = reader.passages.documents_of(passages)
-            parts = (
-                reader.ids.many(docs),
-                reader.documents.packed(docs),
-                PassagePlace.of(reader, passages, context),
-            )
+            # a document is in memory once, and decompressed once, for all of its passages
+            own, owners = np.unique(docs, return_inverse=True) if reader.passages.is_divided else (docs, None)
+            ids, packed = reader.ids.many(own), reader.documents.packed(own)
+            if owners is not None:
+                ids, packed = ([each[owner] for owner in owners.tolist()] for each in (ids, packed))
+            parts = (ids, packed, PassagePlace.of(reader, passages, context))
             if len(numbers) == 1:
                 return parts
             stored |= zip(places.tolist(), zip(*parts, strict=True), strict=True)

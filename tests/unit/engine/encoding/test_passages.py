@@ -50,6 +50,17 @@ def test_the_next_passage_begins_with_the_overlap():
     assert all(before[-5:] == after[:5] for before, after in pairwise(found))
 
 
+def test_a_passage_that_ends_early_is_repeated_by_half_at_most():
+    text = "\n\n".join(f"{'before ' * 100}# Heading{number}" for number in range(4))
+    headings = tuple(text.index(f"# Heading{number}") for number in range(4))
+    assert len(parts(text, 260, 129, headings)) <= 6
+
+
+def test_leaders_of_a_table_of_contents_take_no_time_of_their_own():
+    text = "Chapter " + "." * 100_000 + "x " * 300  # took hours when the time was that of the square
+    assert parts(text, 260)[-1].endswith("x")
+
+
 def test_scripts_without_spaces_and_encoded_data():
     assert len(parts("漢" * 900, 100)) == 3
     assert len(parts("x" * 40_000, 100)) == 10
