@@ -6,10 +6,14 @@ previous one and its length; all as LEB128 varints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 
-from quarry.formats.container.varint import append_varint, read_varint
+import numpy as np
+
+from quarry.formats.arrays import Int64Array, UInt8Array
+from quarry.formats.container.varint import MAX_VARINT_BYTES, append_varint, read_varints
 from quarry.formats.errors import CorruptFile
 
 __all__ = ["Span", "pack_spans", "unpack_spans"]
@@ -29,28 +33,42 @@ def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
     return b"".join(parts)
 
 
-def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
-    """Return the spans of each centroid.
+def unpack_spans(
+    packed: bytes, path: Path, n_centroids: int | None = None, first: int = 0, stop: int | None = None
+) -> list[list[Span]]:
+    """Return the spans of each centroid, or of those from `first` to before `stop`.
+
+    Args:
+        packed: what `pack_spans` returned.
+        path: of the file, for errors.
+        n_centroids: how many centroids the document has; None: that is not checked.
+        first: the first centroid whose spans are returned.
+        stop: the one after the last; None: all that follow.
 
     Raises:
-        CorruptFile: the bytes end within an integer, or a position is out of bounds.
+        CorruptFile: the bytes are not spans, a position is out of bounds, or there are spans of another number of
+            centroids.
     """
     if len(packed) > _MAX_PACKED_BYTES:
         raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))
-    numbers = _iterate_numbers(packed, path)
+    data, starts = _find_numbers(packed, path)
+    if len(starts) % 3 == 0 and (data[starts[::3]] == 1).all():  # one span each, as most representations make them
+        heads: Sequence[int] = range(0, len(starts) + 1, 3)
+    else:
+        heads = _find_heads(_read_numbers(data, starts, path))
+    if heads[-1] != len(starts):
+        raise CorruptFile("the spans of a document end early", path=path)
+    if n_centroids not in (None, len(heads) - 1):
+        raise CorruptFile("spans do not fit the centroids", path=path, expected=n_centroids, actual=len(heads) - 1)
+    heads = heads[first : None if stop is None else stop + 1]
+    numbers = _read_numbers(data, starts[heads[0] : heads[-1]], path)
     centroids: list[list[Span]] = []
-    try:
-        for n_spans in numbers:
-            end, spans = 0, []
-            for _ in range(n_spans):
-                low = end + next(numbers)
-                end = low + next(numbers)
-                spans.append((low, end))
-            if end > _MAX_POSITION:
-                raise CorruptFile("a span is out of bounds", path=path, actual=end)
-            centroids.append(spans)
-    except StopIteration:
-        raise CorruptFile("the spans of a document end early", path=path) from None
+    for low, high in pairwise(heads):
+        bounds = accumulate(numbers[low + 1 - heads[0] : high - heads[0]])
+        centroids.append(list(zip(bounds, bounds, strict=True)))
+    end = max((spans[-1][1] for spans in centroids if spans), default=0)
+    if end > _MAX_POSITION:
+        raise CorruptFile("a span is out of bounds", path=path, actual=end)
     return centroids
 
 
@@ -72,13 +90,29 @@ def _append_number(packed: bytearray, number: int) -> None:
     append_varint(packed, number)
 
 
-def _iterate_numbers(packed: bytes, path: Path) -> Iterator[int]:
-    position = 0
-    while position < len(packed):
-        try:
-            number, position = read_varint(packed, position)
-        except ValueError as error:
-            raise CorruptFile("the spans of a document cannot be read", path=path, actual=str(error)) from error
-        if number > _MAX_POSITION:
-            raise CorruptFile("a span is out of bounds", path=path, actual=number)
-        yield number
+def _find_numbers(packed: bytes, path: Path) -> tuple[UInt8Array, Int64Array]:
+    """Return the bytes, with zeros after them, and where each number starts."""
+    data = np.frombuffer(packed + bytes(MAX_VARINT_BYTES), np.uint8)
+    ends = np.flatnonzero(data[: len(packed)] < 0x80) + 1
+    if len(packed) != (ends[-1] if len(ends) else 0):
+        raise CorruptFile("the spans of a document end early", path=path)
+    return data, np.append(0, ends[:-1])[: len(ends)]
+
+
+def _read_numbers(data: UInt8Array, starts: Int64Array, path: Path) -> list[int]:
+    try:
+        numbers, _ = read_varints(data, starts)
+    except ValueError as error:
+        raise CorruptFile("the spans of a document cannot be read", path=path, actual=str(error)) from error
+    if numbers.max(initial=0) > _MAX_POSITION:
+        raise CorruptFile("a span is out of bounds", path=path, actual=int(numbers.max()))
+    found: list[int] = numbers.tolist()
+    return found
+
+
+def _find_heads(numbers: Sequence[int]) -> list[int]:
+    """Return the place of each centroid's number of spans, and where the last one's spans end."""
+    heads = [0]
+    while heads[-1] < len(numbers):
+        heads.append(heads[-1] + 1 + 2 * numbers[heads[-1]])
+    return heads

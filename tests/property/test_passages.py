@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.indexes.word_encoder import WordEncoder
 
-from quarry import Document, Engine, Hits, build
+from quarry import Document, Engine, Hit, Hits, build
 from quarry.engine.encoding.passages import cut_into_passages
 from quarry.formats.manifest import PassageRecord
 
-WORDS = ["red", "blue", "storm", "river", "castle", "tower", "old", "quiet", "moon"]
+WORDS = ["red", "blue", "storm\u2026", "river", "cas\u00adtle", "tower\u00a0old", "old", "quiet", "moon"]
 MODES = ("dense", "lexical", "hybrid")
 QUERIES = ["storm over the old castle", "red moon river"]
 ENCODER = WordEncoder()
@@ -61,6 +61,10 @@ def expected(hits: Hits, *, by_document: bool) -> list[tuple[str, int, float]]:
     return [each for each in numbered if not by_document or best[each[0]] is each]
 
 
+def best_parts(hit: Hit) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
+    return [(part.text, part.words) for part in hit.passages]
+
+
 def check(cut: Engine, apart: Engine, **options: object) -> None:
     for mode in MODES:
         wanted = apart.search(QUERIES, k=100, mode=mode, **options)
@@ -73,6 +77,8 @@ def check(cut: Engine, apart: Engine, **options: object) -> None:
             assert [(hit.id, hit.score) for hit in documents_found] == [(each[0], each[2]) for each in best]
             assert [hit.id for hit in first] == [each[0] for each in best[:2]]
             assert [hit.text for hit in own] == [hit.text for hit in hits]
+            if not any(hit.title for hit in hits):  # which the passages of documents of their own begin with
+                assert list(map(best_parts, own)) == list(map(best_parts, hits))
 
 
 @pytest.mark.parametrize("shards", [None, 2])
