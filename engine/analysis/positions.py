@@ -87,7 +87,7 @@ def _origins(block: str, first: int) -> tuple[list[int], list[int]]:
 
 
 def _find_groups(block: str) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of the groups that normalization may change; see `find_cuts` for the limit of their lengths."""
+    """Yield the bounds of groups that normalization may change; see `find_cuts` for the limit of their lengths."""
     groups = _changing_groups(block)
     for low, high in pairwise([0, *find_cuts(block), len(block)]):
         yield from (group.span() for group in groups.finditer(block, low, high))

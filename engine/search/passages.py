@@ -318,7 +318,7 @@ def _passage(stored: StoredDocument, spans: list[Span], score: float, words: tup
 
 
 def _characters(stored: StoredDocument, start: int, end: int | None) -> str:
-    """Return characters of a document's full text, which may be so long that it is not joined for a few of them."""
+    """Return characters of a document's full text, which is not joined for a few of them: it may be long."""
     n_before = len(stored.title) + 1 if stored.title else 0
     if start < n_before:
         return full_text(stored.title, stored.text[: None if end is None else max(0, end - n_before)])[start:end]

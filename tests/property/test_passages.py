@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,12 +43,13 @@ def passages_of(whole: Document) -> Iterator[Document]:
 
 
 @contextmanager
-def both(docs: list[Document], shards: int | None) -> Iterator[tuple[Engine, Engine]]:
+def both(
+    docs: list[Document], parts: Iterable[Document], shards: int | None = None
+) -> Iterator[tuple[Engine, Engine]]:
     """Yield an index of documents in passages, and one whose documents are these passages."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build(docs, folder / "cut", encoder=ENCODER, passage_words=MAX_WORDS, shards=shards)
-        parts = [part for each in docs for part in passages_of(each)]
         build(parts, folder / "parts", encoder=ENCODER, passage_words=None)
         with (
             Engine.open(folder / "cut", encoder=ENCODER, writable=True) as cut,
@@ -86,7 +91,7 @@ def check(cut: Engine, apart: Engine, **options: object) -> None:
 @given(docs=documents)
 def test_a_passage_is_searched_like_a_document(shards, docs):
     made = [document(number, *each) for number, each in enumerate(docs)]
-    with both(made, shards) as (cut, apart):
+    with both(made, [part for each in made for part in passages_of(each)], shards) as (cut, apart):
         check(cut, apart)
         check(cut, apart, filter={"n": {"$lt": 3}})
         cut.update_metadata("d0", {"n": 9})
@@ -106,6 +111,43 @@ def test_a_passage_is_searched_like_a_document(shards, docs):
         check(cut, apart)
         kept = [each for number, each in enumerate(made) if number != 1 or len(made) == 1]
         assert {each.id: each.text for each in cut.documents()} == {each.id: each.text for each in kept}
+
+
+def vector_of(text: str) -> npt.NDArray[np.float32]:
+    vector = np.random.default_rng(zlib.crc32(text.encode())).normal(size=ENCODER.dim)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+def with_vectors(document: Document, spans: list[tuple[int, int]]) -> Document:
+    """Return a document with a vector of each span."""
+    vectors = np.stack([vector_of(document.full_text[start:end]) for start, end in spans])
+    return Document(document.id, document.text, document.title, document.metadata, "", vectors, tuple(spans))
+
+
+@settings(max_examples=6, deadline=None)
+@given(docs=documents, order=st.randoms())
+def test_spans_of_given_vectors_are_searched_like_documents(docs, order):
+    """Each sentence has a vector, and so have the title and the first three characters of a sentence."""
+    made, parts = [], []
+    for whole in (document(number, *each) for number, each in enumerate(docs)):
+        n_before = len(whole.full_text) - len(whole.text)
+        sentences = [(each.start(), each.end()) for each in re.finditer(r"[^ .][^.]*\.?", whole.text)]
+        spans = [(low + n_before, end + n_before) for low, high in sentences for end in (high, low + 3)]
+        heading = [(0, n_before - 1)] * bool(whole.title)
+        all_spans = heading + spans
+        order.shuffle(all_spans)
+        made.append(with_vectors(whole, all_spans))
+        for number, (low, high) in enumerate(sentences):
+            part = Document(f"{whole.id}#{number}", whole.text[low:high], whole.title, whole.metadata)
+            own = heading * (number == 0) + [(n_before, len(part.full_text)), (n_before, n_before + 3)]
+            parts.append(with_vectors(part, own))
+    with both(made, parts) as (cut, apart):
+        check(cut, apart)
+        for each in made:
+            (found,) = cut.get(each.id, vectors=True)
+            pairs = [dict(zip(one.spans, one.vectors, strict=True)) for one in (each, found)]
+            assert pairs[0].keys() == pairs[1].keys()
+            assert all(np.allclose(pairs[0][span], pairs[1][span], atol=0.02) for span in pairs[0])
 
 
 @pytest.mark.parametrize("shards", [None, 2])
