@@ -72,7 +72,8 @@ class Engine(IndexReader):
     * searching: `search`, `search_vectors`;
     * reading: `get`, `documents`, `ids`, `count`, `facets`, ``len(index)``, ``id in index``;
     * changing, until `commit` or `rollback`: `add`, `add_columns`, `delete`, `update_metadata`;
-    * changing with commits of their own: `sync`, `add_indexes`, `merge`, `reencode`, `set_dense_weight`;
+    * changing with commits of their own: `sync`, `add_indexes`, `merge`, `reencode`, `upgrade`,
+      `set_dense_weight`;
     * maintaining: `optimize`, `verify`, `snapshot`, `stats`, `refresh`, `close`.
 
     It reads the generation that was current when it was opened, until `refresh` or its own `commit`. Any number of
@@ -581,16 +582,43 @@ class Engine(IndexReader):
             CommitFailed: an I/O error occurred. After an error the index is unchanged.
             ReadOnlyIndex: the index was not opened writable.
         """
+        return self._rewrite(open_encoder(encoder), progress)
+
+    @finishes_before_exit
+    def upgrade(self, *, progress: ProgressSetting = False) -> int:
+        """Divide the documents of an index of an earlier version into passages; return the new generation.
+
+        Nothing is encoded. The passages and their words are those of a new index. So is all of a document of up to
+        260 words; a longer one keeps its vectors, which were computed in windows of the whole document and without
+        its title, and each passage has a mean of its own. Documents that came with vectors are divided by their
+        spans (see docs/passages.md). It is committed in one step, and continued after an error, as in `reencode`.
+        Nothing is done if the index divides documents already.
+
+        Args:
+            progress: as in `reencode`.
+
+        Raises:
+            InvalidSetting: the index is sharded, stores codes alone, or has an encoder and vectors of another
+                representation than "pieces"; or changes are not committed.
+            CommitFailed: an I/O error occurred. After an error the index is unchanged.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        self.check_encoder()
+        return self._rewrite(self._view.get().writing_encoder, progress, keeps_vectors=True)
+
+    def _rewrite(self, encoder: Encoder, progress: ProgressSetting, *, keeps_vectors: bool = False) -> int:
         writer = self._require_writer()
         if writer.n_shards is not None:
             raise InvalidSetting(
-                "a sharded index cannot be encoded again: its shards are not committed together; build it again",
+                "the documents of a sharded index cannot be written again: its shards are not committed together; "
+                "build it again",
                 path=self._directory.path,
             )
-        opened = open_encoder(encoder)
-        work = Reencoding(writer, self._directory, opened, self._n_threads, self._thresholds, progress)
+        work = Reencoding(
+            *(writer, self._directory, encoder, self._n_threads, self._thresholds, progress), keeps_vectors
+        )
         generation = work.run()
-        self._view.follow(self._written, opened)
+        self._view.follow(self._written, encoder)
         return generation
 
     @finishes_before_exit

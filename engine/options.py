@@ -75,7 +75,8 @@ class BuildOptions:
             1), or "l2" (Euclidean distance). None: "cosine" if the encoder's vectors have norm 1, otherwise "ip".
         passage_words: most words of a passage: longer documents are cut at headings, paragraphs and sentence ends
             into passages, which are ranked by themselves. 260 English words are about 350 tokens; in scripts
-            without spaces three characters count as a word. None: a document is never cut.
+            without spaces three characters count as a word. Documents that come with vectors are divided by their
+            spans instead. None: a document is never divided.
         passage_overlap: words at the end of a passage that the next one begins with, less than half of
             `passage_words`; searches by words count them twice.
     """

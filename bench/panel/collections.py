@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -14,10 +14,11 @@ from typing import Literal
 from bench.data.collections import Collection, data_folder, read_collection
 from bench.data.evaluation_collections import articles_by_title, held_out_articles, join_documents
 from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
 from quarry.training.data.beir import iterate_beir_entries
 from quarry.training.data.json_lines import json_lines
 
-__all__ = ["PANEL", "Member", "Part", "make_limit", "plural_nouns"]
+__all__ = ["PANEL", "Member", "Part", "make_identifiers", "make_limit", "plural_nouns"]
 
 Part = Literal["choosing", "finished versions", "comparing"]
 _QUICK_QUERIES, _QUICK_DOCUMENTS = 200, 600
@@ -27,6 +28,7 @@ _SQUAD_DOCUMENTS = 4067  # all that are judged and 2,000 others
 _ARTICLES = 600
 _LIMIT_DOCUMENTS = 10_000  # a fifth of the published number, which takes half an hour to encode
 _QUERY_WORDS, _LEAST_WORDS = 60, 60
+_ONE_DOCSTRING_OF = 8  # enough of the thousands that encoding takes a minute
 _LANGUAGES = {
     "ar": "arabic",
     "de": "german",
@@ -142,6 +144,11 @@ PANEL: dict[str, Member] = {
         name: Member(lambda name=name: read_collection(data_folder(name), "test"), "finished versions")  # type: ignore[misc]
         for name in ("cranfield", "med", "npl")
     },
+    "identifiers": Member(
+        lambda: make_identifiers([each["text"] for each in stdlib_documents()][::_ONE_DOCSTRING_OF], 30, 200),
+        "comparing",
+        in_mean=False,
+    ),
     **{
         f"xquad-{code}": Member(
             partial(_xquad, code),
@@ -220,3 +227,47 @@ def make_limit(things: list[str], n_documents: int, n_queries: int) -> Collectio
 
 
 _SYLLABLES = ["".join(pair) for pair in itertools.product("bdfgklmnprstvz", "aeiou")]
+
+
+_COMPONENTS = ("payment", "gateway", "session", "ledger", "cache", "index", "upload", "socket", "token", "billing")
+_PROBLEMS = ("timeout", "refused", "overflow", "expired", "missing", "corrupt", "denied", "mismatch", "stalled")
+_ASKED = ("What does {} mean?", "{}", "why do I get {} when I start it", "How do I fix {}?", "when did {} occur")
+_NAMES: tuple[Callable[[str, str, int], str], ...] = (
+    lambda one, two, n: f"{one.capitalize()}{two.capitalize()}Error{n}",
+    lambda one, two, n: f"E_{one}_{two}_{n}".upper(),
+    lambda one, two, n: f"0x{0x80000000 + 7919 * n:08x}",
+    lambda one, two, n: f"{one[:3]}-{two[:3]}-{n:05d}".upper(),
+)
+
+
+def make_identifiers(short: Sequence[str], n_logs: int, n_lines: int, n_queries: int = 1000) -> Collection:
+    """Make logs, in each of which are identifiers that no other document has, among short texts; always the same.
+
+    Args:
+        short: the short texts.
+        n_logs: number of logs.
+        n_lines: lines of a log besides those with an identifier, which are about ten words long.
+        n_queries: number of identifiers, each of which a query asks for.
+    """
+    generator = random.Random(_SEED)
+    pick = generator.choice
+    logs = [[f"request {n} served" for n in range(n_lines)] for _ in range(n_logs)]
+    queries: dict[str, str] = {}
+    qrels: dict[str, dict[str, int]] = {}
+    for number in range(n_queries):
+        owner = generator.randrange(n_logs)
+        identifier = _NAMES[number % len(_NAMES)](pick(_COMPONENTS), pick(_PROBLEMS), number)
+        logs[owner].insert(generator.randrange(len(logs[owner])), f"failed with {identifier}")
+        queries[f"q{number}"] = pick(_ASKED).format(identifier)
+        qrels[f"q{number}"] = {f"log{owner}": 1}
+    documents = {f"short{number}": text for number, text in enumerate(short)}
+    for number, events in enumerate(logs):
+        lines = []
+        for minute, event in enumerate(events):
+            source = f"{pick(_COMPONENTS)}.{pick(_COMPONENTS)}[{generator.randrange(9999)}]"
+            result = f"{pick(_COMPONENTS)} {pick(_PROBLEMS)}, status={pick((200, 404, 500))}"
+            lines.append(
+                f"2024-03-{1 + number:02d} {minute // 60:02d}:{minute % 60:02d} {source} {event}: {result}"
+            )
+        documents[f"log{number}"] = "\n".join(lines)
+    return Collection("identifiers", "test", documents, queries, qrels)

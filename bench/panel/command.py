@@ -152,8 +152,8 @@ def _cell(interval: tuple[float, float, float]) -> str:
 
 
 def _print_means(results: Results, panel: Mapping[str, Member]) -> None:
-    """Print the mean over collections, that over the languages, and processor times."""
-    for title, in_mean in (("mean", True), ("languages", False)):
+    """Print the mean over collections, that over those beside it, and processor times."""
+    for title, in_mean in (("mean", True), ("others", False)):
         rows = [
             [each for name, each in of_search.items() if panel[name].in_mean is in_mean]
             for of_search in results.values()

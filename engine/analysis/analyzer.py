@@ -20,7 +20,6 @@ from quarry.engine.analysis.words import (
     normalize_word,
     split_compound,
     split_normal,
-    split_words,
 )
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
@@ -168,7 +167,11 @@ class Analyzer:
         """
         words = None
         if wanted is not None:
-            words = {word for word in set(split_words(text)) if not wanted.isdisjoint(self._expansions[word])}
+            pieces = set(normalize_text(text).split())
+            found = [piece for piece in pieces if not wanted.isdisjoint(self._pieces[piece])]
+            words = {
+                word for word in split_normal(" ".join(found)) if not wanted.isdisjoint(self._expansions[word])
+            }
             if not words:
                 return
         for position in locate_words(text, words):

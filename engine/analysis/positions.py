@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
-from quarry.engine.analysis.words import VOICED_MARKS, find_cuts, find_words
+from quarry.engine.analysis.words import VOICED_MARKS, find_cuts, find_words, normalize_text
 
 __all__ = ["WordPosition", "locate_words"]
 
@@ -50,46 +50,47 @@ def locate_words(text: str, wanted: Set[str] | None = None) -> Iterator[WordPosi
 
     Args:
         text: the text.
-        wanted: raw words; others are left out. None: all are yielded.
+        wanted: raw words; others are left out. None: all are yielded. Parts of the text that have none of them are
+            passed over.
     """
-    if text.isascii() or unicodedata.is_normalized("NFKC", text):
-        for match in find_words(text):
-            if wanted is None or match[0] in wanted:
-                yield WordPosition(match[0], range(*match.span()), match.end())
-        return
-    normal, starts, ends = _normalize(text)
-    for match in find_words(normal):
-        if wanted is None or match[0] in wanted:
+    for block in _BLOCK.finditer(text):
+        part, first = block[0], block.start()
+        normal = normalize_text(part)
+        if wanted is not None and not any(map(normal.__contains__, wanted)):
+            continue
+        matches = (match for match in find_words(normal) if wanted is None or match[0] in wanted)
+        if normal is part:
+            for match in matches:
+                low, high = match.span()
+                yield WordPosition(match[0], range(first + low, first + high), first + high)
+            continue
+        starts, ends = _origins(part, first)
+        for match in matches:
             low, high = match.span()
             yield WordPosition(match[0], starts[low:high], ends[high - 1])
 
 
-def _normalize(text: str) -> tuple[str, list[int], list[int]]:
-    """Normalize a text; return for each character of the result the bounds of the group that it comes from.
+def _origins(block: str, first: int) -> tuple[list[int], list[int]]:
+    """Return for each character of a block's normal form the bounds, in the text, of the group it comes from.
 
-    Most of a text that is not normalized is: blocks that are, and characters that normalization keeps, are copied.
+    Most of a text that is not normalized is: characters that normalization keeps are passed over together.
     """
-    pieces: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    groups = _changing_groups(text)
-    for block in _BLOCK.finditer(text):
-        low = block.start()
-        changing = () if unicodedata.is_normalized("NFKC", block[0]) else _find_groups(groups, text, *block.span())
-        for start, end in chain(changing, [(block.end(), block.end())]):
-            piece = unicodedata.normalize("NFKC", text[start:end])
-            pieces += text[low:start], piece
-            starts += chain(range(low, start), repeat(start, len(piece)))
-            ends += chain(range(low + 1, start + 1), repeat(end, len(piece)))
-            low = end
-    return "".join(pieces), starts, ends
+    low = 0
+    for start, end in chain(_find_groups(block), [(len(block), len(block))]):
+        n_characters = len(unicodedata.normalize("NFKC", block[start:end]))
+        starts += chain(range(first + low, first + start), repeat(first + start, n_characters))
+        ends += chain(range(first + low + 1, first + start + 1), repeat(first + end, n_characters))
+        low = end
+    return starts, ends
 
 
-def _find_groups(groups: re.Pattern[str], text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of the groups of a block of a text; see `find_cuts` for the limit of their lengths."""
-    cuts = (start + cut for cut in find_cuts(text[start:end]))
-    for low, high in pairwise([start, *cuts, end]):
-        yield from (group.span() for group in groups.finditer(text, low, high))
+def _find_groups(block: str) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of groups that normalization may change; see `find_cuts` for the limit of their lengths."""
+    groups = _changing_groups(block)
+    for low, high in pairwise([0, *find_cuts(block), len(block)]):
+        yield from (group.span() for group in groups.finditer(block, low, high))
 
 
 def _changing_groups(text: str) -> re.Pattern[str]:

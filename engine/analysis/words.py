@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 
 __all__ = [
     "INVISIBLE",
@@ -56,6 +56,7 @@ def _make_pattern(characters: str, joints: str, signs: bool) -> re.Pattern[str]:
 
 _MAX_MARKS = 30  # in a row that are normalized together: the time grows with the square of their number
 _NO_LETTERS = re.compile(rf"(?:[^\w\x00-\x7f]|[{VOICED_MARKS}]){{{_MAX_MARKS + 1},}}")  # \w has no marks
+_NO_ASCII = re.compile(rf"[^\x00-\x7f][^\x00-\x7f]{{{_MAX_MARKS},}}")  # found first, since it is found sooner
 _ASCII = "A-Za-z0-9_"
 _ASCII_WORD = _make_pattern(_ASCII, _JOINTS, signs=False)
 _ASCII_SIGNED = _make_pattern(_ASCII, _JOINTS, signs=True)
@@ -83,7 +84,8 @@ def find_cuts(text: str) -> list[int]:
     of marks takes minutes. The Stream-Safe Text Format of Unicode (UAX #15, section 13) has the same limit.
     """
     cuts: list[int] = []
-    for run in _NO_LETTERS.finditer(text):
+    stretches = (stretch.span() for stretch in _NO_ASCII.finditer(text))
+    for run in chain.from_iterable(_NO_LETTERS.finditer(text, *stretch) for stretch in stretches):
         n_marks = 0
         for place, character in enumerate(run[0], run.start()):
             if unicodedata.category(character)[0] != "M" and character not in VOICED_MARKS:

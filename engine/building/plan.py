@@ -142,7 +142,7 @@ def _settings_of(options: BuildOptions, encoder: Encoder, representation: Repres
         b=float(options.b),
         seed=options.seed,
         metric=record,
-        passages=None if isinstance(encoder, NoEncoder) else options.passages,
+        passages=options.passages,
     )
     if options.metric == "l2":
         if encoder.beta is not None:

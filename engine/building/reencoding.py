@@ -1,4 +1,7 @@
-"""Encodes all documents of an index with another encoder, in a work index in its folder, so that it can resume."""
+"""Writes all documents of an index again, in a work index in its folder, so that it can resume.
+
+They are encoded with another encoder, or keep their vectors and are divided into passages.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,27 @@ import numpy as np
 from quarry.engine.building.plan import BuildPlan
 from quarry.engine.choices import CentroidType
 from quarry.engine.documents.document import Document
+from quarry.engine.documents.file_place import heading_starts
 from quarry.engine.documents.place import shown
 from quarry.engine.encoding.encoder import Encoder, trained_quantizer
 from quarry.engine.encoding.no_encoder import has_encoder
+from quarry.engine.encoding.passages import cut_into_passages
+from quarry.engine.index.partition import read_document
 from quarry.engine.indexer.commits.garbage import WORK_FOLDER
 from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.options import BuildKeywords, BuildOptions
 from quarry.engine.progress import Progress, ProgressSetting
-from quarry.engine.representation.base import Representation
+from quarry.engine.representation.base import Representation, scale_rows
+from quarry.engine.representation.pieces import Pieces
 from quarry.engine.representation.registry import is_readable
 from quarry.engine.reuse.generation_files import GenerationFiles
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
+from quarry.formats.arrays import Float32Array
 from quarry.formats.container.directory import Directory
 from quarry.formats.documents.packed_metadata import PackedMetadata
-from quarry.formats.errors import FormatError, IndexClosed, IndexNotFound, InvalidDocument
+from quarry.formats.errors import FormatError, IndexClosed, IndexNotFound, InvalidDocument, InvalidSetting
 from quarry.formats.manifest import EncoderRecord, IndexSettings, Manifest
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import system_errors
@@ -44,7 +53,7 @@ _NO_LISTS = 1 << 62  # rows, which no segment has
 
 @dataclass(frozen=True, eq=False)
 class Reencoding:
-    """The documents of an index, encoded again.
+    """The documents of an index, written again.
 
     They are collected in a work index, which is committed every `Thresholds.reencoding_s` seconds. When it is
     complete, its segments become those of the index, in one commit that changes encoder and settings too. If there
@@ -53,10 +62,11 @@ class Reencoding:
     Attributes:
         writer: the writer of the index.
         directory: the folder of the index.
-        encoder: the new one.
+        encoder: the new one; that of the index if its documents keep their vectors.
         threads: for encoding, training and coding.
         thresholds: sizes from which on segments have inverted lists.
         progress: see `quarry.engine.progress`.
+        keeps_vectors: whether documents are not encoded, but divided into passages; see `_divided`.
     """
 
     writer: IndexWriter
@@ -65,6 +75,7 @@ class Reencoding:
     threads: int
     thresholds: Thresholds
     progress: ProgressSetting
+    keeps_vectors: bool = False
 
     @property
     def _path(self) -> Path:
@@ -76,10 +87,13 @@ class Reencoding:
         return self.writer.document_encoder.representation
 
     def run(self) -> int:
-        """Encode the documents and commit; return the generation. Nothing is done if the encoder is the same one.
+        """Write the documents and commit; return the generation.
+
+        Nothing is done if the encoder is the same one, or if documents with their vectors are divided already.
 
         Raises:
-            InvalidSetting: changes are not committed, or the encoder does not fit the settings of the index.
+            InvalidSetting: changes are not committed, the encoder does not fit the settings of the index, or its
+                vectors cannot be divided.
             InvalidDocument: a document has no text, or the encoder has no vector for it.
             QuarryError: as `IndexWriter.add` and `commit` raise it; the index is unchanged.
         """
@@ -87,9 +101,15 @@ class Reencoding:
             (snapshot,) = self.writer.snapshots()
             try:
                 before = snapshot.manifest
-                if _is_same(before.encoder, self.encoder):
+                is_done = before.settings.passages is not None
+                if is_done if self.keeps_vectors else _is_same(before.encoder, self.encoder):
                     return before.generation
-                self._encode(snapshot, _new_settings(before, self.encoder, self._representation))
+                if self.keeps_vectors:
+                    _check_divisible(snapshot)
+                    settings = replace(before.settings, passages=BuildOptions().passages)
+                else:
+                    settings = _new_settings(before, self.encoder, self._representation)
+                self._encode(snapshot, settings)
             finally:
                 snapshot.close()
             with GenerationFiles(Directory(self._path)) as files:
@@ -131,7 +151,7 @@ class Reencoding:
         try:
             work.delete(doc_id for document in _documents(done) if snapshot.find(doc_id := document.id) is None)
             n_total = len(snapshot)
-            with Progress(self.progress, "reencoding") as bar:
+            with Progress(self.progress, "dividing" if self.keeps_vectors else "reencoding") as bar:
                 missing = self._missing(snapshot, done, bar, n_total)
                 for first in missing:
                     try:
@@ -149,9 +169,16 @@ class Reencoding:
 
     def _missing(self, snapshot: Snapshot, done: Snapshot, bar: Progress, n_total: int) -> Iterator[Document]:
         """Yield the documents that are not done; each is counted when the next one is requested."""
+        metric = Metric.of(snapshot.manifest)
         for number, document in enumerate(_documents(snapshot)):
             bar.update(number, n_total)
             if not _is_stored(document, done):
+                if self.keeps_vectors:
+                    place = snapshot.find(document.id)
+                    assert place is not None
+                    stored = read_document(document.id, *place, metric, with_vectors=True)
+                    yield _divided(stored, done.manifest, self.encoder)
+                    continue
                 if not document.full_text.strip():
                     raise InvalidDocument(
                         f"document {shown(document.id)} has no text that could be encoded again",
@@ -228,6 +255,60 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
     # Otherwise it is what the encoder was trained for, or the default.
     representation = stored if is_kept and is_readable(stored, encoder) else None
     return BuildPlan.of(encoder, representation, given).settings
+
+
+def _check_divisible(snapshot: Snapshot) -> None:
+    """Check that the vectors of an index can be divided among passages.
+
+    Raises:
+        InvalidSetting: they stand for no contiguous parts of texts, or only their codes are stored.
+    """
+    settings, encoder = snapshot.manifest.settings, snapshot.manifest.encoder
+    problem = ""
+    if any(segment.reader.centroids.kind == "none" for segment in snapshot.segments):
+        problem = "the index stores codes alone, which would be less exact if they were decoded and encoded again"
+    elif has_encoder(encoder) and settings.representation != Pieces.name:
+        problem = "the vectors of the index do not stand for contiguous pieces of its texts"
+    if problem:
+        raise InvalidSetting(
+            f"{problem}; build it again from its documents",
+            path=snapshot.directory.path,
+            expected=f"stored centroids of the representation {Pieces.name!r}",
+            actual=f"{settings.representation!r}, {settings.centroids!r}",
+        )
+
+
+def _divided(document: Document, manifest: Manifest, encoder: Encoder) -> Document:
+    """Return a document of the representation `Pieces` with its pieces grouped into passages; others as they are.
+
+    Passages are those of a new index. A piece belongs to the one that its middle is in, and its span is cut there.
+    The mean of the whole document is replaced by one for each passage, weighted by the characters of its pieces.
+    """
+    passages, spans = manifest.settings.passages, document.spans
+    if document.vectors is None or passages is None or not has_encoder(manifest.encoder):
+        return document
+    pieces = np.array(spans[:-1])
+    cut = cut_into_passages(document.text, passages, heading_starts(document))
+    if len(pieces) < 2 or len(cut) < 2 or spans[-1] != (pieces[0, 0], pieces[-1, 1]):
+        return document
+    n_before = len(document.full_text) - len(document.text)
+    bounds = [(start + n_before if start else 0, end + n_before) for start, end in cut]
+    owners = np.searchsorted([start for start, _ in bounds], pieces.mean(axis=1), side="right") - 1
+    vectors: list[Float32Array] = []
+    found: list[tuple[int, int]] = []
+    for passage in np.unique(owners).tolist():
+        rows, own = document.vectors[:-1][owners == passage], pieces[owners == passage]
+        if len(rows) > 1:
+            vectors.append(rows)
+            found += map(tuple, np.clip(own, *bounds[passage]).tolist())
+            rows = np.average(rows, axis=0, weights=own[:, 1] - own[:, 0])[np.newaxis].astype(np.float32)
+        vectors.append(scale_rows(rows, encoder.normalize))
+        found.append(bounds[passage])
+    return Document(
+        *(document.id, document.text, document.title, document.metadata),
+        vectors=np.concatenate(vectors),
+        spans=tuple(found),
+    )
 
 
 def _is_same(record: EncoderRecord, encoder: Encoder) -> bool:

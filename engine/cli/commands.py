@@ -134,6 +134,7 @@ def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_tune,
         _add_merge,
         _add_reencode,
+        _add_upgrade,
         _add_info,
         _add_verify,
         _add_snapshot,
@@ -554,6 +555,25 @@ def _run_reencode(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait, threads=args.threads) as index:
         generation = index.reencode(args.encoder, progress=False if args.json else None)
         _print_fields({"generation": generation, "encoder": index.stats()["encoder"]}, args.json)
+    return 0
+
+
+def _add_upgrade(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands, "upgrade", "divide the documents of an older index into passages, without encoding", _run_upgrade
+    )
+    _add_index(parser)
+    _add_encoder(parser)
+    _add_wait(parser)
+    _add_json(parser, "one JSON object")
+
+
+def _run_upgrade(args: argparse.Namespace) -> int:
+    with engine.Engine.open(
+        args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
+    ) as index:
+        generation = index.upgrade(progress=False if args.json else None)
+        _print_fields({"generation": generation, "n_passages": index.stats()["n_passages"]}, args.json)
     return 0
 
 

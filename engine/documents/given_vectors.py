@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from quarry.engine.arguments import is_masked
 from quarry.engine.documents.place import Place, kind_of
 from quarry.formats.arrays import Float32Array, Float64Array
 
-__all__ = ["MAX_VECTORS", "read_spans", "read_vectors"]
+__all__ = ["MAX_VECTORS", "divide_by_spans", "read_spans", "read_vectors"]
 
 MAX_VECTORS = 1 << 16
 """The largest number of vectors of a document."""
@@ -125,3 +127,36 @@ def read_spans(value: object, n_vectors: int, n_characters: int, place: Place) -
             )
         spans.append((low, high))
     return tuple(spans)
+
+
+def divide_by_spans(
+    spans: Sequence[tuple[int, int]], text: str, n_before: int
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Divide a document into passages by the spans of its vectors.
+
+    Every span that is not within another one makes a passage, and vectors of the spans within it belong to it; of
+    several that a span is within, to the first. A vector of the title belongs to the first passage. Characters
+    between two spans belong to the passage before them, those before the first span to the first one, so that no
+    word is lost; spans that overlap make passages that overlap.
+
+    Args:
+        spans: for each vector the (start, end) characters that it stands for.
+        text: title, line break and text of the document, or its text alone if there is no title.
+        n_before: how many of these characters are before the text.
+
+    Returns:
+        (start, end) characters of each passage, ascending, or (0, 0) of the only one; and for each vector the
+        number of its passage.
+    """
+    widest: list[tuple[int, int]] = []
+    for low, high in sorted(set(spans), key=lambda span: (span[0], -span[1])):
+        if max(low, n_before) < high and (not widest or high > widest[-1][1]):
+            widest.append((low, high))
+    if len(widest) < 2:
+        return [(0, 0)], [0] * len(spans)
+    ends = [end for _, end in widest]
+    owners = [min(bisect_left(ends, end), len(ends) - 1) for _, end in spans]
+    extents: list[tuple[int, int]] = []
+    for (low, high), (following, _) in pairwise([*widest, (len(text), 0)]):
+        extents.append((low if extents else 0, high + len(text[high:following].rstrip())))
+    return extents, owners

@@ -34,7 +34,7 @@ from quarry.formats.documents.spans import unpack_spans
 from quarry.formats.manifest import IndexSettings, Manifest
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
-__all__ = ["OpenPartition", "Partition", "PartitionSize"]
+__all__ = ["OpenPartition", "Partition", "PartitionSize", "read_document"]
 
 
 class PartitionSize(NamedTuple):
@@ -190,7 +190,9 @@ class OpenPartition:
         """Return the documents with these ids, in their order; ids that no document has are ignored."""
         places = ((doc_id, self.snapshot.find(doc_id)) for doc_id in ids)
         metric = Metric.of(self.manifest)
-        return [_read(doc_id, *place, metric, with_vectors=with_vectors) for doc_id, place in places if place]
+        return [
+            read_document(doc_id, *place, metric, with_vectors=with_vectors) for doc_id, place in places if place
+        ]
 
     def find_similar(self, doc_id: str, index: Path) -> SimilarQuery:
         """Return a document as a query; see `quarry.engine.search.similar.find_document`."""
@@ -272,7 +274,9 @@ def _terms(settings: IndexSettings, text: str) -> list[str]:
     return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
 
 
-def _read(doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, with_vectors: bool) -> Document:
+def read_document(
+    doc_id: str, segment: OpenSegment, ordinal: int, metric: Metric, *, with_vectors: bool
+) -> Document:
     """Return a document as users get it back, with its vectors if requested."""
     stored = segment.reader.documents[ordinal]
     if not with_vectors:

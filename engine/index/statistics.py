@@ -24,7 +24,8 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
     """Return statistics of a snapshot.
 
     Returns:
-        generation, n_documents, n_deleted, n_centroids, n_segments, dim, metric ("ip", "cosine" or "l2"),
+        generation, n_documents, n_deleted, n_passages (deleted ones included, as in the next one), n_centroids,
+        n_segments, dim, metric ("ip", "cosine" or "l2"),
         representation (name and settings), encoder (its name, "none" without one), stored (int8, float16 or none),
         code_bytes, dense_weight (chosen for the index, or None), size_bytes (all files except the manifest), drift
         (see `drift_statistics`), and bytes: size by part (centroids, codes, documents, ids,
@@ -43,6 +44,7 @@ def index_statistics(snapshot: Snapshot) -> dict[str, object]:
         "generation": manifest.generation,
         "n_documents": len(snapshot),
         "n_deleted": sum(segment.n_deleted for segment in manifest.segments),
+        "n_passages": sum(segment.reader.passages.n_passages for segment in snapshot.segments),
         "n_centroids": sum(segment.reader.n_rows for segment in snapshot.segments),
         "n_segments": len(manifest.segments),
         "dim": metric.dim,

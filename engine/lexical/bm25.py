@@ -10,6 +10,11 @@ that stands for a mistyped one (`quarry.engine.lexical.close_terms`) a fraction 
 H. Zaragoza, The probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor
 k1 + 1.)
 
+An identifier, which is a term of six characters or more with letters and digits such as the code of an error, is
+scored with |d| = 0: what it names does not depend on how much else a document says. With the length of documents,
+questions with the code of an error in a long log found short texts with rare words of the question instead
+(bench/README.md, the panel).
+
 N, df and average count live documents only; in Lucene, deleted documents count until they are merged away. So
 scores do not depend on how documents are distributed over segments or on what was deleted. They are equal bit for
 bit: the terms of every document are summed in the same order, rarest first.
@@ -18,6 +23,7 @@ bit: the terms of every document are summed in the same order, rarest first.
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,6 +57,7 @@ from quarry.formats.snapshot import Snapshot
 __all__ = ["Bm25", "Bm25Query", "Collection", "inverse_document_frequency"]
 
 _CACHE_BYTES = 128 << 20
+_IDENTIFIER = re.compile(r"(?=.*\d)(?=.*[^\W\d_]).{6}")
 _MAX_EXPANSIONS = 4096  # mistyped terms whose expansions are remembered
 _Key = str | tuple[str, int]
 _NONE: Mapping[str, Sequence[Expansion]] = {}
@@ -270,6 +277,14 @@ class Bm25:
     def _least_norms(self) -> list[float]:
         return [float(norms.min(initial=np.inf)) for norms in self._norms]
 
+    def _norms_of(self, term: str, segment: int) -> tuple[Float32Array, float]:
+        """Return the norms of the documents of a segment for a term, and the least of them."""
+        norms = self._norms[segment]
+        if not _IDENTIFIER.match(term):
+            return norms, self._least_norms[segment]
+        least = self._k1 * (1 - self._b)
+        return np.broadcast_to(np.float32(least), norms.shape), least
+
     def _look_up_terms(self, counts: Mapping[str, float]) -> tuple[list[QueryTerm], set[str]]:
         """Return the terms that live documents contain, at most `Costs.max_terms`, rarest first, then by name.
 
@@ -301,12 +316,12 @@ class Bm25:
         """Return the decoded scores of a frequent term in a segment; they are cached beside its look-up tables."""
         scores = self._find_decoded(name, segment)
         if scores is None:
-            scores = self._score(self.segments[segment].postings(name), segment, idf)
+            scores = self._score(name, self.segments[segment].postings(name), segment, idf)
             self._cache.put((name, segment), _Term(scores.n_docs, (scores,)))
         return scores
 
-    def _score(self, postings: Postings, segment: int, idf: float) -> TermScores:
-        return TermScores.of(postings, self._norms[segment], idf, self._costs.dense_factor)
+    def _score(self, name: str, postings: Postings, segment: int, idf: float) -> TermScores:
+        return TermScores.of(postings, self._norms_of(name, segment)[0], idf, self._costs.dense_factor)
 
     def _find_decoded(self, name: str, segment: int) -> TermScores | None:
         (known,) = self._cache.get([(name, segment)])
@@ -323,9 +338,9 @@ class Bm25:
             n_docs = self._collection.document_frequency(name)
         idf = inverse_document_frequency(self._collection.n_docs, n_docs)
         parts = [
-            self._score(each, number, idf)
+            self._score(name, each, number, idf)
             if isinstance(each, Postings)
-            else EncodedTerm.of(*each, self._norms[number], self._least_norms[number], idf)
+            else EncodedTerm.of(*each, *self._norms_of(name, number), idf)
             for number, each in enumerate(lookups)
         ]
         term = _Term(n_docs, tuple(parts))

@@ -18,9 +18,8 @@ from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.json_mapping import JsonMapping, JsonRecord
 from quarry.engine.lexical.prefixes import PREFIX_SIGN, WordPrefixes
 from quarry.formats.arrays import Float32Array, Int64Array
-from quarry.formats.documents.spans import Span, unpack_some_spans
+from quarry.formats.documents.spans import Span, unpack_spans
 from quarry.formats.documents.store import StoredDocument
-from quarry.formats.errors import CorruptFile
 from quarry.formats.segment import SegmentReader
 
 __all__ = ["MatchedWord", "Passage", "PassageFinder", "PassagePlace", "QueryWords"]
@@ -206,11 +205,8 @@ class PassagePlace(NamedTuple):
         Raises:
             CorruptFile: the number of those of the document is wrong, or there are none.
         """
-        first, stop, expected = (0, n_vectors, n_vectors) if self.rows is None else self.rows
-        spans, n_spans = unpack_some_spans(stored.spans, self.path, first, stop)
-        if n_spans != expected and (expected is not None or not n_spans):
-            raise CorruptFile("spans do not fit the centroids", path=self.path, expected=expected, actual=n_spans)
-        return spans
+        first, stop, n_centroids = (0, n_vectors, n_vectors) if self.rows is None else self.rows
+        return unpack_spans(stored.spans, self.path, n_centroids, first, stop)
 
 
 class PassageFinder(NamedTuple):
@@ -245,8 +241,7 @@ class PassageFinder(NamedTuple):
         spans = self.place.spans(stored, n_vectors)
         if not any(spans):  # vectors without a text
             return ()
-        text = full_text(stored.title, stored.text)
-        words = self.find_words(text)
+        words = self.find_words(stored)
         places = ([word.start for word in words], [word.end for word in words])
         inside = [_words_in(each, words, *places) for each in spans]
         scores: list[float] = self._scores(inside).tolist()
@@ -254,17 +249,17 @@ class PassageFinder(NamedTuple):
         order = sorted(_parts(spans), key=scores.__getitem__, reverse=True)[:_MAX_PASSAGES]
         least = scores[order[0]] - _MARGIN * abs(scores[order[0]])
         return tuple(
-            _passage(stored, text, spans[number], scores[number], inside[number])
+            _passage(stored, spans[number], scores[number], inside[number])
             for number in order
             if scores[number] >= least
         )
 
-    def find_words(self, text: str) -> tuple[MatchedWord, ...]:
-        """Return the words of the passage that match the query, with positions in the full text of its document."""
+    def find_words(self, stored: StoredDocument) -> tuple[MatchedWord, ...]:
+        """Return the words of the passage that match the query, with positions in the document's full text."""
         start, end = self.place.extent
         if self.words is None:
             return ()
-        found = self.words.find(text[start : end or None])
+        found = self.words.find(_characters(stored, start, end or None))
         return tuple(replace(word, start=word.start + start, end=word.end + start) for word in found)
 
     def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Float32Array:
@@ -309,19 +304,25 @@ def _words_in(
     return groups[0] if len(groups) == 1 else tuple(dict.fromkeys(word for each in groups for word in each))
 
 
-def _passage(
-    stored: StoredDocument, text: str, spans: list[Span], score: float, words: tuple[MatchedWord, ...]
-) -> Passage:
+def _passage(stored: StoredDocument, spans: list[Span], score: float, words: tuple[MatchedWord, ...]) -> Passage:
     parts: list[str] = []
     marks: list[tuple[int, int]] = []
     at = 0
     for low, high in spans:
         marks += [(word.start - low + at, word.end - low + at) for word in words if low <= word.start < high]
-        parts.append(text[low:high])
+        parts.append(_characters(stored, low, high))
         at += high - low + len(_GAP)
     bounds = tuple(spans)
     place = find_place(stored.text, stored.title, stored.metadata, bounds)
     return Passage(_GAP.join(parts), bounds, score, tuple(marks), place)
+
+
+def _characters(stored: StoredDocument, start: int, end: int | None) -> str:
+    """Return characters of a document's full text, which is not joined for a few of them: it may be long."""
+    n_before = len(stored.title) + 1 if stored.title else 0
+    if start < n_before:
+        return full_text(stored.title, stored.text[: None if end is None else max(0, end - n_before)])[start:end]
+    return stored.text[start - n_before : None if end is None else end - n_before]
 
 
 def _append(words: list[MatchedWord], word: MatchedWord) -> None:

@@ -6,16 +6,17 @@ previous one and its length; all as LEB128 varints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from quarry.formats.arrays import Int64Array
+from quarry.formats.arrays import Int64Array, UInt8Array
 from quarry.formats.container.varint import MAX_VARINT_BYTES, append_varint, read_varints
 from quarry.formats.errors import CorruptFile
 
-__all__ = ["Span", "pack_spans", "unpack_some_spans", "unpack_spans"]
+__all__ = ["Span", "pack_spans", "unpack_spans"]
 
 Span = tuple[int, int]
 _MAX_POSITION = 1 << 32  # characters
@@ -32,55 +33,42 @@ def pack_spans(centroids: Iterable[Sequence[Span]]) -> bytes:
     return b"".join(parts)
 
 
-def unpack_spans(packed: bytes, path: Path) -> list[list[Span]]:
-    """Return the spans of each centroid.
-
-    Raises:
-        CorruptFile: the bytes end within an integer, or a position is out of bounds.
-    """
-    return unpack_some_spans(packed, path, 0, None)[0]
-
-
-def unpack_some_spans(packed: bytes, path: Path, first: int, stop: int | None) -> tuple[list[list[Span]], int]:
-    """Return the spans of some centroids, and the number of centroids that have spans.
+def unpack_spans(
+    packed: bytes, path: Path, n_centroids: int | None = None, first: int = 0, stop: int | None = None
+) -> list[list[Span]]:
+    """Return the spans of each centroid, or of those from `first` to before `stop`.
 
     Args:
-        packed: the spans of all centroids of a document.
-        path: file of the document, for messages.
-        first: the first centroid wanted.
+        packed: what `pack_spans` returned.
+        path: of the file, for errors.
+        n_centroids: how many centroids the document has; None: that is not checked.
+        first: the first centroid whose spans are returned.
         stop: the one after the last; None: all that follow.
 
     Raises:
-        CorruptFile: see `unpack_spans`.
+        CorruptFile: the bytes are not spans, a position is out of bounds, or there are spans of another number of
+            centroids.
     """
     if len(packed) > _MAX_PACKED_BYTES:
         raise CorruptFile("too many spans", path=path, expected=_MAX_PACKED_BYTES, actual=len(packed))
-    numbers = _read_numbers(packed, path)
-    if len(numbers) % 3 == 0 and (numbers[::3] == 1).all():  # one span for each centroid, which most indexes have
-        lows, ends = numbers[1::3], numbers[1::3] + numbers[2::3]
-        if ends.max(initial=0) > _MAX_POSITION:
-            raise CorruptFile("a span is out of bounds", path=path, actual=int(ends.max()))
-        pairs = zip(lows[first:stop].tolist(), ends[first:stop].tolist(), strict=True)
-        return [[pair] for pair in pairs], len(lows)
-    centroids = _divide(iter(numbers.tolist()), path)
-    return centroids[first:stop], len(centroids)
-
-
-def _divide(numbers: Iterator[int], path: Path) -> list[list[Span]]:
-    """Return the spans of each centroid, of which any may have several or none."""
+    data, starts = _find_numbers(packed, path)
+    if len(starts) % 3 == 0 and (data[starts[::3]] == 1).all():  # one span each, as most representations make them
+        heads: Sequence[int] = range(0, len(starts) + 1, 3)
+    else:
+        heads = _find_heads(_read_numbers(data, starts, path))
+    if heads[-1] != len(starts):
+        raise CorruptFile("the spans of a document end early", path=path)
+    if n_centroids not in (None, len(heads) - 1):
+        raise CorruptFile("spans do not fit the centroids", path=path, expected=n_centroids, actual=len(heads) - 1)
+    heads = heads[first : None if stop is None else stop + 1]
+    numbers = _read_numbers(data, starts[heads[0] : heads[-1]], path)
     centroids: list[list[Span]] = []
-    try:
-        for n_spans in numbers:
-            end, spans = 0, []
-            for _ in range(n_spans):
-                low = end + next(numbers)
-                end = low + next(numbers)
-                spans.append((low, end))
-            if end > _MAX_POSITION:
-                raise CorruptFile("a span is out of bounds", path=path, actual=end)
-            centroids.append(spans)
-    except StopIteration:
-        raise CorruptFile("the spans of a document end early", path=path) from None
+    for low, high in pairwise(heads):
+        bounds = accumulate(numbers[low + 1 - heads[0] : high - heads[0]])
+        centroids.append(list(zip(bounds, bounds, strict=True)))
+    end = max((spans[-1][1] for spans in centroids if spans), default=0)
+    if end > _MAX_POSITION:
+        raise CorruptFile("a span is out of bounds", path=path, actual=end)
     return centroids
 
 
@@ -102,14 +90,29 @@ def _append_number(packed: bytearray, number: int) -> None:
     append_varint(packed, number)
 
 
-def _read_numbers(packed: bytes, path: Path) -> Int64Array:
-    """Return all integers in some bytes, (n,) int64."""
-    data = np.frombuffer(packed + b"\xff" * MAX_VARINT_BYTES, np.uint8)  # an integer that is cut off is too long
-    starts = np.append(0, 1 + np.flatnonzero(data[: len(packed)] < 0x80))
+def _find_numbers(packed: bytes, path: Path) -> tuple[UInt8Array, Int64Array]:
+    """Return the bytes, with zeros after them, and where each number starts."""
+    data = np.frombuffer(packed + bytes(MAX_VARINT_BYTES), np.uint8)
+    ends = np.flatnonzero(data[: len(packed)] < 0x80) + 1
+    if len(packed) != (ends[-1] if len(ends) else 0):
+        raise CorruptFile("the spans of a document end early", path=path)
+    return data, np.append(0, ends[:-1])[: len(ends)]
+
+
+def _read_numbers(data: UInt8Array, starts: Int64Array, path: Path) -> list[int]:
     try:
-        numbers, _ = read_varints(data, starts[starts < len(packed)])
+        numbers, _ = read_varints(data, starts)
     except ValueError as error:
         raise CorruptFile("the spans of a document cannot be read", path=path, actual=str(error)) from error
-    if (largest := int(numbers.max(initial=0))) > _MAX_POSITION:
-        raise CorruptFile("a span is out of bounds", path=path, actual=largest)
-    return numbers
+    if numbers.max(initial=0) > _MAX_POSITION:
+        raise CorruptFile("a span is out of bounds", path=path, actual=int(numbers.max()))
+    found: list[int] = numbers.tolist()
+    return found
+
+
+def _find_heads(numbers: Sequence[int]) -> list[int]:
+    """Return the place of each centroid's number of spans, and where the last one's spans end."""
+    heads = [0]
+    while heads[-1] < len(numbers):
+        heads.append(heads[-1] + 1 + 2 * numbers[heads[-1]])
+    return heads

@@ -66,6 +66,16 @@ def test_it_is_sound_and_can_be_changed(golden, tmp_path):
         assert len(index) == index.verify().n_documents == n_documents + 1
 
 
+def test_it_can_be_upgraded(golden, tmp_path):
+    path = tmp_path / "index"
+    shutil.copytree(golden / "index", path)
+    with Engine.open(path, encoder=GoldenEncoder(), writable=True) as index:
+        before = {each.id: each for each in index.documents()}
+        index.upgrade()
+        assert {each.id: each for each in index.documents()} == before
+        assert index.stats()["n_passages"] >= index.verify().n_documents == len(before)
+
+
 def files(path):
     return {file.name: file.read_bytes() for file in path.iterdir() if file.name != LOCK_NAME}
 

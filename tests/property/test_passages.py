@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.indexes.word_encoder import WordEncoder
 
-from quarry import Document, Engine, Hits, build
+from quarry import Document, Engine, Hit, Hits, build
 from quarry.engine.encoding.passages import cut_into_passages
 from quarry.formats.manifest import PassageRecord
 
-WORDS = ["red", "blue", "storm", "river", "castle", "tower", "old", "quiet", "moon"]
+WORDS = ["red", "blue", "storm\u2026", "river", "cas\u00adtle", "tower\u00a0old", "old", "quiet", "moon"]
 MODES = ("dense", "lexical", "hybrid")
 QUERIES = ["storm over the old castle", "red moon river"]
 ENCODER = WordEncoder()
@@ -39,12 +43,13 @@ def passages_of(whole: Document) -> Iterator[Document]:
 
 
 @contextmanager
-def both(docs: list[Document], shards: int | None) -> Iterator[tuple[Engine, Engine]]:
+def both(
+    docs: list[Document], parts: Iterable[Document], shards: int | None = None
+) -> Iterator[tuple[Engine, Engine]]:
     """Yield an index of documents in passages, and one whose documents are these passages."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build(docs, folder / "cut", encoder=ENCODER, passage_words=MAX_WORDS, shards=shards)
-        parts = [part for each in docs for part in passages_of(each)]
         build(parts, folder / "parts", encoder=ENCODER, passage_words=None)
         with (
             Engine.open(folder / "cut", encoder=ENCODER, writable=True) as cut,
@@ -61,6 +66,10 @@ def expected(hits: Hits, *, by_document: bool) -> list[tuple[str, int, float]]:
     return [each for each in numbered if not by_document or best[each[0]] is each]
 
 
+def best_parts(hit: Hit) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
+    return [(part.text, part.words) for part in hit.passages]
+
+
 def check(cut: Engine, apart: Engine, **options: object) -> None:
     for mode in MODES:
         wanted = apart.search(QUERIES, k=100, mode=mode, **options)
@@ -73,6 +82,8 @@ def check(cut: Engine, apart: Engine, **options: object) -> None:
             assert [(hit.id, hit.score) for hit in documents_found] == [(each[0], each[2]) for each in best]
             assert [hit.id for hit in first] == [each[0] for each in best[:2]]
             assert [hit.text for hit in own] == [hit.text for hit in hits]
+            if not any(hit.title for hit in hits):  # which the passages of documents of their own begin with
+                assert list(map(best_parts, own)) == list(map(best_parts, hits))
 
 
 @pytest.mark.parametrize("shards", [None, 2])
@@ -80,7 +91,7 @@ def check(cut: Engine, apart: Engine, **options: object) -> None:
 @given(docs=documents)
 def test_a_passage_is_searched_like_a_document(shards, docs):
     made = [document(number, *each) for number, each in enumerate(docs)]
-    with both(made, shards) as (cut, apart):
+    with both(made, [part for each in made for part in passages_of(each)], shards) as (cut, apart):
         check(cut, apart)
         check(cut, apart, filter={"n": {"$lt": 3}})
         cut.update_metadata("d0", {"n": 9})
@@ -100,6 +111,43 @@ def test_a_passage_is_searched_like_a_document(shards, docs):
         check(cut, apart)
         kept = [each for number, each in enumerate(made) if number != 1 or len(made) == 1]
         assert {each.id: each.text for each in cut.documents()} == {each.id: each.text for each in kept}
+
+
+def vector_of(text: str) -> npt.NDArray[np.float32]:
+    vector = np.random.default_rng(zlib.crc32(text.encode())).normal(size=ENCODER.dim)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+def with_vectors(document: Document, spans: list[tuple[int, int]]) -> Document:
+    """Return a document with a vector of each span."""
+    vectors = np.stack([vector_of(document.full_text[start:end]) for start, end in spans])
+    return Document(document.id, document.text, document.title, document.metadata, "", vectors, tuple(spans))
+
+
+@settings(max_examples=6, deadline=None)
+@given(docs=documents, order=st.randoms())
+def test_spans_of_given_vectors_are_searched_like_documents(docs, order):
+    """Each sentence has a vector, and so have the title and the first three characters of a sentence."""
+    made, parts = [], []
+    for whole in (document(number, *each) for number, each in enumerate(docs)):
+        n_before = len(whole.full_text) - len(whole.text)
+        sentences = [(each.start(), each.end()) for each in re.finditer(r"[^ .][^.]*\.?", whole.text)]
+        spans = [(low + n_before, end + n_before) for low, high in sentences for end in (high, low + 3)]
+        heading = [(0, n_before - 1)] * bool(whole.title)
+        all_spans = heading + spans
+        order.shuffle(all_spans)
+        made.append(with_vectors(whole, all_spans))
+        for number, (low, high) in enumerate(sentences):
+            part = Document(f"{whole.id}#{number}", whole.text[low:high], whole.title, whole.metadata)
+            own = heading * (number == 0) + [(n_before, len(part.full_text)), (n_before, n_before + 3)]
+            parts.append(with_vectors(part, own))
+    with both(made, parts) as (cut, apart):
+        check(cut, apart)
+        for each in made:
+            (found,) = cut.get(each.id, vectors=True)
+            pairs = [dict(zip(one.spans, one.vectors, strict=True)) for one in (each, found)]
+            assert pairs[0].keys() == pairs[1].keys()
+            assert all(np.allclose(pairs[0][span], pairs[1][span], atol=0.02) for span in pairs[0])
 
 
 @pytest.mark.parametrize("shards", [None, 2])

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.documents.document import Document, full_text, repeated_title
+from quarry.engine.documents.document import Document, full_text, passage_text, repeated_title
 from quarry.engine.documents.file_place import heading_starts
+from quarry.engine.documents.given_vectors import divide_by_spans
 from quarry.engine.documents.tables.document_columns import DocumentColumns
 from quarry.engine.encoding.batch_encoder import BatchEncoder, as_batch_encoder
 from quarry.engine.encoding.encoder import Encoder, TokenVectors
@@ -198,18 +199,31 @@ class DocumentEncoder:
         if all(each.shape[1] == self.metric.dim for each in vectors):
             rows = self.metric.rows(np.concatenate(vectors))
             if _are_bounded(rows) and all(map(self._has_directions, vectors)):
-                batch = Batch.of(
-                    documents,
-                    rows,
-                    np.array([len(each) for each in vectors], np.int64),
-                    [pack_spans([(span,) if span[1] else () for span in each.spans]) for each in documents],
-                    [self.analyzer.terms(each.full_text) for each in documents],
-                    [0] * len(documents),
-                )
-                return [batch.round(self.metric.stored_as)]
+                return [self._batch_of_given(documents, rows).round(self.metric.stored_as)]
         if len(documents) == 1:
             return [self._find_error(documents[0], vectors[0])]
         return [result for each in documents for result in self._check_given([each])]
+
+    def _batch_of_given(self, documents: Sequence[Document], rows: Float32Array) -> Batch:
+        """Return documents with their vectors as a batch, divided into passages by the spans of these."""
+        sizes, extents, counts, spans, terms, order = [], [], [], [], [], []  # type: ignore[var-annotated]
+        for document in documents:
+            full, own = document.full_text, document.spans
+            found, owners = [(0, 0)], [0] * len(own)
+            if self.passages is not None:
+                found, owners = divide_by_spans(own, full, len(full) - len(document.text))
+            ranked = sorted(range(len(own)), key=owners.__getitem__)
+            sizes.append(len(found))
+            extents += found
+            counts += np.bincount(owners).tolist()
+            spans.append(pack_spans([(own[number],) if own[number][1] else () for number in ranked]))
+            terms += [self.analyzer.terms(passage_text(document.title, full, extent)) for extent in found]
+            order += [len(order) + number for number in ranked]
+        no_tokens = [0] * len(documents)
+        batch = Batch.of(documents, rows, np.array(counts, np.int64), spans, terms, no_tokens)
+        if len(extents) == len(documents):
+            return batch
+        return replace(batch, vectors=rows[order], passages=(np.array(sizes), np.array(extents, np.uint32)))
 
     def _has_directions(self, vectors: Float32Array) -> bool:
         return self.metric.name != "cosine" or bool(vectors.any(axis=1).all())

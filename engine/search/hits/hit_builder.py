@@ -96,7 +96,7 @@ class HitBuilder:
                 if options.unit == "document":
                     finder = finder._replace(place=PassagePlace(places[number].path))
                 stored = documents[number].unpack()
-                hit.words = finder.find_words(full_text(stored.title, stored.text))
+                hit.words = finder.find_words(stored)
         return hits
 
     def _shares(self, answer: Answer) -> Float32Array | None:

@@ -115,8 +115,8 @@ class Hit(JsonMapping):
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
         mistyped: with ``explain=True`` maps each matched term to the misspelled term that it replaced.
-        words: with ``explain=True`` the words of the document, or of the passage, that match words of the query, with
-            their positions in the document's full text (its title, a line break, its text); otherwise empty.
+        words: with ``explain=True`` the words of the document, or of the passage, that match words of the query,
+            with their positions in the document's full text (its title, a line break, its text); otherwise empty.
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
             between queries and collections; None if the encoder has no calibration. See
             `quarry.engine.search.relevance`.

@@ -13,10 +13,11 @@ from support.indexes.word_encoder import WordEncoder
 from bench.__main__ import COMMANDS, main
 from bench.data.collections import Collection, CollectionNotFound
 from bench.harness.records import read_records
-from bench.panel.collections import Member, make_limit
+from bench.panel.collections import Member, make_identifiers, make_limit
 from bench.panel.command import add_arguments, run_panel
 from bench.panel.searches import SEARCHES
 from bench.panel.statistics import judge
+from quarry import Engine, build
 
 
 @pytest.fixture
@@ -79,3 +80,16 @@ def test_limit_has_every_pair_of_few_documents() -> None:
         assert found == set(collection.qrels[query])
     with pytest.raises(ValueError, match="10 queries need more than 56 things"):
         make_limit(things[:50], 30, 10)
+
+
+def test_an_identifier_in_a_long_document_ranks_it_first(tmp_path: Path) -> None:
+    """Of 1,000 generated cases bench/README.md has the share; in these 30 all are first."""
+    collection = make_identifiers([f"Raise an error when the {word} times out." for word in WORDS], 4, 30, 30)
+    documents = [{"id": name, "text": text} for name, text in collection.documents.items()]
+    build(documents, tmp_path / "index")
+    with Engine.open(tmp_path / "index") as index:
+        found = index.search(list(collection.queries.values()), k=1)
+    assert [hits[0].id for hits in found] == [name for judged in collection.qrels.values() for name in judged]
+
+
+WORDS = ("gateway", "payment", "session", "upload", "socket", "search", "index", "mail", "cache", "token")

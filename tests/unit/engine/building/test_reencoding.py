@@ -1,4 +1,4 @@
-"""`Engine.reencode` encodes the documents of an index with another encoder."""
+"""`Engine.reencode` encodes the documents of an index with another encoder, `Engine.upgrade` divides them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.indexes.changes import stray_files
 from support.indexes.inside import view_of
@@ -274,3 +275,89 @@ def test_on_the_command_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["generation"] == 2
     assert main(["search", str(path), "text"]) == 0
     assert "a text" in capsys.readouterr().out
+
+
+LONG = [
+    {
+        "id": f"d{n}",
+        "title": "w1 old" * (n % 2),
+        "text": " ".join(f"w{(7 * n + i * i) % 50}{'.' * (i % 9 == 0)}" for i in range(1, 300 * n + 2)),
+    }
+    for n in range(4)
+]
+
+
+@pytest.fixture
+def undivided(tmp_path):
+    engine.build(LONG, tmp_path / "old", encoder=OLD, passage_words=None, centroids="float16")
+    return tmp_path / "old"
+
+
+def lexical(index, unit):
+    hits = index.search("w3 w40 old", k=30, mode="lexical", unit=unit)
+    return [(hit.id, hit.passage, hit.extent, hit.text, pytest.approx(hit.score)) for hit in hits]
+
+
+def test_an_index_of_whole_documents_is_divided(undivided, tmp_path):
+    engine.build(LONG, tmp_path / "new", encoder=OLD, centroids="float16")
+    with opened(undivided, writable=True) as index, opened(tmp_path / "new") as new:
+        before = content(index)
+        index.add([LONG[3] | {"id": "later"}])
+        with pytest.raises(InvalidSetting, match="not committed"):
+            index.upgrade()
+        index.rollback()
+        generation = index.upgrade()
+        assert index.upgrade() == generation == 2
+        assert content(index) == before
+        assert index.verify().n_documents == 4
+        assert index.stats()["n_passages"] == new.stats()["n_passages"] > 8
+        for unit in ("document", "passage"):
+            assert lexical(index, unit) == lexical(new, unit)
+        scores = [{hit.id: hit.dense_score for hit in each.search("w3 w40", k=4)} for each in (index, new)]
+        assert scores[0]["d0"] == scores[1]["d0"]
+        assert all(hit.passages for hit in index.search("w3 w40", k=30, unit="passage"))
+        index.add([LONG[3] | {"id": "later"}])
+        index.commit()
+        assert [hit.passage for hit in index.search("w3", filter={"id": "later"}, unit="passage")]
+
+
+def test_documents_with_vectors_are_divided_by_their_spans(tmp_path):
+    vectors = np.eye(3, 16)[:, ::-1]
+    docs = [{"id": "a", "text": "w1 w2 w3", "vectors": vectors, "spans": [(0, 2), (3, 5), (6, 8)]}]
+    engine.build(docs, tmp_path / "own", dim=16, passage_words=None)
+    with Engine.open(tmp_path / "own", writable=True) as index:
+        index.upgrade()
+        hits = [index.search(vector=vector, unit="passage")[0] for vector in vectors]
+        assert [(hit.passage, hit.text) for hit in hits] == [(0, "w1"), (1, "w2"), (2, "w3")]
+
+
+def test_an_upgrade_that_is_interrupted_is_continued(undivided):
+    def stop(n_done, _):
+        if n_done == 2:
+            raise RuntimeError("stopped")
+
+    with opened(undivided, thresholds=OFTEN, writable=True) as index:
+        before = lexical(index, "document")
+        with pytest.raises(RuntimeError, match="stopped"):
+            index.upgrade(progress=stop)
+        with opened(undivided) as reader:
+            assert lexical(reader, "document") == lexical(index, "document") == before
+        assert index.upgrade() == 2
+    assert not stray_files(undivided)
+
+
+@pytest.mark.parametrize("given", [{"centroids": "none"}, {"representation": KMeans(2)}, {"shards": 2}])
+def test_what_is_not_upgraded(tmp_path, given):
+    engine.build(DOCUMENTS, tmp_path / "old", encoder=OLD, passage_words=None, thresholds=LISTS, **given)
+    with opened(tmp_path / "old", writable=True) as index:
+        with pytest.raises(InvalidSetting, match="build it again"):
+            index.upgrade()
+        assert index.verify().n_documents == 80
+
+
+def test_an_upgrade_on_the_command_line(tmp_path, capsys):
+    (tmp_path / "docs.jsonl").write_text(json.dumps(LONG[1]))
+    main(["build", str(tmp_path / "docs.jsonl"), str(tmp_path / "index")])
+    capsys.readouterr()
+    assert main(["upgrade", str(tmp_path / "index"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"generation": 1, "n_passages": 2}

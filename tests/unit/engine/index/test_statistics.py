@@ -34,6 +34,7 @@ def test_statistics_of_an_index(path):
         "generation": 1,
         "n_documents": 50,
         "n_deleted": 0,
+        "n_passages": 50,
         "n_centroids": 150,
         "n_segments": 1,
         "dim": 32,

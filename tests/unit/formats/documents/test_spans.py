@@ -28,6 +28,18 @@ def test_the_bytes(centroids, packed):
     assert unpack_spans(bytes.fromhex(packed), PATH) == centroids
 
 
+@pytest.mark.parametrize(
+    "centroids", [[[(0, 4)], [(5, 300)], [(0, 70000)]], [[], [(5, 9), (9, 300)], [(0, 70000)]], [[]] * 3]
+)
+def test_the_spans_of_some_centroids(centroids):
+    packed = pack_spans(centroids)
+    for first in range(4):
+        for stop in (*range(first, 4), None):
+            assert unpack_spans(packed, PATH, 3, first, stop) == centroids[first:stop]
+    with pytest.raises(CorruptFile, match="do not fit"):
+        unpack_spans(packed, PATH, 2)
+
+
 @pytest.mark.parametrize("spans", [[(3, 2)], [(0, 5), (4, 6)], [(5, 6), (0, 1)], [(-1, 2)]])
 def test_spans_that_overlap_or_go_back_are_not_packed(spans):
     with pytest.raises(ValueError, match="ascend"):
