@@ -253,12 +253,8 @@ class SearchOptions:
         _check_integer(self, "k", 1, MAX_K)
         _check_integer(self, "context", 0, _MAX_CONTEXT)
         if self.context and self.unit != "passage":
-            raise InvalidSetting(
-                "only passages have a context",
-                expected="unit='passage'",
-                actual=shown(self.unit),
-                setting="context",
-            )
+            message = "only passages have a context"
+            raise InvalidSetting(message, expected="unit 'passage'", actual=shown(self.unit), setting="context")
         _check_integer(self, "offset", 0, MAX_K - self.k)
         if self.like is not None and (not isinstance(self.like, str) or self.rerank):
             raise InvalidSetting(

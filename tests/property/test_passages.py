@@ -209,6 +209,15 @@ def test_words_of_a_passage_are_where_the_whole_document_has_them(tmp_path):
         assert [f"{title}\n{text}"[word.start : word.end] for word in whole.words] == ["castle"] * 6
 
 
+def test_a_document_of_which_one_passage_has_tokens_is_one_passage(tmp_path):
+    text = "storm moon " * 4 + "\u2026 " * MAX_WORDS
+    docs = [{"id": "a", "text": text}, {"id": "b", "text": "river castle. " * 20}]
+    build(docs, tmp_path / "index", encoder=ENCODER, passage_words=MAX_WORDS)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        (hit,) = index.search("storm", k=10, unit="passage", filter={"id": "a"})
+        assert (hit.passage, hit.extent, hit.text) == (0, (0, len(text)), text)
+
+
 def test_passages_among_the_hits_share_their_document(tmp_path):
     text = "storm moon river castle. " * 10
     build([{"id": "a", "text": text}], tmp_path / "index", encoder=ENCODER, passage_words=MAX_WORDS)

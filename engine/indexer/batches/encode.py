@@ -144,7 +144,7 @@ class DocumentEncoder:
         )
         if len(passages) == len(encoded):
             return batch
-        extents = [each.extent or (0, 0) for each in passages]
+        extents = [(len(document) > 1 and each.extent) or (0, 0) for document in encoded for each in document]
         return replace(batch, passages=(np.array([*map(len, encoded)]), np.array(extents, np.uint32)))
 
     def encode_columns(self, columns: DocumentColumns, bounds: tuple[int, int]) -> Batch:

@@ -89,6 +89,10 @@ class TestSearchOptions:
         with pytest.raises(InvalidSetting, match="k is out of range; expected an integer from 1 to 1048576"):
             SearchOptions(k=k)
 
+    def test_a_context_is_one_of_passages(self):
+        with pytest.raises(InvalidSetting, match="only passages have a context; expected unit 'passage'"):
+            SearchOptions(context=1)
+
     @pytest.mark.parametrize("candidates", [9, 0, -1, (1 << 20) + 1, 20.0, "20", True])
     def test_candidates_are_at_least_k(self, candidates):
         with pytest.raises(InvalidSetting, match="candidates is out of range; expected an integer from 10 to"):
