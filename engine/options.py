@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Self, TypedDict
 
 from quarry.engine.arguments import check_names, checked_flag, checked_integer, checked_number, is_one_of, shown
@@ -343,9 +344,9 @@ class OpenOptions:
         if self.device is not None and not isinstance(self.device, str):
             raise InvalidSetting("unknown device", expected="cuda, cuda:N or cpu", actual=shown(self.device))
 
-    @property
+    @cached_property
     def n_threads(self) -> int:
-        """The number of threads to use."""
+        """The number of threads to use, as it is when first asked: finding it reads files of the system."""
         return n_cpus() if self.threads is None else self.threads
 
 
