@@ -181,7 +181,7 @@ def test_what_is_wrong_is_an_error_of_quarry_that_names_it(tmp_path, build):
         (rows, "idx", {"encoder": UnloadableEncoder()}, InvalidSetting, "cannot be loaded.*ValueError"),
     ]
     if build is build_with_actors:  # actors start slowly, and call the same functions as tasks
-        messages = ("no shards", "'body'", "'text' is", "'empty'", "be loaded")
+        messages = ("no shards", "'empty'", "be loaded")  # before actors, in one, and before its function
         cases = [case for case in cases if any(each in case[-1] for each in messages)]
     for given, path, options, kind, message in cases:
         with pytest.raises(kind, match=message) as caught:
