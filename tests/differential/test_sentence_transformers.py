@@ -78,6 +78,9 @@ def network(kind, n_words):
         "distilbert": lambda: {
             "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "initializer_range": 0.3, **long,
         },
+        "modernbert": lambda: {
+            **SIZES, **long, "pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 8,
+        },
         "deberta-v2": lambda: {
             **SIZES, **long, "num_hidden_layers": 1, "relative_attention": True, "pos_att_type": ["p2c", "c2p"],
             "max_relative_positions": 16,
@@ -102,9 +105,8 @@ def save(folder, pooling, kind="bert", tokenizer=word_tokenizer, *, edits=(), **
     raw = tokenizer()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from sentence_transformers import (
-            SentenceTransformer,
-        )  # takes seconds: not for those who only collect tests
+        # imported here, since it takes seconds that those who only collect tests need not wait
+        from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer import modules  # as of version 6
 
         network(kind, raw.get_vocab_size()).eval().save_pretrained(folder / "network")
@@ -183,6 +185,7 @@ def test_networks(tmp_path, kind, tokenizer, pooling):
     ("kind", "tokenizer", "pooling"),
     [
         ("t5", piece_tokenizer, "mean"),
+        ("modernbert", byte_tokenizer, "cls"),
         ("deberta-v2", piece_tokenizer, "mean"),
         ("nomic_bert", word_tokenizer, "mean"),
         ("gte", word_tokenizer, "cls"),
