@@ -36,6 +36,7 @@ MACHINE = re.compile(r"os|sys|time|has_\w+")
 OF_PYTHON = {"_SubParsersAction", "_actions", "_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
 # The nodes of a syntax tree that say what a test reaches, and the import statements of a module that imports so.
 WATCHED = (ast.Assign, ast.AugAssign, ast.Attribute, ast.Call, ast.Import, ast.ImportFrom)
+LEAVES = (ast.Name, ast.Constant, ast.expr_context)
 IMPORT = re.compile(r"^ *((?:from (?:quarry|bench)[\w.]* )?import (?:\([^)]*\)|.*))$", re.MULTILINE)
 # The one module that reads private attributes, and says why.
 INSIDE = "tests/support/indexes/inside.py"
@@ -66,10 +67,11 @@ def watched_nodes(source: str) -> list[ast.stmt | ast.expr]:
         node = left.pop()
         if isinstance(node, WATCHED):
             found.append(node)
-        for value in vars(node).values():
+        for name in node._fields:
+            value = getattr(node, name)
             if isinstance(value, list):
-                left += [each for each in value if isinstance(each, ast.AST)]
-            elif isinstance(value, ast.expr | ast.arguments):
+                left += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, LEAVES)]
+            elif isinstance(value, ast.AST) and not isinstance(value, LEAVES):
                 left.append(value)
     return sorted(found, key=lambda node: node.lineno)
 
@@ -174,10 +176,15 @@ def forbidden_replacements(replaced: Iterable[tuple[int, str]], package: str) ->
             yield line, f"replaces {name}"
 
 
+def called(node: ast.Call) -> str:
+    """Return the last name of what is called."""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
 def replacements(nodes: Iterable[ast.AST], names: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Yield the full names of all in the repository that is replaced."""
     for node in nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("setattr", "delattr"):
+        if isinstance(node, ast.Call) and called(node) in ("setattr", "delattr"):
             target, *others = node.args
             if isinstance(target, ast.Constant | ast.JoinedStr):
                 name = ast.unparse(target).strip("f'\"")
