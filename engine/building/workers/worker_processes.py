@@ -132,16 +132,17 @@ class _Worker:
         self.has_started = False
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, job), name="quarry-worker", daemon=True)
+        self._process = context.Process(target=_work, args=(theirs,), name="quarry-worker", daemon=True)
         try:
-            start_uninterrupted(self._process)
+            with theirs:
+                start_uninterrupted(self._process)
+            # not as an argument: a start waits for ever if the process ends before it has read a long one
+            self._send(job)
         except BaseException:  # such as an interrupt, after which it may run nevertheless
             if self._process.pid is not None:
                 self._process.kill()
             self.connection.close()
             raise
-        finally:
-            theirs.close()
 
     @property
     def exit_code(self) -> int | None:
@@ -151,8 +152,11 @@ class _Worker:
     def give(self, batch: DocumentBatch) -> None:
         """Let the process write a batch; if it has ended, `answer` says so."""
         self.batch = batch
+        self._send(batch)
+
+    def _send(self, message: object) -> None:
         with contextlib.suppress(OSError):
-            self.connection.send(batch)
+            self.connection.send(message)
 
     def answer(self) -> _Answer | None:
         """Wait for what the process has to say about its batch; None: it has ended."""
@@ -188,10 +192,11 @@ def _describe_exit(code: int | None) -> str:
     return f"ended with exit code {code}"
 
 
-def _work(connection: Connection, job: BuildJob) -> None:
-    """Write batches until there are no more; the main function of a process."""
+def _work(connection: Connection) -> None:
+    """Receive a job, and write batches until there are no more; the main function of a process."""
     ignore_interrupts()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    job: BuildJob = connection.recv()
     writer: BatchWriter | None = None
     connection.send(_READY)
     while True:

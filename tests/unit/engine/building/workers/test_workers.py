@@ -206,11 +206,14 @@ def test_a_process_that_is_killed_before_it_is_ready(tmp_path, monkeypatch, n_ki
     assert not multiprocessing.active_children()
 
 
-def test_a_process_that_exits_before_it_is_ready(tmp_path, monkeypatch):
+@pytest.mark.parametrize("n_bytes", [0, 1 << 20], ids=["short", "more than a pipe holds"])
+def test_a_process_that_exits_before_it_is_ready(tmp_path, monkeypatch, n_bytes):
     """A process that exits before it is ready is not replaced; the error mentions the ``__main__`` module."""
+    encoder = type(ENCODER)()
+    object.__setattr__(encoder, "weights", bytes(n_bytes))
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit(3)")
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     with pytest.raises(WorkerFailed, match=r"__main__.*exit code 3"):
-        engine.build(DOCUMENTS, tmp_path / "idx", encoder=ENCODER, workers=1)
+        engine.build(DOCUMENTS, tmp_path / "idx", encoder=encoder, workers=1)
