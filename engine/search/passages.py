@@ -259,8 +259,8 @@ class PassageFinder(NamedTuple):
         start, end = self.place.extent
         if self.words is None:
             return ()
-        found = self.words.find(_characters(stored, start, end or None))
-        return tuple(replace(word, start=word.start + start, end=word.end + start) for word in found)
+        words = self.words.find(_characters(stored, start, end or None))
+        return tuple(replace(word, start=word.start + start, end=word.end + start) for word in words)
 
     def _scores(self, words: list[tuple[MatchedWord, ...]]) -> Float32Array:
         """Return the scores of passages, given the words in each: (n,) float32."""

@@ -209,15 +209,15 @@ class DocumentEncoder:
         sizes, extents, counts, spans, terms, order = [], [], [], [], [], []  # type: ignore[var-annotated]
         for document in documents:
             full, own = document.full_text, document.spans
-            found, owners = [(0, 0)], [0] * len(own)
+            parts, owners = [(0, 0)], [0] * len(own)
             if self.passages is not None:
-                found, owners = divide_by_spans(own, full, len(full) - len(document.text))
+                parts, owners = divide_by_spans(own, full, len(full) - len(document.text))
             ranked = sorted(range(len(own)), key=owners.__getitem__)
-            sizes.append(len(found))
-            extents += found
+            sizes.append(len(parts))
+            extents += parts
             counts += np.bincount(owners).tolist()
             spans.append(pack_spans([(own[number],) if own[number][1] else () for number in ranked]))
-            terms += [self.analyzer.terms(passage_text(document.title, full, extent)) for extent in found]
+            terms += [self.analyzer.terms(passage_text(document.title, full, extent)) for extent in parts]
             order += [len(order) + number for number in ranked]
         no_tokens = [0] * len(documents)
         batch = Batch.of(documents, rows, np.array(counts, np.int64), spans, terms, no_tokens)

@@ -82,7 +82,7 @@ def threads_of(index: Engine) -> ShardThreads:
 def locks_of(index: Engine) -> list[AbstractContextManager[object]]:
     """Return the locks of an open index and its writer, which a thread may hold when the process forks."""
     writer, segment = writer_of(index).partitions[0], view_of(index).partitions[0].segments[0]
-    return [index._view._lock, writer._mutex, segment.reader._holding]
+    return [index._view._lock, writer._mutex, writer._committer.mutex, segment.reader._holding]
 
 
 def forget_shared_models(patch: pytest.MonkeyPatch) -> None:
