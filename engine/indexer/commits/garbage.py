@@ -8,14 +8,14 @@ from collections.abc import Collection
 
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import FormatError, IndexNotFound
-from quarry.formats.manifest import Manifest, find_latest_generation
+from quarry.formats.manifest import IndexSettings, Manifest, find_latest_generation
 from quarry.formats.vectors.hnsw_graph import graph_name
 from quarry.formats.write_lock import LOCK_NAME, WriteLock
 
 __all__ = ["WORK_FOLDER", "Garbage", "collect_garbage", "delete_finished_work", "files_of", "is_own_file"]
 
 WORK_FOLDER = "reencoding"
-"""Folder, in that of an index, of the index that collects its documents encoded with another encoder."""
+"""Folder, in that of an index, of the index that collects its documents while they are written again."""
 
 _OWN_FILES = re.compile(r"MANIFEST-\d{20}|[0-9a-f]{32}\.(seg|quant|del|hnsw)|(spool|manifest)-[0-9a-f]+\.tmp")
 
@@ -69,18 +69,22 @@ def is_own_file(name: str) -> bool:
 
 
 def delete_finished_work(directory: Directory, lock: WriteLock) -> None:
-    """Delete what was not deleted of a work index: it has no manifest, or the index has its encoder already."""
+    """Delete what was not deleted of a work index: it has no manifest, or became that of the index already."""
     path = directory.path / WORK_FOLDER
     if path.is_dir() and not path.is_symlink():
         with contextlib.suppress(FormatError, OSError):
             work = Directory(path)
             made, current = _newest(work), _newest(directory)
-            is_left = made is None or (current is not None and made.encoder.identity == current.encoder.identity)
+            is_left = made is None or (current is not None and _kind(made) == _kind(current))
             if is_left and lock.is_in_place():
                 for name in work.names():  # the folder may be another one of this name
                     if is_own_file(name) or name == LOCK_NAME:
                         work.delete(name)
                 path.rmdir()
+
+
+def _kind(manifest: Manifest) -> tuple[str, IndexSettings]:
+    return manifest.encoder.identity, manifest.settings
 
 
 def _newest(directory: Directory) -> Manifest | None:

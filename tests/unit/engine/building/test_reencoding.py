@@ -342,6 +342,11 @@ def test_an_upgrade_that_is_interrupted_is_continued(undivided):
             index.upgrade(progress=stop)
         with opened(undivided) as reader:
             assert lexical(reader, "document") == lexical(index, "document") == before
+    with opened(undivided / "reencoding") as work:
+        done = len(work)
+    with opened(undivided, writable=True) as index:
+        with opened(undivided / "reencoding") as work:  # another writer keeps what was divided
+            assert len(work) == done == 2
         assert index.upgrade() == 2
     assert not stray_files(undivided)
 
