@@ -614,9 +614,8 @@ class Engine(IndexReader):
                 "build it again",
                 path=self._directory.path,
             )
-        work = Reencoding(
-            *(writer, self._directory, encoder, self._n_threads, self._thresholds, progress), keeps_vectors
-        )
+        threads, thresholds = self._n_threads, self._thresholds
+        work = Reencoding(writer, self._directory, encoder, threads, thresholds, progress, keeps_vectors)
         generation = work.run()
         self._view.follow(self._written, encoder)
         return generation

@@ -59,11 +59,8 @@ def _as_array(value: object, place: Place) -> npt.NDArray[Any]:
         raise place.error("vectors", "has a masked number", expected=_NUMBERS)
     try:
         return np.asarray(value)
-    except (
-        ValueError,
-        TypeError,
-        RuntimeError,
-    ) as error:  # rows of different lengths, a tensor that is not an array
+    # rows of different lengths, or a tensor that is not an array
+    except (ValueError, TypeError, RuntimeError) as error:
         raise place.error("vectors", "is not an array", expected=_NUMBERS, actual=str(error)[:200]) from error
 
 

@@ -60,8 +60,7 @@ class HitBuilder:
         """Return the hits of an answer in its order, each with a lazy passage finder."""
         stop_if_cancelled()
         ranking = answer.ranking
-        context = options.context if options.unit == "passage" else 0
-        ids, documents, places = self._read(ranking, context)
+        ids, documents, places = self._read(ranking, options)
         unknown = [None] * len(ids)
         dense_scores = unknown if ranking.dense is None else ranking.dense.tolist()
         lexical_scores = unknown if ranking.lexical is None else ranking.lexical.tolist()
@@ -91,11 +90,10 @@ class HitBuilder:
         )
         if options.explain:
             for number, hit in enumerate(hits):
-                self._explain(hit, documents[number], answer, number, scores[number], places[number])
-                finder = finders[number]
+                stored, finder = documents[number].unpack(), finders[number]
+                self._explain(hit, stored, answer, number, finder)
                 if options.unit == "document":
-                    finder = finder._replace(place=PassagePlace(places[number].path))
-                stored = documents[number].unpack()
+                    finder = finder._replace(place=PassagePlace(finder.place.path))
                 hit.words = finder.find_words(stored)
         return hits
 
@@ -126,7 +124,9 @@ class HitBuilder:
                 all_scores[place] = own
         return all_scores
 
-    def _read(self, ranking: Ranking, context: int) -> tuple[list[str], list[PackedDocument], list[PassagePlace]]:
+    def _read(
+        self, ranking: Ranking, options: SearchOptions
+    ) -> tuple[list[str], list[PackedDocument], list[PassagePlace]]:
         """Return ids, documents and places in them, in the order of the ranking."""
         stored: dict[int, tuple[str, PackedDocument, PassagePlace]] = {}
         numbers = set(ranking.segments.tolist())
@@ -135,12 +135,13 @@ class HitBuilder:
             reader = self._segments[number].reader
             passages = ranking.docs[places]
             docs = reader.passages.documents_of(passages)
-            # a document is in memory once, and decompressed once, for all of its passages
-            own, owners = np.unique(docs, return_inverse=True) if reader.passages.is_divided else (docs, None)
-            ids, packed = reader.ids.many(own), reader.documents.packed(own)
-            if owners is not None:
-                ids, packed = ([each[owner] for owner in owners.tolist()] for each in (ids, packed))
-            parts = (ids, packed, PassagePlace.of(reader, passages, context))
+            if options.unit == "document":
+                ids, packed = reader.ids.many(docs), reader.documents.packed(docs)
+            else:  # a document is in memory once, and decompressed once, for all of its passages
+                own, owners = np.unique(docs, return_inverse=True)
+                columns = reader.ids.many(own), reader.documents.packed(own)
+                ids, packed = ([each[owner] for owner in owners.tolist()] for each in columns)
+            parts = (ids, packed, PassagePlace.of(reader, passages, options.context))
             if len(numbers) == 1:
                 return parts
             stored |= zip(places.tolist(), zip(*parts, strict=True), strict=True)
@@ -148,19 +149,12 @@ class HitBuilder:
         return [each[0] for each in ordered], [each[1] for each in ordered], [each[2] for each in ordered]
 
     def _explain(
-        self,
-        hit: Hit,
-        document: PackedDocument,
-        answer: Answer,
-        number: int,
-        scores: Float32Array | None,
-        place: PassagePlace,
+        self, hit: Hit, stored: StoredDocument, answer: Answer, number: int, finder: PassageFinder
     ) -> None:
-        """Add the passages, terms and words that matched, for the hit of that number."""
+        """Add the passages and terms that matched, for the hit of that number."""
         segment, doc = int(answer.ranking.segments[number]), int(answer.ranking.docs[number])
-        stored = document.unpack()
-        if scores is not None:
-            hit.matches = find_matches(stored, scores, self._beta, place)
+        if finder.dense is not None:
+            hit.matches = find_matches(stored, finder.dense, self._beta, finder.place)
         if answer.terms is not None:
             hit.terms = answer.terms.term_scores(segment, doc)
             mistyped = answer.terms.mistyped
