@@ -168,7 +168,7 @@ class Hit(JsonMapping):
     @property
     def is_part(self) -> bool:
         """Whether it is one of several passages of its document."""
-        return self._place is not None and len(self.text) < len(self._document.unpack().text)
+        return self._place is not None and self._place.extent != (0, 0)
 
     @property
     def before(self) -> tuple[str, ...]:
