@@ -175,7 +175,7 @@ def test_many_rounds(tmp_path, torture):
     assert done.returncode == 0, f"seed {seed}: {(done.stdout + done.stderr)[-4000:]}"
     counts = json.loads(done.stdout)
     torture.add(rounds=n_rounds, **counts)
-    assert counts["built"] > n_rounds // 2
+    assert counts["built"] > n_rounds // 5  # two thirds on average
     assert counts["IndexLocked"] > n_rounds // 10
 
 
@@ -211,9 +211,9 @@ def build_in_child(path: Path, log: Path, name: str, end: str, overwrite: bool, 
     return fork(build)
 
 
-def play(folder: Path, chance: random.Random) -> Counter[str]:
+def play(folder: Path, kind: str, chance: random.Random) -> Counter[str]:
     """Run one round of builds, check what they leave, and return how they ended."""
-    kind, overwrite = chance.choice(FOLDERS), chance.random() < 0.25
+    overwrite = chance.random() < 0.25
     path = folder / "above" / "index" if "above" in kind else folder / "index"
     if kind not in {"missing", "missing, and the one above"}:
         path.mkdir(parents=True)
@@ -289,7 +289,7 @@ def main(folder: Path, n_rounds: int, seed: int) -> None:
     assert owner(folder / "first") == "a"
     for number in range(n_rounds):
         (folder / str(number)).mkdir()
-        counts += play(folder / str(number), chance)
+        counts += play(folder / str(number), FOLDERS[number % len(FOLDERS)], chance)
         shutil.rmtree(folder / str(number))
     json.dump(counts, sys.stdout)
 
