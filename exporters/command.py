@@ -46,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name",
         help="the model's name (default: the model_name of its README.md, or that of the checkpoint's folder)",
     )
-    parser.add_argument("--head", choices=("mean", "cls", "max"), help="pooling in place of the checkpoint's own")
+    parser.add_argument(
+        "--head",
+        choices=("mean", "weightedmean", "cls", "lasttoken", "max"),
+        help="pooling in place of the checkpoint's own",
+    )
     parser.add_argument(
         "--normalize", action=argparse.BooleanOptionalAction, help="whether vectors have L2 norm 1, likewise"
     )

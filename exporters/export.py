@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.process.libraries import requiring
@@ -39,7 +39,7 @@ PRECISIONS = ("int8", "fp32", "fp16", "int8-weights")
 
 _N_TEXTS = 50  # that parity is measured with if none are given
 
-_POOLINGS = ("mean", "cls", "max")
+_POOLINGS = tuple(each for each in get_args(Pooling) if each != "aggretriever")
 
 Files = Mapping[str, bytes | Path]
 
@@ -73,7 +73,8 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         precision: ``int8`` (small and fast on CPUs), ``fp32`` (exact), ``fp16`` (for GPUs) or ``int8-weights``
             (small, close to fp32, independent of the batch).
         name: the encoder's name; None: the ``model_name`` of the checkpoint's README.md, or its folder's name.
-        head: pooling (``mean``, ``cls``, ``max``) in place of the checkpoint's own, without linear layers.
+        head: pooling (``mean``, ``weightedmean``, ``cls``, ``lasttoken``, ``max``) in place of the checkpoint's
+            own, without linear layers.
         normalize: whether pooled vectors are scaled to L2 norm 1; None: as the checkpoint says.
         query_checkpoint: folder of a separate encoder for queries, if the model has one; None: the one that the
             checkpoint names, if it does.

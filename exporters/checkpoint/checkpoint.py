@@ -133,7 +133,8 @@ def read_checkpoint(path: str | Path, pooling: Pooling | None = None, normalize:
 
     Args:
         path: the folder.
-        pooling: ``mean``, ``cls`` or ``max`` in place of the folder's own, without linear layers.
+        pooling: ``mean``, ``weightedmean``, ``cls``, ``lasttoken`` or ``max`` in place of the folder's own,
+            without linear layers.
         normalize: whether pooled vectors are scaled to L2 norm 1; None: as the folder says.
 
     Raises:

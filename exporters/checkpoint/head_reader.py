@@ -10,7 +10,7 @@ vectors and are not supported are refused by their names.
 exactly these members::
 
     format            1
-    pooling           "mean", "cls", "max" or "aggretriever"
+    pooling           "mean", "weightedmean", "cls", "lasttoken", "max" or "aggretriever"
     normalise         whether vectors are scaled to L2 norm 1
     window            maximum input length in tokens, special tokens included
     query_prefix      prepended to queries; document_prefix: to documents
@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,9 @@ _USUAL_DENSE: Mapping[str, object] = {
 
 _POOLING_FLAGS: Mapping[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "lasttoken",
     "pooling_mode_max_tokens": "max",
 }
 _ACTIVATIONS: Mapping[str, Activation] = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu"}
@@ -150,9 +152,12 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     head, include_prompt = _head_from_modules(folder)
     network = _read_network_settings(folder)
     query_prefix, document_prefix = (_read_prompt(folder, names) for names in _PROMPT_NAMES)
-    if not include_prompt and not head.has_token_vectors and (query_prefix or document_prefix):
+    is_counted = (
+        head.pooling == "weightedmean"
+    )  # sentence-transformers numbers the tokens with those of the prompt
+    if not include_prompt and (is_counted or not head.has_token_vectors) and (query_prefix or document_prefix):
         raise InvalidSetting(
-            "'include_prompt' false is not supported with a layer that follows the pooling",
+            "'include_prompt' false is not supported with a layer that follows the pooling, or with weightedmean",
             path=folder,
             expected="linear layers without activation, or no prompts",
         )
@@ -169,7 +174,7 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
 
 def _read_own_use(folder: Path, fields: Fields, n_words: int) -> EncoderUse:
     fields.integer("format", 1, 1)
-    pooling = cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever")))
+    pooling = cast("Pooling", fields.text("pooling", pattern=re.compile("|".join(get_args(Pooling)))))
     normalize = fields.boolean("normalise")
     if pooling == "aggretriever":
         head = Head(pooling, normalize, aggregation=_read_aggregation(folder, fields, n_words))
@@ -275,7 +280,7 @@ def _read_pooling(config: Mapping[str, object], folder: Path) -> Pooling:
         raise InvalidSetting(
             "this pooling is not supported: 'pooling_mode'",
             path=folder,
-            expected="mean, CLS or maximum",
+            expected=" or ".join(_POOLING_FLAGS.values()),
             actual=modes,
         )
     return cast("Pooling", modes[0])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
+from onnx import TensorProto
 
 from quarry.exporters.checkpoint.head import Activation, Aggregation, Head, Projection
 from quarry.exporters.graph.builder import Graph
@@ -75,7 +77,14 @@ class _HeadBuilder:
         """Add the pooling: (batch, n)."""
         if self._head.aggregation is not None:
             return self._aggregate(hidden, logits, self._head.aggregation)
-        return {"mean": self._mean, "cls": self.graph.first_token, "max": self._max}[self._head.pooling](hidden)
+        poolings = {
+            "mean": lambda: self._mean(hidden, self.graph.mask()),
+            "weightedmean": lambda: self._mean(hidden, self._rising()),
+            "cls": lambda: self.graph.first_token(hidden),
+            "lasttoken": lambda: self._mean(hidden, self._last()),
+            "max": lambda: self._max(hidden),
+        }
+        return poolings[self._head.pooling]()
 
     def normalize(self, pooled: str) -> str:
         """Add the division by the L2 norm."""
@@ -91,12 +100,34 @@ class _HeadBuilder:
             product = add("Add", [product, floats(f"{name}.bias", layer.biases)])
         return add(_ACTIVATIONS[layer.activation], [product]) if layer.activation in _ACTIVATIONS else product
 
-    def _mean(self, hidden: str) -> str:
+    def _mean(self, hidden: str, weights: str) -> str:
+        """Add the mean over tokens with (batch, length) weights, 0 for padding."""
         add, integers = self.graph.add, self.graph.integers
-        mask = add("Unsqueeze", [self.graph.mask(), integers(2)])
-        total = add("ReduceSum", [add("Mul", [hidden, mask]), integers(1)], keepdims=0)
-        count = add("ReduceSum", [mask, integers(1)], keepdims=0)
+        weights = add("Unsqueeze", [weights, integers(2)])
+        total = add("ReduceSum", [add("Mul", [hidden, weights]), integers(1)], keepdims=0)
+        count = add("ReduceSum", [weights, integers(1)], keepdims=0)
         return add("Div", [total, add("Max", [count, self.graph.floats("tiny_count", 1e-9)])])
+
+    def _rising(self) -> str:
+        """Add the number of each token of a text over that of the last, 0 for padding: (batch, length) float32."""
+        numbers, most = (self._float(each) for each in self._numbers())
+        return self.graph.add("Div", [numbers, self.graph.add("Max", [most, self.graph.floats("one", 1.0)])])
+
+    def _last(self) -> str:
+        """Add 1 for the last token of a text, and 0 for the others and padding: (batch, length) float32."""
+        is_last = self.graph.add("Equal", self._numbers())
+        return self.graph.add("Mul", [self._float(is_last), self.graph.mask()])
+
+    def _numbers(self) -> list[str]:
+        """Add the numbers of tokens, (batch, length) int64 from 1, 0 for padding, and the last one, (batch, 1)."""
+        add, graph = self.graph.add, self.graph
+        graph.mask()  # makes the input, if a stored graph has none
+        counted = add("CumSum", ["attention_mask", graph.table(f"{HEAD}second_axis", np.array(1))])
+        numbers = add("Mul", [counted, "attention_mask"])
+        return [numbers, add("ReduceMax", [numbers, graph.integers(1)], keepdims=1)]
+
+    def _float(self, value: str) -> str:
+        return self.graph.add("Cast", [value], to=TensorProto.FLOAT)
 
     def _max(self, hidden: str) -> str:
         """Add the maximum over tokens; masked tokens get a very small value."""

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal, cast
+from typing import Final, Literal, cast, get_args
 
 from quarry.formats.bundle.folder import (
     MAX_WINDOW,
@@ -42,7 +42,8 @@ _QUANTIZER: Final = re.compile(r"[0-9a-f]{32}\.quant")
 LEAST_MEAN_COSINE: Final = 0.98
 """Variants of an encoder share an index if their mean cosines to fp32 are at least this."""
 
-Pooling = Literal["mean", "cls", "max", "aggretriever"]
+Pooling = Literal["mean", "weightedmean", "cls", "lasttoken", "max", "aggretriever"]
+_POOLINGS = re.compile("|".join(get_args(Pooling)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ def _parse_settings(fields: Fields) -> EncoderSettings:
         precision=fields.text("precision", pattern=PRECISION),
         dim=fields.integer("dim", 1, _MAX_DIM),
         window=fields.integer("window", 3, MAX_WINDOW),
-        pooling=cast("Pooling", fields.text("pooling", pattern=re.compile("mean|cls|max|aggretriever"))),
+        pooling=cast("Pooling", fields.text("pooling", pattern=_POOLINGS)),
         normalize=fields.boolean("normalise"),
         query_prefix=fields.text("query_prefix"),
         document_prefix=fields.text("document_prefix"),

@@ -68,6 +68,13 @@ def piece_tokenizer():
     return tokenizer
 
 
+def ending_tokenizer():
+    """As of Qwen: no token before a text, one after it."""
+    tokenizer = byte_tokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
+    return tokenizer
+
+
 def network(kind, n_words):
     long = {"max_position_embeddings": 64, "vocab_size": n_words}
     configs = {  # of one layer, where torch traces the network: a trace of two takes twice as long
@@ -87,6 +94,11 @@ def network(kind, n_words):
         },
         "nomic_bert": lambda: {**SIZES, **long, "num_hidden_layers": 1},
         "gte": lambda: {**SIZES, **long, "num_hidden_layers": 1},
+        "qwen3": lambda: {**SIZES, **long, "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8},
+        "gemma3_text": lambda: {
+            **SIZES, **long, "num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 8, "pad_token_id": 0,
+            "use_bidirectional_attention": True, "sliding_window": 8, "layer_types": ["sliding_attention"],
+        },
         "t5": lambda: {
             "vocab_size": n_words, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4,
         },
@@ -97,8 +109,11 @@ def network(kind, n_words):
     return transformers.AutoModel.from_config(config)
 
 
-def save(folder, pooling, kind="bert", tokenizer=word_tokenizer, *, edits=(), **options):
-    """Save a model of sentence-transformers with random weights; `edits` are (file, changes) of its files."""
+def save(folder, pooling, kind="bert", tokenizer=word_tokenizer, *, edits=(), activations=(), **options):
+    """Save a model of sentence-transformers with random weights.
+
+    `edits` are (file, changes) of its files, `activations` those of linear layers behind the pooling.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -114,7 +129,8 @@ def save(folder, pooling, kind="bert", tokenizer=word_tokenizer, *, edits=(), **
             tokenizer_object=raw, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", unk_token="[UNK]"
         ).save_pretrained(folder / "network")
         body = modules.Transformer(str(folder / "network"), max_seq_length=WINDOW)
-        parts = [body, modules.Pooling(32, pooling_mode=pooling, **options), modules.Normalize()]
+        layers = [modules.Dense(32, 32, activation_function=each) for each in activations]
+        parts = [body, modules.Pooling(32, pooling_mode=pooling, **options), *layers, modules.Normalize()]
         SentenceTransformer(modules=parts, device="cpu").save(str(folder / "model"))
     for name, changes in edits:
         path = folder / "model" / name
@@ -141,8 +157,13 @@ def export_and_compare(folder, model, query="", document=""):
 PROMPTS = "config_sentence_transformers.json"
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize(
+    ("pooling", "include_prompt"),
+    [
+        *((pooling, True) for pooling in ("mean", "weightedmean", "cls", "lasttoken", "max")),
+        *((pooling, False) for pooling in ("mean", "cls", "lasttoken", "max")),
+    ],
+)
 def test_prompts_that_are_saved_with_the_model(tmp_path, pooling, include_prompt):
     prompts = {"query": "search query: ", "document": "passage: "}
     model = save(tmp_path, pooling, include_prompt=include_prompt, edits=[(PROMPTS, {"prompts": prompts})])
@@ -163,6 +184,14 @@ def test_prompts_that_are_saved_with_the_model(tmp_path, pooling, include_prompt
 def test_prompts_of_other_names(tmp_path, config, query, document):
     model = save(tmp_path, "cls", edits=[(PROMPTS, config)])
     export_and_compare(tmp_path, model, query, document)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "lasttoken", "max"])
+def test_linear_layers_behind_the_pooling(tmp_path, pooling):
+    from torch import nn
+
+    activations = [nn.Identity(), nn.Tanh()] if pooling == "cls" else [nn.Identity(), nn.Identity()]
+    export_and_compare(tmp_path, save(tmp_path, pooling, activations=activations), None, None)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -189,6 +218,8 @@ def test_networks(tmp_path, kind, tokenizer, pooling):
         ("deberta-v2", piece_tokenizer, "mean"),
         ("nomic_bert", word_tokenizer, "mean"),
         ("gte", word_tokenizer, "cls"),
+        ("qwen3", ending_tokenizer, "lasttoken"),
+        ("gemma3_text", piece_tokenizer, "mean"),
     ],
 )
 def test_a_traced_network(tmp_path, kind, tokenizer, pooling):
@@ -219,8 +250,7 @@ def test_settings_of_the_tokenizer(tmp_path, edits):
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
         ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "modality_config"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling_mode"),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "lasttoken"),
-        ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "weightedmean"),
+        ("1_Pooling/config.json", {"pooling_mode": "mean_sqrt_len_tokens"}, "mean_sqrt_len_tokens"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_name(tmp_path, name, changes, setting):

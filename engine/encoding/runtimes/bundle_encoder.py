@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -200,11 +200,18 @@ def _pooled_window(tokens: Tokens, bounds: tuple[int, int], pooled: Float32Array
     )
 
 
+_POOLINGS: Mapping[str, Callable[[Float32Array], Float32Array]] = {
+    "mean": lambda vectors: vectors.mean(axis=0),
+    "weightedmean": lambda vectors: np.average(vectors, axis=0, weights=np.arange(1, len(vectors) + 1)),
+    "cls": lambda vectors: vectors[0],
+    "lasttoken": lambda vectors: vectors[-1],
+    "max": lambda vectors: vectors.max(axis=0),
+}
+
+
 def pool_tokens(vectors: Float32Array, settings: EncoderSettings) -> Float32Array:
     """Pool the (n_tokens, dim) vectors of the tokens of a window, as the graph would."""
-    pooling = settings.pooling
-    pooled: Float32Array = vectors.mean(axis=0) if pooling == "mean" else vectors.max(axis=0)
-    pooled = vectors[0] if pooling == "cls" else pooled
+    pooled = _POOLINGS[settings.pooling](vectors).astype(np.float32)
     if settings.normalize:
         pooled = (pooled / max(float(np.linalg.norm(pooled.astype(np.float64))), 1e-12)).astype(np.float32)
     return pooled

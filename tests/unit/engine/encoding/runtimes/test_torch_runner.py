@@ -32,6 +32,21 @@ def bundle(checkpoint, tmp_path_factory):
     return export(checkpoint, tmp_path_factory.mktemp("torch") / "bundle", "fp32", retrieval=False)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "weightedmean", "cls", "lasttoken"])
+def test_padding_does_not_change_a_vector(checkpoint, tmp_path, pooling):
+    bundle = export(checkpoint, tmp_path / "bundle", "fp32", retrieval=False, head=pooling)
+    runner = TorchRunner(bundle, MODEL_NAME, "cpu", torch.float32)
+    ids = np.arange(5, 25).reshape(2, 10)
+    mask = np.ones_like(ids)
+    mask[1, 4:] = 0
+    found = runner.run("pooled", ids, mask)
+    alone = runner.run("pooled", ids[1:, :4], mask[1:, :4])
+    torch.testing.assert_close(found[1:], alone, atol=1e-5, rtol=1e-5)
+    if pooling == "lasttoken":
+        states = runner.run("token_vectors", ids, mask)
+        torch.testing.assert_close(found[1], states[1, 3] / states[1, 3].norm(), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_half_precision_is_close_to_full(bundle, kind):
     full, half = (TorchRunner(bundle, MODEL_NAME, "cpu", each) for each in (torch.float32, kind))
