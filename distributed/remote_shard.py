@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from quarry.distributed.calls import call
@@ -12,11 +12,13 @@ from quarry.engine.index.partition import PartitionSize
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.listing.facets import FacetCounts
 from quarry.engine.options import SearchOptions
+from quarry.engine.search.arrangement import Arranged, Reference
 from quarry.engine.search.candidates import Candidates
 from quarry.engine.search.hits.hit_builder import Answer
 from quarry.engine.search.hits.hits import Hits
 from quarry.engine.search.query import Query
 from quarry.formats.errors import QuarryError
+from quarry.formats.metadata.values import Scalar
 
 __all__ = ["RemoteShard", "StaleGeneration"]
 
@@ -114,6 +116,26 @@ class RemoteShard:
         """Return the candidates of each query."""
         candidates: list[Candidates] = self.call("find", queries, options, _statistics(queries, collection))
         return candidates
+
+    def arrange(
+        self,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        collection: Collection | None,
+        references: Sequence[Reference | None],
+        groups: Sequence[Set[Scalar | None] | None],
+    ) -> list[Arranged]:
+        """Return the first documents of each query."""
+        given = _statistics(queries, collection)
+        arranged: list[Arranged] = self.call("arrange", queries, options, given, references, groups)
+        return arranged
+
+    def count_matches(
+        self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
+    ) -> list[int]:
+        """Return for each query the number of documents or passages that match."""
+        counts: list[int] = self.call("count_matches", queries, options, _statistics(queries, collection))
+        return counts
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query."""

@@ -241,9 +241,11 @@ def _stored(shard: OpenPartition, condition: Condition | None) -> StoredDocument
 
 
 _METHODS: Mapping[str, Callable[..., Any]] = {
+    "arrange": OpenPartition.arrange,
     "background": lambda shard: shard.background,
     "close_terms": OpenPartition.close_terms,
     "count": OpenPartition.count,
+    "count_matches": OpenPartition.count_matches,
     "count_facets": OpenPartition.count_facets,
     "describe": OpenPartition.describe,
     "document_frequencies": OpenPartition.document_frequencies,

@@ -16,6 +16,7 @@ from quarry.formats.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from quarry.engine.async_engine import AsyncEngine
+    from quarry.engine.boosts import Linear, Log1p, Pin, Recency, Saturation
     from quarry.engine.building.builder import BuildReport, build
     from quarry.engine.documents.document import Document
     from quarry.engine.documents.file_place import FilePlace
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 _PLACES = {
     "AddIndexesReport": "quarry.engine.reuse.added_indexes",
     "AsyncEngine": "quarry.engine.async_engine",
+    "Linear": "quarry.engine.boosts",
+    "Log1p": "quarry.engine.boosts",
+    "Pin": "quarry.engine.boosts",
+    "Recency": "quarry.engine.boosts",
+    "Saturation": "quarry.engine.boosts",
     "BuildReport": "quarry.engine.building.builder",
     "Coverage": "quarry.engine.search.hits.hits",
     "build": "quarry.engine.building.builder",
@@ -96,6 +102,8 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Hit",
     "Hits",
     "KMeans",
+    "Linear",
+    "Log1p",
     "Match",
     "MatchedWord",
     "Mean",
@@ -103,9 +111,12 @@ __all__ = [  # noqa: PLE0604 - the errors are listed where they are defined
     "Passage",
     "Passages",
     "Pieces",
+    "Pin",
     "Pooled",
+    "Recency",
     "Representation",
     "Reranker",
+    "Saturation",
     "SearchOptions",
     "SnapshotReport",
     "SyncReport",

@@ -78,14 +78,17 @@ class IndexReader:
         """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
 
         Args:
-            queries: one text, or several; None: the vectors alone, or the document `like`.
+            queries: one text, or several; None: the vectors alone, or the document `like`. With `filter` or `sort`
+                an empty text, or none of the three, finds all documents that pass the filter, in the order of
+                `sort`, or of their ids; their scores are 0.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter or
                 have the quoted phrases of the query, or in lexical mode fewer contain a term of it.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
                 `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
-                `typos`, `operators`, `partial`, `timeout`. Without `mode` a search is hybrid; dense if there is no
+                `typos`, `operators`, `partial`, `timeout`, `unit`, `context`, `sort`, `boost`, `group_by`,
+                `group_size`, `total`. Without `mode` a search is hybrid; dense if there is no
                 text; lexical if there is no vector, and the index was built without an encoder.
 
         Returns:
@@ -102,7 +105,8 @@ class IndexReader:
                 the encoder returns no usable vector for it; a vector is not finite numbers of the right shape, or
                 above 1e18.
             InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: an option is out of range or unknown, or the mode does not fit the queries.
+            InvalidSetting: an option is out of range or unknown, the mode does not fit the queries, or a field of
+                `sort`, `boost` or `group_by` is one that no document has, or has values of other types.
             EncoderMismatch: the vectors of the index are of another encoder, or of none, and no vector is given
                 (lexical mode works).
             EncodingFailed: an embedding function failed.
@@ -113,6 +117,8 @@ class IndexReader:
             raise InvalidQuery("a search needs either queries or like", expected="one of them")
 
         view = self._view.get(is_search=True)
+        if queries is None and vector is None and (options.get("filter") or options.get("sort")):
+            queries = ""
         if is_like:
             return view.search_like(SearchOptions.of(k, options))
         request = SearchRequest.of(queries, vector, view.metric.dim)

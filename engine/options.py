@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypedDict
 
 from quarry.engine.arguments import check_names, checked_flag, checked_integer, checked_number, is_one_of, shown
+from quarry.engine.boosts import parse_boosts
 from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, Mode, Unit
 from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
@@ -33,6 +34,7 @@ __all__ = [
 
 MAX_K = 1 << 20  # hits and candidates; bounds the memory of a search
 _MAX_TIMEOUT_S = 86_400  # a day
+_MAX_SORT_FIELDS = 8  # each reads a column
 _MAX_CONTEXT = 100  # passages, which bounds what is read for a hit
 DEFAULT_K1 = 1.2  # of BM25, as in Lucene
 DEFAULT_B = 0.75  # of BM25, as in Lucene
@@ -173,6 +175,11 @@ class SearchKeywords(TypedDict, total=False):
     timeout: float | None
     unit: Unit
     context: int
+    sort: str | Sequence[str] | None
+    boost: Mapping[str, object] | None
+    group_by: str | None
+    group_size: int
+    total: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +221,18 @@ class SearchOptions:
             and four more for mistyped words. None: no limit.
         unit: "document" or "passage": what hits are. Documents are ranked by the best of their passages.
         context: with unit "passage", how many passages before and after a hit are read with it, see `Hit.before`.
+        sort: a field of the metadata, or several, the first one decides: hits are in the order of their values,
+            and equal ones in the order of their scores. ``"-date"`` has the largest value first. Documents without
+            a value are last. All documents that match are sorted: in lexical mode those with a term of the query,
+            otherwise all that pass the filter. None: by their scores.
+        boost: maps fields of the metadata to what their values add to scores, see `quarry.engine.boosts`:
+            ``{"published": Recency(half_life="30d")}``, or ``{"published": {"recency": {"half_life": "30d"}}}``.
+            All documents that match are scored. None: nothing is added.
+        group_by: a field of the metadata, or "id": hits are `k` groups of documents or passages with one value
+            there, the group with the best hit first, one after another. Documents without a value are a group.
+            None: no groups.
+        group_size: the most hits of a group.
+        total: whether `Hits.total` is counted: the documents, or passages, that match.
     """
 
     k: int = 10
@@ -234,6 +253,11 @@ class SearchOptions:
     timeout: float | None = None
     unit: Unit = "document"
     context: int = 0
+    sort: str | Sequence[str] | None = None
+    boost: Mapping[str, object] | None = None
+    group_by: str | None = None
+    group_size: int = 1
+    total: bool = False
 
     @classmethod
     def of(cls, k: int, others: SearchKeywords) -> Self:
@@ -279,6 +303,35 @@ class SearchOptions:
         operators = self.mode == "lexical" if self.operators is None else checked_flag(self.operators, "operators")
         object.__setattr__(self, "operators", operators)
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
+        object.__setattr__(self, "total", checked_flag(self.total, "total"))
+        _check_integer(self, "group_size", 1, MAX_K // (self.offset + self.k))
+        self._check_arrangement()
+
+    def _check_arrangement(self) -> None:
+        """Check how hits are arranged, and bring it into one form."""
+        if self.group_size > 1 and self.group_by is None:
+            raise InvalidSetting(
+                "only groups have a size", expected="group_by", actual=self.group_size, setting="group_size"
+            )
+        if self.sort is not None:
+            object.__setattr__(self, "sort", _sort_fields(self.sort))
+        if self.boost is not None:
+            object.__setattr__(self, "boost", parse_boosts(self.boost))
+        if self.group_by is not None and (not isinstance(self.group_by, str) or not self.group_by):
+            actual = shown(self.group_by)
+            raise InvalidSetting("group_by is not a field", expected="a path", actual=actual, setting="group_by")
+        if self.is_arranged and (self.rerank or (self.sort is not None and self.boost is not None)):
+            message = "hits are arranged in two ways"
+            raise InvalidSetting(message, expected="sort, boost or rerank; group_by with one of the first two")
+
+    @property
+    def is_arranged(self) -> bool:
+        """Whether hits are not just the best ones by their scores: all documents that match are looked at."""
+        return self.sort is not None or self.boost is not None or self.group_by is not None
+
+    def browses(self, texts: Iterable[str]) -> bool:
+        """Return whether all texts are empty, and documents are filtered or sorted nevertheless."""
+        return (self.filter is not None or self.sort is not None) and not any(text.strip() for text in texts)
 
     @property
     def fusion_weight(self) -> float:
@@ -358,6 +411,18 @@ def _check_integer(options: object, name: str, low: int, high: int) -> None:
 
 def _check_number(options: object, name: str, low: float, high: float) -> None:
     object.__setattr__(options, name, checked_number(getattr(options, name), name, low, high))
+
+
+def _sort_fields(sort: object) -> tuple[str, ...]:
+    given = (sort,) if isinstance(sort, str) else sort
+    names = given if isinstance(given, list | tuple) else ()
+    are_names = all(isinstance(name, str) and name.removeprefix("-") for name in names)
+    if not are_names or not 0 < len({name.removeprefix("-") for name in names}) == len(names) <= _MAX_SORT_FIELDS:
+        expected = f"a path, 'price' or '-price', or up to {_MAX_SORT_FIELDS} different ones"
+        raise InvalidSetting(
+            "sort is not a field, or several", expected=expected, actual=shown(sort), setting="sort"
+        )
+    return tuple(names)
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -36,9 +36,8 @@ ID_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
 
 _QUERY: Schema = {
     "type": "string",
-    "minLength": 1,
     "maxLength": _MAX_QUERY_CHARACTERS,
-    "description": "what is searched for",
+    "description": "what is searched for; empty: all documents that pass `filter`, in the order of `sort`",
     "examples": ["why does the sea level change?"],
 }
 _LIKE: Schema = {
@@ -79,7 +78,7 @@ def search_schema(limits: Limits) -> Schema:
 @cache
 def batch_schema(limits: Limits) -> Schema:
     """Return the schema of a search with several queries."""
-    queries = {"type": "array", "items": _QUERY, "minItems": 1, "maxItems": limits.max_queries}
+    queries = {"type": "array", "items": {**_QUERY, "minLength": 1}, "minItems": 1, "maxItems": limits.max_queries}
     return {**_request_schema({"queries": queries}, limits), "required": ["queries"]}
 
 
@@ -104,10 +103,6 @@ def parse_batch(body: object, limits: Limits) -> ParsedSearch:
     check(body, batch_schema(limits))
     given = dict(cast("Mapping[str, Any]", body))
     queries = given.pop("queries")
-    n_hits, max_hits = len(queries) * given.get("k", _DEFAULT_K), limits.max_k * _HITS_OF_A_BATCH
-    if n_hits > max_hits:
-        message, expected = "the batch asks for too many hits", f"at most {max_hits} hits in all"
-        raise RequestError(422, "InvalidRequest", message, field="k", expected=expected, found=n_hits)
     return _parsed_search(queries, given, limits)
 
 
@@ -122,6 +117,7 @@ def hits_json(hits: Hits, *, has_texts: bool) -> dict[str, object]:
         "hits": [hit.to_dict() if has_texts else _without_text(hit) for hit in hits],
         "answerable": hits.answerable,
         "exactness": hits.exactness.value,
+        "total": hits.total,
         "coverage": None if hits.coverage is None else hits.coverage.to_dict(),
     }
 
@@ -133,7 +129,7 @@ def hits_schema() -> Schema:
     hit["properties"]["text"] |= {"description": "missing if the request has `texts` false"}
     return {
         "type": "object",
-        "required": ["hits", "answerable", "exactness", "coverage"],
+        "required": ["hits", "answerable", "exactness", "total", "coverage"],
         "properties": {
             "hits": {"type": "array", "items": hit},
             "answerable": {
@@ -142,6 +138,10 @@ def hits_schema() -> Schema:
             },
             "exactness": schema_of(Exactness)
             | {"description": "what is known about the documents that are not among the hits"},
+            "total": {
+                "type": ["integer", "null"],
+                "description": "with `total` the number of documents, or passages, that match",
+            },
             "coverage": {
                 "type": ["object", "null"],
                 "description": "of a sharded index: which shards answered",
@@ -151,6 +151,11 @@ def hits_schema() -> Schema:
 
 
 def _parsed_search(queries: list[str] | None, given: dict[str, Any], limits: Limits) -> ParsedSearch:
+    n_hits = len(queries or [""]) * given.get("k", _DEFAULT_K) * given.get("group_size", 1)
+    max_hits = limits.max_k * _HITS_OF_A_BATCH
+    if n_hits > max_hits:
+        message, expected = "the request asks for too many hits", f"at most {max_hits} hits in all"
+        raise RequestError(422, "InvalidRequest", message, field="k", expected=expected, found=n_hits)
     k, has_texts = given.pop("k", _DEFAULT_K), given.pop("texts", True)
     given.setdefault("timeout", limits.timeout_s)
     return ParsedSearch(queries, k, has_texts, cast("SearchKeywords", given))
@@ -167,6 +172,7 @@ def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:
         "nprobe": (1, _MAX_CANDIDATES),
         "dense_weight": (0, 1),
         "rerank": (1, limits.max_k),
+        "group_size": (1, limits.max_k),
         "min_relevance": (0, 1),
         "timeout": (0, limits.timeout_s),
     }

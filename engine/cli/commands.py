@@ -24,8 +24,8 @@ from quarry import engine
 from quarry.engine.cli import evaluation_commands, export_docs_command, sync_command
 from quarry.engine.cli.demo import run_demo
 from quarry.engine.cli.output import format_facets, format_hit, marks_words, print_error, print_lines, printable
-from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
-from quarry.formats.errors import InvalidQuery, QuarryError
+from quarry.engine.cli.words import decode_text, parse_filter_option, parse_object, parse_path
+from quarry.formats.errors import InvalidQuery, InvalidSetting, QuarryError
 
 __all__ = ["main"]
 
@@ -295,7 +295,7 @@ def _add_search(commands: _Subparsers) -> None:
         metavar="QUERY",
         type=decode_text,
         nargs="*",
-        help="a text; - reads one per line from standard input",
+        help="a text; - reads one per line from standard input; with --filter or --sort it may be left out",
     )
     parser.add_argument(
         "--like", metavar="ID", type=decode_text, help="search for documents like this one instead"
@@ -307,6 +307,24 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "--context", type=int, default=0, metavar="N", help="with --unit passage --json, N passages around each"
     )
+    parser.add_argument(
+        "--sort",
+        metavar="FIELD",
+        type=decode_text,
+        action="append",
+        help="sort by a metadata field, by --sort=-FIELD from the largest; several, the first one decides",
+    )
+    parser.add_argument(
+        "--boost",
+        metavar="JSON",
+        type=decode_text,
+        help="""what fields add to scores, such as '{"date": {"recency": {"half_life": "30d"}}}'""",
+    )
+    parser.add_argument(
+        "--group-by", metavar="FIELD", type=decode_text, help="show k groups of hits with one value of a field"
+    )
+    parser.add_argument("--group-size", type=int, default=1, metavar="N", help="hits of a group (default: 1)")
+    parser.add_argument("--total", action="store_true", help="count the documents that match")
     parser.add_argument("--explain", action="store_true", help="show the passages that matched")
     parser.add_argument(
         "--mode", default="hybrid", help="hybrid (default), dense (by meaning) or lexical (by words)"
@@ -354,22 +372,25 @@ def _add_search(commands: _Subparsers) -> None:
 
 
 def _run_search(args: argparse.Namespace) -> int:
-    if bool(args.query) == (args.like is not None):
-        args.fail("one of QUERY and --like is required")
+    queries = args.query or ([""] if args.like is None and (args.filter or args.sort) else [])
+    if bool(queries) == (args.like is not None):
+        args.fail("one of QUERY, --like, --filter and --sort is required, and one of QUERY and --like allowed")
     only = parse_filter_option(args.filter)
     from quarry.engine.options import SearchKeywords, SearchOptions
 
     options = {name: value for name, value in vars(args).items() if name in SearchKeywords.__annotations__}
     options["filter"] = only
+    if args.boost is not None:
+        options["boost"] = parse_object(args.boost, "--boost", InvalidSetting)
     n_hits = 0
     with engine.Engine.open(
         args.index, encoder=args.encoder, threads=args.threads, reranker=args.reranker
     ) as index:
-        for query in [None] if args.like is not None else _read_queries(args.query):
+        for query in [None] if args.like is not None else _read_queries(queries):
             hits = index.search(query, k=args.k, **options)
             has_operators = SearchOptions(mode=args.mode, operators=args.operators).operators
             facets = [
-                index.facets(field, query=query, filter=only, operators=bool(has_operators))
+                index.facets(field, query=query or None, filter=only, operators=bool(has_operators))
                 for field in args.facets
             ]
             about = {"like": args.like} if query is None else {"query": query}
@@ -400,6 +421,7 @@ def _print_hits(
         printed: dict[str, object] = {
             **about,
             "exactness": hits.exactness,
+            "total": hits.total,
             "hits": [hit.to_dict() for hit in hits],
         }
         if hits.coverage is not None:
@@ -413,7 +435,11 @@ def _print_hits(
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}")
     is_marking = marks_words(sys.stdout)
-    for hit in hits:
+    if hits.total is not None:
+        print(f"  {hits.total} found")
+    for number, hit in enumerate(hits):
+        if hit.group is not None and (not number or hit.group != hits[number - 1].group):
+            print_lines(f"  {hit.group}:")
         print(*format_hit(hit, is_marking), sep="\n")
     if hits.answerable is False:
         print("  no good answer: no hit has a relevance of .5" if hits else "  no hits")

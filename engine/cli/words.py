@@ -9,9 +9,9 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from quarry.formats.errors import InvalidFilter, InvalidSetting
+from quarry.formats.errors import InvalidFilter, InvalidSetting, QuarryError
 
-__all__ = ["decode_text", "name_indexes", "parse_filter_option", "parse_path"]
+__all__ = ["decode_text", "name_indexes", "parse_filter_option", "parse_object", "parse_path"]
 
 
 def parse_path(word: str) -> Path:
@@ -39,18 +39,23 @@ def parse_filter_option(given: str | None) -> Mapping[str, object] | None:
     Raises:
         InvalidFilter: it is not a JSON object.
     """
-    if given is None:
-        return None
+    return None if given is None else parse_object(given, "--filter", InvalidFilter)
+
+
+def parse_object(given: str, option: str, kind: type[QuarryError]) -> Mapping[str, object]:
+    """Return the JSON object that is given to an option.
+
+    Raises:
+        QuarryError: of that kind, it is not one.
+    """
     try:
         only: object = json.loads(given)
     except ValueError as error:
-        raise InvalidFilter("--filter is not JSON", expected='{"field": value}', actual=str(error)) from error
+        raise kind(f"{option} is not JSON", expected='{"field": value}', actual=str(error)) from error
     except RecursionError as error:
-        raise InvalidFilter("--filter is nested too deep", expected='{"field": value}') from error
+        raise kind(f"{option} is nested too deep", expected='{"field": value}') from error
     if not isinstance(only, dict):
-        raise InvalidFilter(
-            "--filter is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given)
-        )
+        raise kind(f"{option} is not a JSON object", expected='{"field": value}', actual=reprlib.repr(given))
     return only
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -22,7 +22,9 @@ from quarry.engine.lexical.close_terms import CloseTerm
 from quarry.engine.listing.facets import FacetCounts, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
+from quarry.engine.scoring.ranking import distinct
 from quarry.engine.scoring.stored_vectors import StoredVectors
+from quarry.engine.search.arrangement import Arranged, Arranger, Reference
 from quarry.engine.search.candidates import Candidates, Retriever, rank_candidates
 from quarry.engine.search.hits.hit_builder import Answer, HitBuilder
 from quarry.engine.search.hits.hits import Hits
@@ -32,6 +34,7 @@ from quarry.engine.search.searcher import Searcher
 from quarry.engine.search.similar import SimilarQuery, find_document
 from quarry.formats.documents.spans import unpack_spans
 from quarry.formats.manifest import IndexSettings, Manifest
+from quarry.formats.metadata.values import Scalar
 from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["OpenPartition", "Partition", "PartitionSize", "read_document"]
@@ -73,6 +76,17 @@ class Partition(Protocol):
     def find(  # noqa: D102
         self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
     ) -> list[Candidates]: ...
+    def arrange(  # noqa: D102
+        self,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        collection: Collection | None,
+        references: Sequence[Reference | None],
+        groups: Sequence[Set[Scalar | None] | None],
+    ) -> list[Arranged]: ...
+    def count_matches(  # noqa: D102
+        self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
+    ) -> list[int]: ...
     def read(  # noqa: D102
         self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None
     ) -> list[Hits]: ...
@@ -129,6 +143,8 @@ class OpenPartition:
         # not a method: a cycle would keep backends, and what they hold on devices, until it is collected
         terms = partial(_terms, self.manifest.settings)
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, terms)
+        unit = Metric.of(self.manifest).score_unit
+        self._arranger = Arranger(self.segments, self.searcher, self.filter, unit)
 
     @cached_property
     def _alone(self) -> Bm25:
@@ -231,6 +247,47 @@ class OpenPartition:
             self._retriever.find(query, by_vector, bm25, options, docs).detached()
             for query, by_vector, docs in zip(queries, by_vectors, allowed, strict=True)
         ]
+
+    def arrange(
+        self,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        collection: Collection | None,
+        references: Sequence[Reference | None],
+        groups: Sequence[Set[Scalar | None] | None],
+    ) -> list[Arranged]:
+        """Return the first documents of each query, see `quarry.engine.search.arrangement.Arranger.arrange`.
+
+        Args:
+            queries: with the vectors and texts that the mode of the search needs.
+            options: the options of the search.
+            collection: the collection of which this partition is a part; None: it is all of it.
+            references: of each query, what scales its hybrid scores.
+            groups: for each query the groups that may be found; None: all.
+        """
+        bm25 = None if options.mode == "dense" else self.bm25(collection)
+        columns = zip(queries, self._allowed(queries), references, groups, strict=True)
+        return [
+            self._arranger.arrange(query, bm25, options, docs, reference, only)
+            for query, docs, reference, only in columns
+        ]
+
+    def count_matches(
+        self, queries: Sequence[Query], options: SearchOptions, collection: Collection | None
+    ) -> list[int]:
+        """Return for each query the number of documents that match, or of passages."""
+        counts = []
+        for query, allowed in zip(queries, self._allowed(queries), strict=True):
+            terms = query.look_up(self.bm25(collection)) if options.mode == "lexical" else None
+            matching = self._arranger.match(query, terms, options, allowed)
+            n_passages = 0
+            for segment, (passages, _) in zip(self.segments, matching, strict=True):
+                is_whole = options.unit == "passage" or not len(passages)
+                n_passages += len(
+                    passages if is_whole else distinct(segment.reader.passages.documents_of(passages))
+                )
+            counts.append(n_passages)
+        return counts
 
     def _allowed(self, queries: Sequence[Query]) -> list[AllowedDocs | None]:
         conditions = [query.condition for query in queries]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +29,15 @@ from quarry.engine.options import CALIBRATED_DENSE_WEIGHT, DEFAULT_DENSE_WEIGHT,
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.scoring.ranking import Exactness
-from quarry.engine.search.candidates import MergedRanking, merge_candidates
+from quarry.engine.search.arrangement import (
+    Arranged,
+    Reference,
+    check_uses,
+    condition_of,
+    merge_arranged,
+    uses_of,
+)
+from quarry.engine.search.candidates import MergedRanking, merge_candidates, merge_pool
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
 from quarry.engine.search.query import Query, filter_of, give_vectors
@@ -37,6 +45,7 @@ from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator,
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
 from quarry.formats.manifest import with_documents
+from quarry.formats.metadata.values import Scalar, to_value
 from quarry.formats.shard_set import shard_of
 
 __all__ = ["View"]
@@ -268,7 +277,12 @@ class View(Generic[P_co]):
         condition = filter_of(options)
         has_operators = bool(options.operators) and options.mode != "dense"
         return [
-            Query(text, self.settings, condition, has_operators=has_operators, typos=options.typos)
+            Query(
+                *(text, self.settings, condition),
+                has_operators=has_operators,
+                typos=options.typos,
+                browses=options.mode == "lexical" and text is not None and options.browses([text]),
+            )
             for text in given
         ]
 
@@ -276,7 +290,7 @@ class View(Generic[P_co]):
         """Check the conditions of queries; return what asks the partitions, and the statistics of all shards.
 
         Raises:
-            InvalidSetting: relevance is limited, and cannot be estimated.
+            InvalidSetting: relevance is limited, and cannot be estimated; or hits cannot be arranged by a field.
             InvalidFilter: an operand is of another type than all values at its path.
         """
         gathering = self._gathering(options.partial, options.timeout)
@@ -284,6 +298,8 @@ class View(Generic[P_co]):
             self._estimator.require(options.mode)
         for condition in dict.fromkeys(query.condition for query in queries):
             self._check_condition(condition, gathering)
+        if options.is_arranged:
+            self._check_fields(options, gathering)
         if self._threads is None or options.mode == "dense":
             return gathering, None
         return gathering, self._find_collection(queries, gathering, corrects=options.typos)
@@ -298,12 +314,19 @@ class View(Generic[P_co]):
         """Return the hits of queries that have what the mode needs: a text, a vector, or both."""
         if not queries:
             return []
-        if self._threads is None:
+        is_arranged = options.is_arranged or any(query.browses for query in queries)
+        if self._threads is None and not is_arranged:
             (partition,) = self.partitions
             assert isinstance(partition, OpenPartition)
             all_hits = partition.search(queries, options, self._estimator)
         else:
-            all_hits = self._answer_together(queries, options, gathering, collection)
+            all_hits = self._answer_together(queries, options, gathering, collection, is_arranged)
+        if options.total:
+            counts = gathering.run(
+                lambda number: self.partitions[number].count_matches(queries, options, collection)
+            )
+            for hits, *each in zip(all_hits, *counts.values(), strict=True):
+                hits.total = sum(each)
         set_metric_scores(self.metric, queries, all_hits, is_dense=options.mode == "dense")
         if options.min_relevance is None:
             return all_hits
@@ -315,20 +338,31 @@ class View(Generic[P_co]):
         options: SearchOptions,
         gathering: Gathering,
         collection: Collection | None,
+        is_arranged: bool,
     ) -> list[Hits]:
         """Merge the candidates of shards and read the hits; again if a shard fails that has some of them."""
-        answers = gathering.run(lambda number: self.partitions[number].find(queries, options, collection))
         least_range = self._estimator.least_range
+        answers: Mapping[int, list[Any]]
+        if is_arranged:
+            answers = self._arrange(queries, options, gathering, collection)
+            merge: Callable[..., MergedRanking] = merge_arranged
+        else:
+            answers = gathering.run(lambda number: self.partitions[number].find(queries, options, collection))
+            merge = partial(merge_candidates, least_range=least_range)
         while True:
             estimator = self._find_estimator(options.mode, gathering)
             missing = set(gathering.missing)
             left = {number: each for number, each in answers.items() if number not in missing}
             rankings = [
-                merge_candidates({number: each[place] for number, each in left.items()}, options, least_range)
+                merge({number: each[place] for number, each in left.items()}, options)
                 for place in range(len(queries))
             ]
             whole = [
-                Answer(each.documents, query, estimator.prepare(options.mode, query.vector))
+                Answer(
+                    each.documents,
+                    query,
+                    None if query.browses else estimator.prepare(options.mode, query.vector),
+                )
                 for query, each in zip(queries, rankings, strict=True)
             ]
 
@@ -341,11 +375,49 @@ class View(Generic[P_co]):
             parts = gathering.run(read, owners)
             if missing == gathering.missing.keys():
                 break
-        coverage = self._coverage(gathering)
+        coverage = None if self._threads is None else self._coverage(gathering)
         return [
             _join_hits(each, {number: own[place] for number, own in parts.items()}, coverage)
             for place, each in enumerate(rankings)
         ]
+
+    def _arrange(
+        self,
+        queries: Sequence[Query],
+        options: SearchOptions,
+        gathering: Gathering,
+        collection: Collection | None,
+    ) -> dict[int, list[Arranged]]:
+        """Return the first documents of each query in each partition, by its number."""
+        references: list[Reference | None] = [None] * len(queries)
+        groups: list[Set[Scalar | None] | None] = [None] * len(queries)
+        if options.mode == "hybrid":
+            found = gathering.run(lambda number: self.partitions[number].find(queries, options, collection))
+            for place in range(len(queries)):
+                pool, _ = merge_pool({number: each[place] for number, each in found.items()}, options)
+                assert pool.dense is not None
+                assert pool.lexical is not None
+                references[place] = Reference((pool.dense, pool.lexical), self._estimator.least_range)
+
+        def arrange(number: int) -> list[Arranged]:
+            return self.partitions[number].arrange(queries, options, collection, references, groups)
+
+        parts = gathering.run(arrange)
+        if options.group_size == 1 or len(self.partitions) == 1:
+            return parts
+        whole = replace(options, k=options.n_retrieved, offset=0)
+        for place in range(len(queries)):  # a shard may have hits of groups that are not among its first ones
+            merged = merge_arranged({number: each[place] for number, each in parts.items()}, whole)
+            groups[place] = frozenset(merged.groups or ())
+        return gathering.run(arrange)
+
+    def _check_fields(self, options: SearchOptions, gathering: Gathering) -> None:
+        """Check the fields by which hits are arranged, see `quarry.engine.search.arrangement.check_uses`."""
+        uses = uses_of(options)
+        condition = condition_of(uses)
+        kinds = join_kinds(gathering.run(lambda number: self.partitions[number].evaluate(condition)).values())
+        if kinds is not None:
+            check_uses(uses, kinds, self._find_nearest, is_whole=not gathering.missing)
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
         if self._threads is None:
@@ -414,7 +486,7 @@ class View(Generic[P_co]):
 
     def _find_estimator(self, mode: str, gathering: Gathering) -> RelevanceEstimator:
         """Return what estimates relevance with the background of the partitions that answer."""
-        if mode == "lexical" or self._estimator.model(mode) is None:
+        if mode == "lexical" or self._threads is None or self._estimator.model(mode) is None:
             return self._estimator
         while True:  # again without the shards that failed meanwhile
             missing = frozenset(gathering.missing)
@@ -444,8 +516,11 @@ class View(Generic[P_co]):
         return {}
 
 
-def _join_hits(ranking: MergedRanking, parts: Mapping[int, Hits], coverage: Coverage) -> Hits:
+def _join_hits(ranking: MergedRanking, parts: Mapping[int, Hits], coverage: Coverage | None) -> Hits:
     """Return the hits of all shards in the order of the ranking."""
     following = {number: iter(own) for number, own in parts.items()}
     joined = [next(following[number]) for number in ranking.partitions.tolist()]
-    return Hits(joined, ranking.documents.exactness if coverage.is_complete else Exactness.PARTIAL, coverage)
+    for hit, group in zip(joined, ranking.groups or (), strict=False):
+        hit.group = None if group is None else to_value(group)
+    is_complete = coverage is None or coverage.is_complete
+    return Hits(joined, ranking.documents.exactness if is_complete else Exactness.PARTIAL, coverage)

@@ -18,14 +18,13 @@ from quarry.engine.lexical.bm25 import Bm25Query
 from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.metadata.column import Column
-from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, iterate_values, to_scalar
+from quarry.formats.metadata.values import MAX_TEXT_BYTES, Kind, Scalar, iterate_values, to_scalar, to_value
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = ["FacetCounts", "FacetRequest", "FacetValue", "Facets", "count_values", "select_documents"]
 
 _BATCH_DOCS = 256  # read at a time, if a column is not enough
 _MAX_LIMIT = 1 << 20  # values of a field
-_CONSTANTS: dict[Kind, bool | None] = {Kind.NULL: None, Kind.FALSE: False, Kind.TRUE: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class FacetRequest(NamedTuple):
         order = nsmallest(n_values, counts, key=lambda scalar: (-counts[scalar], *_sort_key(scalar)))
         return Facets(
             field=self.field,
-            values=tuple(FacetValue(_value_of(scalar), counts[scalar]) for scalar in order),
+            values=tuple(FacetValue(to_value(scalar), counts[scalar]) for scalar in order),
             n_values=len(counts),
             n_documents=n_documents,
             n_missing=n_missing,
@@ -222,10 +221,6 @@ def _values_at(metadata: Mapping[str, object], field: str) -> set[Scalar]:
 def _is_long(scalar: Scalar) -> bool:
     text = scalar.payload
     return isinstance(text, str) and len(text.encode()) > MAX_TEXT_BYTES
-
-
-def _value_of(scalar: Scalar) -> str | int | float | bool | None:
-    return _CONSTANTS.get(scalar.kind, scalar.payload)
 
 
 def _sort_key(scalar: Scalar) -> tuple[Kind, int | float | str]:

@@ -103,6 +103,11 @@ class Metric:
             return score
         return score + (1.0 if self.name == "cosine" else float(query.astype(np.float64) @ self.mean))
 
+    @property
+    def score_unit(self) -> float:
+        """The difference of scores of stored rows that users see as 1."""
+        return 0.5 if self.name == "l2" else 1.0
+
     def _padded(self, vectors: Float32Array) -> Float32Array:
         if vectors.shape[1] == self.stored_dim:
             return vectors

@@ -19,9 +19,19 @@ from quarry.engine.search.fusion import fuse
 from quarry.engine.search.query import Query, join_vectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
+from quarry.formats.metadata.values import Scalar
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["Candidates", "MergedRanking", "Retriever", "merge_candidates", "pool_size", "rank_candidates"]
+__all__ = [
+    "Candidates",
+    "MergedRanking",
+    "Retriever",
+    "best_of_each",
+    "merge_candidates",
+    "merge_pool",
+    "pool_size",
+    "rank_candidates",
+]
 
 _DEEPENING = 4  # factor of the number of passages that are looked for, if the first are of too few documents
 _MIN_CANDIDATES = 300  # of each side in hybrid mode: as many for 10 hits as for 100, so that the first 10 agree
@@ -45,7 +55,7 @@ def _document_keys(segments: Int64Array, documents: Int64Array) -> Int64Array:
     return segments << 32 | documents
 
 
-def _best_of_each(scores: Float32Array, documents: Int64Array) -> Int64Array:
+def best_of_each(scores: Float32Array, documents: Int64Array) -> Int64Array:
     """Return the places of the best passage of each document, ascending; the first of equal ones.
 
     Args:
@@ -244,7 +254,7 @@ class Retriever:
         """Return the best passages of a ranking by one score, or the best ones of documents, best first."""
         if self._finds_documents(options):
             ranking = ranking.take(
-                _best_of_each(ranking.scores, self._documents_of(ranking.segments, ranking.docs))
+                best_of_each(ranking.scores, self._documents_of(ranking.segments, ranking.docs))
             )
         best = self._order.best(ranking, options.n_retrieved)
         return Candidates(
@@ -316,10 +326,12 @@ class MergedRanking(NamedTuple):
     Attributes:
         partitions: (n,) int64, number of each document's partition.
         documents: the documents, by segment and ordinal in their partitions.
+        groups: the value of the group of each; None: there are no groups.
     """
 
     partitions: Int64Array
     documents: Ranking
+    groups: Sequence[Scalar | None] | None = None
 
     def of_partition(self, number: int) -> Ranking:
         """Return the documents of a partition, in their order."""
@@ -348,17 +360,23 @@ def merge_candidates(
         options: the options of the search.
         least_range: the least range of the dense scores, see `quarry.engine.search.fusion.fuse`.
     """
-    joined = _join(candidates)
-    partitions = np.repeat(list(candidates), [len(each.docs) for each in candidates.values()])
-    if options.mode == "hybrid":
-        by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
-        pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
-        names = ("segments", "docs", "dense", "lexical", "documents")
-        columns = {name: value[pool] for name in names if (value := getattr(joined, name)) is not None}
-        joined, partitions = joined._replace(**columns, keys=joined.read_keys(pool)), partitions[pool]
+    joined, partitions = merge_pool(candidates, options)
     ranking = _score(joined, options, least_range)
     order = _order(ranking, joined, options)
     return MergedRanking(partitions[order], ranking.take(order))
+
+
+def merge_pool(candidates: Mapping[int, Candidates], options: SearchOptions) -> tuple[Candidates, Int64Array]:
+    """Return the candidates that one index of all partitions has, and the numbers of their partitions."""
+    joined = _join(candidates)
+    partitions = np.repeat(list(candidates), [len(each.docs) for each in candidates.values()])
+    if options.mode != "hybrid":
+        return joined, partitions
+    by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
+    pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
+    names = ("segments", "docs", "dense", "lexical", "documents")
+    columns = {name: value[pool] for name in names if (value := getattr(joined, name)) is not None}
+    return joined._replace(**columns, keys=joined.read_keys(pool)), partitions[pool]
 
 
 def _order(ranking: Ranking, candidates: Candidates, options: SearchOptions) -> Int64Array:
@@ -366,7 +384,7 @@ def _order(ranking: Ranking, candidates: Candidates, options: SearchOptions) -> 
     scores, n = ranking.scores, options.n_retrieved
     if candidates.documents is None:
         return best_places(scores, n, candidates.read_keys)[options.n_skipped :]
-    places = _best_of_each(scores, candidates.documents)
+    places = best_of_each(scores, candidates.documents)
     best = best_places(scores[places], n, lambda at: candidates.read_keys(places[at]))
     return places[best][options.n_skipped :]
 

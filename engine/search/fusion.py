@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quarry.formats.arrays import Float32Array
+from quarry.formats.arrays import BoolArray, Float32Array
 
 __all__ = ["fuse"]
 
@@ -17,6 +17,7 @@ def fuse(
     fusion: str,
     dense_weight: float,
     least_range: float = 0.0,
+    reference: tuple[Float32Array, Float32Array] | None = None,
 ) -> Float32Array:
     """Combine the scores of one query's candidates.
 
@@ -33,32 +34,39 @@ def fuse(
         fusion: "linear" or "rrf".
         dense_weight: weight of the dense scores in "linear", from 0 to 1.
         least_range: the least difference of dense scores that is scaled to 1, in their unit.
+        reference: the dense and the lexical scores of the candidates that decide the scale, or the ranks. None:
+            these are all of them.
 
     Returns:
         (n,) float32, larger is better; comparable within the query only.
     """
+    ref_dense, ref_lexical = (dense, lexical) if reference is None else reference
     if fusion == "rrf":
-        return _reciprocal_ranks(dense) + np.where(lexical > 0, _reciprocal_ranks(lexical), np.float32(0))
+        by_terms = np.where(lexical > 0, _reciprocal_ranks(lexical, ref_lexical), np.float32(0))
+        return _reciprocal_ranks(dense, ref_dense) + by_terms
     weight = np.float32(dense_weight)
-    mixed: Float32Array = weight * _normalize_min_max(dense, least_range) + (1 - weight) * _normalize_min_max(
-        lexical
-    )
+    by_vector: Float32Array = weight * _normalize_min_max(dense, ref_dense, least_range)
+    mixed: Float32Array = by_vector + (1 - weight) * _normalize_min_max(lexical, ref_lexical)
     return mixed
 
 
-def _normalize_min_max(scores: Float32Array, least_range: float = 0.0) -> Float32Array:
-    """Scale scores to 0..1, or less if their range is small; equal ones become 1 if they are positive, else 0."""
-    if not len(scores):
-        return scores
-    low, high = scores.min(), scores.max()
+def _normalize_min_max(scores: Float32Array, reference: Float32Array, least_range: float = 0.0) -> Float32Array:
+    """Scale scores so that those of the reference become 0 to 1, or less if their range is small.
+
+    If these are equal, they become 1 if they are positive, else 0.
+    """
+    if not len(reference):
+        return np.zeros(len(scores), np.float32)
+    low, high = reference.min(), reference.max()
     if low == high:
-        return (scores > 0).astype(np.float32)
+        is_full: BoolArray = (scores > 0) & (scores >= low)
+        return is_full.astype(np.float32)
     normalized: Float32Array = (scores - low) / max(high - low, np.float32(least_range))
     return normalized
 
 
-def _reciprocal_ranks(scores: Float32Array) -> Float32Array:
-    """Return 1 / (60 + rank), with rank 1 for the best document; equal scores share the better rank."""
-    descending = np.sort(-scores)
+def _reciprocal_ranks(scores: Float32Array, reference: Float32Array) -> Float32Array:
+    """Return 1 / (60 + rank) among the reference, with rank 1 for the best; equal scores share the better rank."""
+    descending = np.sort(-reference)
     ranks = np.searchsorted(descending, -scores, side="left") + 1
     return (1 / (_RANK_OFFSET + ranks)).astype(np.float32)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Self
@@ -107,6 +107,8 @@ class SearchRequest:
         if "mode" not in given and (self.texts is None or (self.vectors is None and not has_encoder)):
             given = {**given, "mode": "dense" if self.texts is None else "lexical"}
         options = SearchOptions.of(k, given)
+        if self.vectors is None and options.browses(self.texts or ["-"]):
+            return replace(options, mode="lexical")
         if self.texts is None and (options.mode != "dense" or options.rerank):
             raise InvalidSetting(
                 "a vector without a text is searched in dense mode without reranking",
@@ -149,9 +151,11 @@ class Query:
         condition: that documents have to satisfy; None: all may be found.
         has_operators: whether quotation marks and asterisks are operators.
         typos: whether terms that no document has are replaced by close ones.
+        browses: whether the text is empty, and all documents that satisfy the condition are found.
 
     Attributes:
         text: the text of the query; None: it is a vector alone.
+        browses: see above.
         batch: (n, stored_dim), the vectors of this and other queries, as the index compares them; None: there are
             none, or they are not known here.
         number: the number of its vector in the batch.
@@ -165,8 +169,10 @@ class Query:
         *,
         has_operators: bool = False,
         typos: bool = True,
+        browses: bool = False,
     ) -> None:
         self.text = text
+        self.browses = browses
         self.batch: Queries | None = None
         self.number = 0
         self._language, self._rules = settings.language, settings.analysis_rules

@@ -249,4 +249,6 @@ def rerank(query: str, hits: Hits, reranker: Reranker, k: int, offset: int = 0) 
         hit.score = score
     is_partial = hits.exactness is Exactness.PARTIAL
     exactness = Exactness.PARTIAL if is_partial else Exactness.APPROXIMATE
-    return Hits(sorted(scored, key=lambda hit: -hit.score)[offset : offset + k], exactness, hits.coverage)
+    return Hits(
+        sorted(scored, key=lambda hit: -hit.score)[offset : offset + k], exactness, hits.coverage, hits.total
+    )

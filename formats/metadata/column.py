@@ -133,6 +133,22 @@ class Column:
         counts[0] = 0
         return counts
 
+    def largest(self, weights: Int64Array) -> Int64Array:
+        """Return for each document the largest weight of its values, (n_docs,) int64; 0 without a value.
+
+        Args:
+            weights: (n_values + 1,) int64, of each code, 0 or more; that of code 0, which is not a value, is 0.
+
+        Raises:
+            FormatError: the column is damaged.
+        """
+        first, codes = self._first, self._codes
+        if max(first.max(initial=0), codes.max(initial=0)) >= len(weights):
+            raise CorruptFile("a metadata column has invalid codes", path=self._path)
+        found = weights[first] if self._dense else np.zeros(self._n_docs, np.int64)
+        np.maximum.at(found, self._check_docs(self._docs), weights[codes])
+        return found
+
     def values(self, keep: BoolArray, ordinals: UInt32Array) -> Iterator[KeptValue]:
         """Yield the values of the kept documents, ascending, with the new ordinals of the documents, ascending.
 

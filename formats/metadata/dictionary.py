@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from quarry.formats.arrays import Float64Array, Int64Array
 from quarry.formats.metadata.values import LONG_PREFIX_BYTES, MAX_TEXT_BYTES, Kind, Scalar
 
 __all__ = ["Codes", "ColumnDictionary", "Run"]
 
 _SHORTEST_PREFIX = LONG_PREFIX_BYTES - 3  # a character has 4 bytes at most
+_INT64_FLOATS = -(2.0**63), 2.0**63 - 1024  # the least and the largest float that is a signed 64-bit integer
 _STRICT = {"lte": "lt", "gte": "gt"}
 
 Run = tuple[int, int]  # codes: the first, and one past the last
@@ -72,6 +76,26 @@ class ColumnDictionary:
         if kind in (Kind.TEXT, Kind.LONG_TEXT):
             return kind, self._texts[code - self.runs[Kind.TEXT][0]]
         return kind, 0
+
+    def ordered_codes(self) -> Int64Array:
+        """Return the codes of bools, numbers and texts, each ascending by value: (n,) int64.
+
+        Of long texts only the beginning is known, so they come last.
+        """
+        integers, floats = np.asarray(self._integers, np.int64), np.asarray(self._floats, np.float64)
+        # a float lies behind the integers up to its floor, if there are any of its size
+        floors = np.floor(np.clip(floats, *_INT64_FLOATS)).astype(np.int64)
+        n_before = np.searchsorted(integers, floors, "right")
+        n_before[floats >= -_INT64_FLOATS[0]] = len(integers)
+        n_before[floats < _INT64_FLOATS[0]] = 0
+        runs = [np.arange(*run, dtype=np.int64) for run in self.runs]
+        numbers = np.insert(runs[Kind.INTEGER], n_before, runs[Kind.FLOAT])
+        return np.concatenate([*runs[Kind.FALSE : Kind.INTEGER], numbers, *runs[Kind.TEXT :]])
+
+    def numbers(self, codes: Int64Array) -> Float64Array:
+        """Return the numbers with (n,) codes as floats."""
+        both = np.concatenate([np.asarray(self._integers, np.float64), np.asarray(self._floats, np.float64)])
+        return both[codes - self.runs[Kind.INTEGER][0]]
 
     def compare(self, operator: str, operand: Scalar) -> Codes:
         """Return the codes of the values v that satisfy `v operator operand`.

@@ -19,6 +19,7 @@ __all__ = [
     "Scalar",
     "iterate_values",
     "to_scalar",
+    "to_value",
     "truncate_long_text",
 ]
 
@@ -52,6 +53,9 @@ class Scalar(NamedTuple):
     payload: int | float | str = 0
 
 
+_CONSTANTS: dict[Kind, bool | None] = {Kind.NULL: None, Kind.FALSE: False, Kind.TRUE: True}
+
+
 def to_scalar(value: object) -> Scalar:
     """Return the value in the form that is compared: integral floats within 64 bits become integers, -0.0 is 0."""
     if value is None:
@@ -67,6 +71,11 @@ def to_scalar(value: object) -> Scalar:
         whole = number.is_integer() and int(number) in _INTEGERS
         return Scalar(Kind.INTEGER, int(number)) if whole else Scalar(Kind.FLOAT, number)
     return Scalar(Kind.CONTAINER)
+
+
+def to_value(scalar: Scalar) -> str | int | float | bool | None:
+    """Return the value of metadata that a scalar stands for; a mapping or an empty list is 0."""
+    return _CONSTANTS.get(scalar.kind, scalar.payload)
 
 
 def iterate_values(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar]]:

@@ -74,7 +74,8 @@ def _schema_of_form(origin: Any, inner: tuple[Any, ...]) -> dict[str, Any]:  # n
     if issubclass(origin, Mapping):
         return {"type": "object"} | ({} if inner[1] is object else {"additionalProperties": schema_of(inner[1])})
     array: dict[str, Any] = {"type": "array", "items": schema_of(inner[0])}
-    return array if inner[-1] is ... else array | {"minItems": len(inner), "maxItems": len(inner)}
+    is_open = origin is not tuple or inner[-1] is ...
+    return array if is_open else array | {"minItems": len(inner), "maxItems": len(inner)}
 
 
 def _schema_of_union(members: list[dict[str, Any]]) -> dict[str, Any]:

@@ -207,8 +207,10 @@ def set_metric_scores(
         if vector is None:  # nothing was searched by vectors
             continue
         for hit in hits:
+            if is_dense:
+                assert hit.dense_score is not None
+                boost = (hit.score - hit.dense_score) / metric.score_unit
+                hit.score = metric.score(hit.dense_score, vector) + boost
             if hit.dense_score is not None:
                 hit.dense_score = metric.score(hit.dense_score, vector)
-            if is_dense:
-                hit.score = metric.score(hit.score, vector)
             hit.matches = tuple(replace(each, score=metric.score(each.score, vector)) for each in hit.matches)

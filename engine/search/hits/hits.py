@@ -120,6 +120,7 @@ class Hit(JsonMapping):
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
             between queries and collections; None if the encoder has no calibration. See
             `quarry.engine.search.relevance`.
+        group: in a search with `group_by` the value of its group; None: it has none there.
         dense_score: aggregated inner products of vectors, None if not computed. In an index of codes alone it may
             be below the score of the best passage, see `quarry.engine.scoring.stored_vectors.mean_share`.
         lexical_score: BM25 score, None if not computed.
@@ -138,6 +139,7 @@ class Hit(JsonMapping):
     terms: Mapping[str, float] = field(default_factory=dict)
     mistyped: Mapping[str, str] = field(default_factory=dict)
     words: tuple[MatchedWord, ...] = ()
+    group: str | int | float | bool | None = None
     _finder: PassageFinder | None = None
     _place: PassagePlace | None = None
     _passages: tuple[Passage, ...] | None = field(default=None, init=False)
@@ -240,6 +242,8 @@ class Hits(list[Hit]):
         exactness: what is known about the documents that are not in it; "exact", "exact over probed lists" or
             "approximate"; "partial" if a shard of the index did not answer.
         coverage: which shards answered; None for an index without shards.
+        total: in a search with `total` the number of documents, or passages, that match: in lexical mode those
+            with a term of the query, otherwise all that pass the filter. `min_relevance` does not count.
     """
 
     @classmethod
@@ -251,10 +255,20 @@ class Hits(list[Hit]):
         hits: Iterable[Hit] = (),
         exactness: Exactness = Exactness.APPROXIMATE,
         coverage: Coverage | None = None,
+        total: int | None = None,
     ) -> None:
         super().__init__(hits)
         self.exactness = exactness
         self.coverage = coverage
+        self.total = total
+
+    @property
+    def groups(self) -> dict[str | int | float | bool | None, list[Hit]]:
+        """The hits of a search with `group_by` by the values of their groups, the first group first."""
+        groups: dict[str | int | float | bool | None, list[Hit]] = {}
+        for hit in self:
+            groups.setdefault(hit.group, []).append(hit)
+        return groups
 
     @property
     def answerable(self) -> bool | None:
@@ -276,7 +290,7 @@ class Hits(list[Hit]):
                 "relevance is out of range", expected="a number from 0 to 1, or None", actual=shown(relevance)
             )
         kept = [hit for hit in self if hit.relevance is not None and hit.relevance >= relevance]
-        return Hits(kept, self.exactness, self.coverage)
+        return Hits(kept, self.exactness, self.coverage, self.total)
 
     def to_dict(self) -> dict[str, object]:
         """Return the hits and all attributes as JSON-compatible values.
@@ -286,6 +300,7 @@ class Hits(list[Hit]):
         return {
             "exactness": str(self.exactness),
             "coverage": None if self.coverage is None else self.coverage.to_dict(),
+            "total": self.total,
             "hits": [hit.to_dict() for hit in self],
         }
 

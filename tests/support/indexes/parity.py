@@ -69,7 +69,7 @@ def change(index: Engine) -> None:
 
 def dicts(found: Iterable[Hits]) -> list[object]:
     """Return all fields of hits, with their exactness and whether they answer the query."""
-    return [([hit.to_dict() for hit in hits], hits.exactness, hits.answerable) for hits in found]
+    return [([hit.to_dict() for hit in hits], hits.exactness, hits.answerable, hits.total) for hits in found]
 
 
 def questions() -> Mapping[str, Callable[[Any], object]]:
@@ -87,6 +87,9 @@ def questions() -> Mapping[str, Callable[[Any], object]]:
             "few candidates": {"candidates": 25},
             "other weight": {"dense_weight": 0.2},
             "ranks": {"fusion": "rrf"},
+            "sorted": {"sort": ["-number", "title"], "total": True},
+            "boosted": {"boost": {"number": {"log1p": {"weight": 0.5}}}, "total": True, "filter": FILTER},
+            "grouped": {"group_by": "number", "group_size": 2, "k": 3},
         }
         for name, options in searches.items():
             found[f"{mode}, {name}"] = lambda index, options={"mode": mode, **options}: dicts(
@@ -96,6 +99,7 @@ def questions() -> Mapping[str, Callable[[Any], object]]:
             index.search(like=each, mode=mode, k=6, offset=2) for each in LIKE
         )
     found |= {
+        "browsing": lambda index: dicts([index.search(filter=FILTER, sort="-number", k=9, total=True)]),
         "vectors": lambda index: dicts(index.search(vector=vectors)),
         "texts and vectors": lambda index: dicts(index.search(QUERIES, vector=vectors)),
         "many vectors": lambda index: dicts(index.search_vectors(vectors, k=30)),

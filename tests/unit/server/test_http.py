@@ -104,6 +104,9 @@ def writer(path: Path) -> Iterator[RunningServer]:
         {"explain": True, "k": 50, "offset": 3},
         {"filter": {"number": {"$in": [1, 2]}}, "explain": True},
         {"fusion": "rrf", "dense_weight": 0.5, "candidates": 100, "nprobe": 4},
+        {"sort": ["-number", "id"], "total": True, "unit": "passage"},
+        {"sort": "number", "group_by": "number", "group_size": 2, "k": 3},
+        {"boost": {"number": {"linear": {"weight": 0.3}}, "id": {"pin": {"values": ["document 0003"]}}}},
     ],
     ids=str,
 )
@@ -116,6 +119,7 @@ def test_a_search_has_the_hits_of_the_engine(reader: RunningServer, indexes, nam
             assert answer["hits"] == json.loads(json.dumps(wanted))
             assert answer["answerable"] == hits.answerable
             assert answer["exactness"] == hits.exactness
+            assert answer["total"] == hits.total
             assert answer["coverage"] == (None if hits.coverage is None else hits.coverage.to_dict())
 
 

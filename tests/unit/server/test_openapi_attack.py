@@ -116,7 +116,7 @@ def test_valid_requests(api, name):
             return
         assert response.status_code in (413, 422)
         error = response.json()["error"]
-        is_large = error["message"] == "the batch asks for too many hits"
+        is_large = error["message"] == "the request asks for too many hits"
         assert response.status_code == 413 or error["type"] != "InvalidRequest" or is_large, (case.body, error)
 
     assert attack(api[name], GenerationMode.POSITIVE, judge) > 0

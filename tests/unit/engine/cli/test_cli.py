@@ -173,7 +173,7 @@ def test_search_prints_one_object_a_query_for_programs(quarry, index: Path) -> N
     assert [hit["id"] for hit in first["hits"] + second["hits"]] == ["sea", "bread"]
     assert set(first["hits"][0]) == {
         *("id", "score", "text", "title", "metadata", "place", "matches", "terms", "dense_score", "lexical_score"),
-        *("passages", "words", "relevance", "mistyped", "passage", "extent", "before", "after"),
+        *("passages", "words", "relevance", "mistyped", "passage", "extent", "before", "after", "group"),
     }
     assert first["hits"][0]["matches"][0]["text"] == "A ship sails on the sea."
 
@@ -198,6 +198,25 @@ def test_search_keeps_to_a_filter(quarry, index: Path) -> None:
         assert message in output.err
         assert output.err.count("\n") == 1
         assert len(output.err) < 300
+
+
+def test_search_sorts_boosts_and_groups(quarry, index: Path) -> None:
+    def ids(*words: str) -> list[str]:
+        return [hit["id"] for each in quarry("search", index, *words, "--json").json for hit in each["hits"]]
+
+    assert ids("ship", "--sort=-letters", "--sort", "id") == ["bread", "rain", "sea"]
+    assert ids("--sort", "letters", "-k", "2") == ["sea", "rain"]
+    assert ids("ship", "--boost", '{"letters": {"linear": {"weight": 9}}}') == ["bread", "rain", "sea"]
+    printed = quarry("search", index, "ship", "--group-by", "letters", "--total").out.splitlines()
+    assert printed[1:3] == ["  3 found", "  3:"]
+    for given, message in (
+        (("--boost", "[1]"), "--boost is not a JSON object"),
+        (("--sort", "leters"), "the nearest are 'letters'"),
+        (("--group-size", "2"), "only groups have a size"),
+    ):
+        output = quarry("search", index, "ship", *given)
+        assert (output.code, output.out) == (1, "")
+        assert message in output.err
 
 
 def test_search_finds_documents_like_another(quarry, index: Path) -> None:

@@ -45,7 +45,7 @@ def test_shards_answer_as_one_index(answers, metric):
     for name in one:
         assert sharded[name] == one[name], name
     assert one["hybrid, relevant"] != one["hybrid, explained"]
-    assert all(hits for hits, _, _ in one["lexical, like"])
+    assert all(hits for hits, *_ in one["lexical, like"])
     assert one["lexical, explained"] != one["lexical, without corrections"]
 
 
