@@ -90,8 +90,9 @@ class ServedShards:
         filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
         offset: int = 0,
         limit: int | None = None,
+        sort: str | Sequence[str] | None = None,
     ) -> Iterator[Document]:
-        """Iterate over the documents; see `Engine.documents`.
+        """Iterate over the documents; see `Engine.documents`. With `sort` they are sent at once.
 
         An iterator reads the generation that it was made for, which copies of shards keep open for the next two
         commits.
@@ -101,7 +102,12 @@ class ServedShards:
             InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
             StaleGeneration: while it was read, the index was changed more often than that.
         """
-        return self._listed("documents", filter, offset, limit)
+        if sort is None:
+            return self._listed("documents", filter, offset, limit)
+        n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
+        n_most = len(self) if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
+        hits = self.search("", max(1, n_skipped + n_most), filter=filter, sort=sort)[n_skipped:][:n_most]
+        return (Document(hit.id, hit.text, hit.title, dict(hit.metadata)) for hit in hits)
 
     def ids(
         self,

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
+import numpy as np
+
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.backends.protocol import BackendType
 from quarry.engine.backends.registry import check_backend
@@ -705,6 +707,7 @@ class Engine(IndexReader):
         filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
         offset: int = 0,
         limit: int | None = None,
+        sort: str | Sequence[str] | None = None,
     ) -> Iterator[Document]:
         """Iterate over the documents in the order in which they are stored, in memory that does not grow.
 
@@ -716,15 +719,25 @@ class Engine(IndexReader):
             filter: only documents that pass it; see `search`.
             offset: number of documents to leave out at the beginning; their texts are not read.
             limit: largest number of documents; None: no limit.
+            sort: fields of the metadata whose values decide the order, as in `search`; equal documents are in the
+                order of their ids. At most 1,048,576 documents are sorted, and memory grows with their number.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
 
         Raises:
             InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
+            InvalidSetting: `offset` or `limit` is not an integer of 0 or more; `sort` is not a field that
+                documents have, or there are too many documents to sort.
         """
-        return self._stored(filter).documents(offset, limit)
+        view = self._view.get()
+        stored = self._stored(filter, view)
+        if sort is None:
+            return stored.documents(offset, limit)
+        order = view.sort(SearchOptions(filter=filter, sort=sort))
+        first = np.cumsum([0, *(len(each.segments) for each in view.partitions)])
+        numbers = first[order.partitions] + order.documents.segments
+        return stored.in_order(numbers, order.documents.docs, offset, limit)
 
     def ids(
         self,
@@ -734,7 +747,7 @@ class Engine(IndexReader):
         limit: int | None = None,
     ) -> Iterator[str]:
         """Iterate over the ids of documents without reading the documents; see `documents`."""
-        return self._stored(filter).ids(offset, limit)
+        return self._stored(filter, self._view.get()).ids(offset, limit)
 
     def __iter__(self) -> Iterator[Document]:
         return self.documents()
@@ -865,8 +878,8 @@ class Engine(IndexReader):
             )
         return writer
 
-    def _stored(self, only: Mapping[str, object] | None) -> StoredDocuments:
-        condition, view = None if only is None else parse_filter(only), self._view.get()
+    def _stored(self, only: Mapping[str, object] | None, view: View[OpenPartition]) -> StoredDocuments:
+        condition = None if only is None else parse_filter(only)
         view.check_condition(condition)
         segments = [segment for each in view.partitions for segment in each.segments]
         allowed = [docs for each in view.partitions for docs in each.filter.allowed(condition)]

@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT_DENSE_WEIGHT",
     "DEFAULT_K1",
     "FUSIONS",
+    "MAX_K",
     "MODES",
     "BuildKeywords",
     "BuildOptions",

@@ -25,7 +25,7 @@ from quarry.engine.index.resources import ViewResources
 from quarry.engine.index.statistics import joined_statistics
 from quarry.engine.lexical.bm25 import Collection
 from quarry.engine.listing.facets import FacetRequest, Facets
-from quarry.engine.options import CALIBRATED_DENSE_WEIGHT, DEFAULT_DENSE_WEIGHT, SearchOptions
+from quarry.engine.options import CALIBRATED_DENSE_WEIGHT, DEFAULT_DENSE_WEIGHT, MAX_K, SearchOptions
 from quarry.engine.scoring.metric import Metric, metric_queries
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.scoring.ranking import Exactness
@@ -44,6 +44,7 @@ from quarry.engine.search.query import Query, filter_of, give_vectors
 from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import with_documents
 from quarry.formats.metadata.values import Scalar, to_value
 from quarry.formats.shard_set import shard_of
@@ -259,6 +260,20 @@ class View(Generic[P_co]):
         if options.mode != "lexical":
             give_vectors(queries, similar.vector(self.metric))
         return self._answer(queries, options, *self._prepare(queries, options))[0]
+
+    def sort(self, options: SearchOptions) -> MergedRanking:
+        """Return all documents that pass a filter in the order of fields, each by one of its passages.
+
+        Raises:
+            InvalidSetting: no document has a field, its values have other types, or there are too many documents.
+        """
+        if self.n_documents > MAX_K:
+            expected = f"at most {MAX_K}, of which a search with an empty query finds k"
+            raise InvalidSetting("too many documents to sort", expected=expected, actual=self.n_documents)
+        options = replace(options, mode="lexical", k=max(1, self.n_documents))
+        queries = self._make_queries([""], None, options)
+        parts = self._arrange(queries, options, *self._prepare(queries, options))
+        return merge_arranged({number: each[0] for number, each in parts.items()}, options)
 
     def _find_similar(self, doc_id: str, timeout: float | None) -> SimilarQuery:
         """Return a document as a query; without its shard there is none, also if answers may be partial."""

@@ -68,11 +68,38 @@ class StoredDocuments:
         """Iterate over the documents; see `ids`."""
         return self._iterate(_read_documents, self._n_docs, offset, limit)
 
+    def in_order(
+        self, segments: Int64Array, passages: Int64Array, offset: object = 0, limit: object = None
+    ) -> Iterator[Document]:
+        """Iterate over documents in a given order, see `ids`.
+
+        Args:
+            segments: (n,) int64, the number of the segment of each.
+            passages: (n,) int64, the ordinal of a passage of each there.
+            offset: number of documents to leave out at the beginning.
+            limit: largest number of documents; None: no limit.
+        """
+        n_skipped, n_most = _checked_range(offset, limit)
+        chosen = slice(n_skipped, n_skipped + n_most)
+        return self._read_in_order(segments[chosen], passages[chosen], _OpenFiles(self._segments, self._path))
+
+    def _read_in_order(self, segments: Int64Array, passages: Int64Array, files: _OpenFiles) -> Iterator[Document]:
+        try:
+            for low in range(0, len(passages), self._n_docs):
+                numbers, places = segments[low : low + self._n_docs], passages[low : low + self._n_docs]
+                read: dict[int, Document] = {}
+                for number in np.unique(numbers).tolist():
+                    inside = np.flatnonzero(numbers == number)
+                    docs = self._segments[number].reader.passages.documents_of(places[inside])
+                    read |= zip(inside.tolist(), _read_documents(self._segments[number], docs), strict=True)
+                yield from (read.pop(place) for place in range(len(places)))
+        finally:
+            files.release()
+
     def _iterate(
         self, read: Callable[[OpenSegment, Int64Array], Iterator[T]], n_batch: int, offset: object, limit: object
     ) -> Iterator[T]:
-        n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
-        n_most = sys.maxsize if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
+        n_skipped, n_most = _checked_range(offset, limit)
         batches = self._batches(n_batch, n_skipped, n_most)
         return _read_batches(read, batches, _OpenFiles(self._segments, self._path))
 
@@ -92,6 +119,12 @@ class StoredDocuments:
                     yield segment, docs[start : start + n_batch]
                 if not n_most:
                     return
+
+
+def _checked_range(offset: object, limit: object) -> tuple[int, int]:
+    """Return how many documents are left out, and how many come at most."""
+    n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
+    return n_skipped, sys.maxsize if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
 
 
 class _OpenFiles:

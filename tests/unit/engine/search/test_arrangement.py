@@ -228,6 +228,25 @@ def test_an_empty_query_browses(index):
     assert [hit.group for hit in grouped] == [number for number in list(grouped.groups) for _ in range(2)]
 
 
+def test_documents_are_listed_in_the_order_of_fields(index):
+    documents = list(index.documents())
+    for fields in SORTS:
+        order = sorted(documents, key=lambda each: each.id)
+        for field in reversed(fields):
+            path, is_down = field.removeprefix("-"), field.startswith("-")
+            values = {each.id: _value(each, path, largest=is_down) for each in order}
+            with_value = [each for each in order if values[each.id] is not None]
+            with_value.sort(key=lambda each: values[each.id], reverse=is_down)
+            order = with_value + [each for each in order if values[each.id] is None]
+        assert list(index.documents(sort=fields)) == order, fields
+    assert list(index.documents(sort=fields, offset=5, limit=3)) == order[5:8]
+    assert list(index.documents(sort=fields, limit=0)) == []
+    some = {each.id for each in index.documents(filter=ONLY)}
+    assert list(index.documents(sort=fields, filter=ONLY)) == [each for each in order if each.id in some]
+    with pytest.raises(InvalidSetting, match="the nearest are 'price'"):
+        index.documents(sort="prices")
+
+
 def test_the_number_of_documents_that_match(index):
     with_words = len(index.search(QUERY, k=1000, mode="lexical"))
     for options, n in (
