@@ -38,7 +38,7 @@ from quarry.engine.indexer.commits.generation import CommittedGeneration
 from quarry.engine.indexer.commits.metadata_updates import checked_changes
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.indexer.segments.graphs import drop_graphs, write_graphs
-from quarry.engine.listing.documents import StoredDocuments
+from quarry.engine.listing.documents import StoredDocuments, checked_range
 from quarry.engine.options import BuildKeywords, OpenOptions, SearchOptions
 from quarry.engine.process.exit_gate import finishes_before_exit
 from quarry.engine.progress import Progress, ProgressParts, ProgressSetting, count_items
@@ -734,10 +734,11 @@ class Engine(IndexReader):
         stored = self._stored(filter, view)
         if sort is None:
             return stored.documents(offset, limit)
-        order = view.sort(SearchOptions(filter=filter, sort=sort))
+        n_skipped, n_most = checked_range(offset, limit)
+        order = view.sort(SearchOptions(filter=filter, sort=sort), n_skipped + n_most)
         first = np.cumsum([0, *(len(each.segments) for each in view.partitions)])
         numbers = first[order.partitions] + order.documents.segments
-        return stored.in_order(numbers, order.documents.docs, offset, limit)
+        return stored.in_order(numbers[n_skipped:][:n_most], order.documents.docs[n_skipped:])
 
     def ids(
         self,

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quarry.engine import Facets
+from quarry.engine.options import SearchOptions
 from quarry.formats.errors import InvalidQuery, QuarryError
 from quarry.server.http.access import Need
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
@@ -16,7 +17,7 @@ from quarry.server.http.failures import ERROR_SCHEMA, RequestError, request_erro
 from quarry.server.http.json_schema import Schema, check, parse_json, parsed
 from quarry.server.http.metrics import Metrics
 from quarry.server.http.operations import Operation, encode_json, json_bytes_response, json_response
-from quarry.server.http.type_schemas import schema_of
+from quarry.server.http.type_schemas import schema_of, schemas_of_fields
 from quarry.server.limits import Limits
 from quarry.server.searches import (
     ID_SCHEMA,
@@ -302,6 +303,7 @@ def listing_schema(limits: Limits) -> Schema:
             "filter": _FILTER,
             "offset": {"type": "integer", "minimum": 0, "maximum": 1 << 40, "default": 0},
             "limit": {"type": "integer", "minimum": 0, "maximum": limits.max_k, "default": 10},
+            "sort": {**schemas_of_fields(SearchOptions)["sort"], "description": "fields that decide the order"},
         },
     }
 

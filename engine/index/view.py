@@ -261,16 +261,16 @@ class View(Generic[P_co]):
             give_vectors(queries, similar.vector(self.metric))
         return self._answer(queries, options, *self._prepare(queries, options))[0]
 
-    def sort(self, options: SearchOptions) -> MergedRanking:
-        """Return all documents that pass a filter in the order of fields, each by one of its passages.
+    def sort(self, options: SearchOptions, n: int) -> MergedRanking:
+        """Return the first n documents that pass a filter in the order of fields, each by one of its passages.
 
         Raises:
             InvalidSetting: no document has a field, its values have other types, or there are too many documents.
         """
-        if self.n_documents > MAX_K:
-            expected = f"at most {MAX_K}, of which a search with an empty query finds k"
-            raise InvalidSetting("too many documents to sort", expected=expected, actual=self.n_documents)
-        options = replace(options, mode="lexical", k=max(1, self.n_documents))
+        n = max(1, min(n, self.n_documents))
+        if n > MAX_K:
+            raise InvalidSetting("too many documents to sort", expected=f"a limit of at most {MAX_K}", actual=n)
+        options = replace(options, mode="lexical", k=n)
         queries = self._make_queries([""], None, options)
         parts = self._arrange(queries, options, *self._prepare(queries, options))
         return merge_arranged({number: each[0] for number, each in parts.items()}, options)

@@ -16,7 +16,7 @@ from quarry.formats.arrays import Int64Array
 from quarry.formats.errors import IndexClosed
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["StoredDocuments"]
+__all__ = ["StoredDocuments", "checked_range"]
 
 _BATCH_IDS = 4096  # read at a time
 _BATCH_DOCS = 256  # read at a time, compressed
@@ -68,20 +68,14 @@ class StoredDocuments:
         """Iterate over the documents; see `ids`."""
         return self._iterate(_read_documents, self._n_docs, offset, limit)
 
-    def in_order(
-        self, segments: Int64Array, passages: Int64Array, offset: object = 0, limit: object = None
-    ) -> Iterator[Document]:
+    def in_order(self, segments: Int64Array, passages: Int64Array) -> Iterator[Document]:
         """Iterate over documents in a given order, see `ids`.
 
         Args:
             segments: (n,) int64, the number of the segment of each.
-            passages: (n,) int64, the ordinal of a passage of each there.
-            offset: number of documents to leave out at the beginning.
-            limit: largest number of documents; None: no limit.
+            passages: (n,) int64 at least, the ordinal of a passage of each there.
         """
-        n_skipped, n_most = _checked_range(offset, limit)
-        chosen = slice(n_skipped, n_skipped + n_most)
-        return self._read_in_order(segments[chosen], passages[chosen], _OpenFiles(self._segments, self._path))
+        return self._read_in_order(segments, passages[: len(segments)], _OpenFiles(self._segments, self._path))
 
     def _read_in_order(self, segments: Int64Array, passages: Int64Array, files: _OpenFiles) -> Iterator[Document]:
         try:
@@ -99,7 +93,7 @@ class StoredDocuments:
     def _iterate(
         self, read: Callable[[OpenSegment, Int64Array], Iterator[T]], n_batch: int, offset: object, limit: object
     ) -> Iterator[T]:
-        n_skipped, n_most = _checked_range(offset, limit)
+        n_skipped, n_most = checked_range(offset, limit)
         batches = self._batches(n_batch, n_skipped, n_most)
         return _read_batches(read, batches, _OpenFiles(self._segments, self._path))
 
@@ -121,8 +115,12 @@ class StoredDocuments:
                     return
 
 
-def _checked_range(offset: object, limit: object) -> tuple[int, int]:
-    """Return how many documents are left out, and how many come at most."""
+def checked_range(offset: object, limit: object) -> tuple[int, int]:
+    """Return how many documents are left out at the beginning, and how many come at most.
+
+    Raises:
+        InvalidSetting: one is not an integer of 0 or more.
+    """
     n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
     return n_skipped, sys.maxsize if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
 

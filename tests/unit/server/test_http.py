@@ -174,10 +174,11 @@ def test_documents_are_found_by_odd_ids(reader: RunningServer, name: str) -> Non
 @pytest.mark.parametrize("name", ["whole", "sharded"])
 def test_documents_are_listed(reader: RunningServer, indexes, name: str) -> None:
     with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
-        for request in ({}, {"filter": {"number": 3}, "offset": 2, "limit": 5}, {"offset": 10**12}, {"limit": 0}):
+        some = {"filter": {"number": 3}, "offset": 2, "limit": 5}
+        for request in ({}, some, some | {"sort": ["-number", "id"]}, {"offset": 10**12}, {"limit": 0}):
             answer = reader.post(f"/v1/indexes/{name}/list", request).json
             wanted = {"limit": 10} | request
-            assert [each["id"] for each in answer["documents"]] == list(index.ids(**wanted))
+            assert [each["id"] for each in answer["documents"]] == [each.id for each in index.documents(**wanted)]
             assert answer["n_documents"] == index.count(request.get("filter", {}))
     assert reader.post(f"/v1/indexes/{name}/list", {"limit": 51}).error["field"] == "limit"
 
