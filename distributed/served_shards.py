@@ -126,7 +126,7 @@ class ServedShards:
         query: str | None = None,
         filter: Mapping[str, object] | None = None,  # noqa: A002
         limit: int | None = 100,
-        operators: bool = True,
+        operators: bool | None = None,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
         given = {"query": query, "filter": filter, "limit": limit, "operators": operators}

@@ -82,7 +82,7 @@ class IndexReader:
                 an empty text, or none of the three, finds all documents that pass the filter, in the order of
                 `sort`, or of their ids; their scores are 0.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter or
-                have the quoted phrases of the query, or in lexical mode fewer contain a term of it.
+                satisfy the conditions of the query, or in lexical mode fewer contain a term of it.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
@@ -191,19 +191,19 @@ class IndexReader:
         query: str | None = None,
         filter: Mapping[str, object] | None = None,  # noqa: A002
         limit: int | None = 100,
-        operators: bool = True,
+        operators: bool | None = None,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata.
 
         Args:
             field: the path: keys joined by dots; ``id`` and ``title`` are the document's own, and not what its
                 metadata has at these paths.
-            query: only documents with one of its analyzed terms, and all of its quoted phrases, are counted: those
-                that a search in mode "lexical" finds with a large enough k. Vectors are not used, because they
+            query: only documents with one of its analyzed terms are counted, those that a search in mode "lexical"
+                finds with a large enough k. Vectors are not used, because they
                 rank all documents and exclude none. None: all documents.
             filter: only documents that pass it; see `search`.
             limit: largest number of values to return, the most frequent ones; None: all.
-            operators: whether quotation marks and asterisks of the query are operators, as in `search`.
+            operators: whether signs of the query are operators, as in `search`.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypedDict
@@ -189,7 +189,7 @@ class SearchOptions:
 
     Attributes:
         k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter or have
-            the phrases of the query, or in lexical mode fewer contain a term of it.
+            the conditions of the query, or in lexical mode fewer contain a term of it.
         like: id of a document that is the query instead of a text: the mean of its stored vectors, and in hybrid
             and lexical mode its 25 most informative words. No encoder is needed, and it is no hit itself. None:
             texts are searched for.
@@ -210,16 +210,16 @@ class SearchOptions:
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
         typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
             `quarry.engine.lexical.close_terms`.
-        operators: whether quotation marks and asterisks of a query are operators in hybrid and lexical mode:
-            "exact phrase" and prefix*, see `quarry.engine.search.query`. False: they are like other
-            punctuation. None: operators in lexical mode, punctuation in hybrid mode, whose queries are often
-            questions that quote words without asking for documents that have them.
+        operators: whether signs in the text of a query are operators in hybrid and lexical mode, see
+            `quarry.engine.search.query`: "exact phrase", prefix*, -word, +word and field:value. None: a phrase
+            raises documents that have it, and prefixes are found in lexical mode; all other signs are punctuation.
+            False: all are.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to seven: for the document `like`, the filter, statistics, terms, candidates, background and texts;
-            and four more for mistyped words. None: no limit.
+            up to eleven: for the document `like`, the filter, fields, statistics, terms, candidates, their order
+            and groups, background, texts and the total; and four more for mistyped words. None: no limit.
         unit: "document" or "passage": what hits are. Documents are ranked by the best of their passages.
         context: with unit "passage", how many passages before and after a hit are read with it, see `Hit.before`.
         sort: a field of the metadata, or several, the first one decides: hits are in the order of their values,
@@ -301,8 +301,8 @@ class SearchOptions:
             _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
-        operators = self.mode == "lexical" if self.operators is None else checked_flag(self.operators, "operators")
-        object.__setattr__(self, "operators", operators)
+        if self.operators is not None:
+            object.__setattr__(self, "operators", checked_flag(self.operators, "operators"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         object.__setattr__(self, "total", checked_flag(self.total, "total"))
         _check_integer(self, "group_size", 1, MAX_K // (self.offset + self.k))
@@ -329,10 +329,6 @@ class SearchOptions:
     def is_arranged(self) -> bool:
         """Whether hits are not just the best ones by their scores: all documents that match are looked at."""
         return self.sort is not None or self.boost is not None or self.group_by is not None
-
-    def browses(self, texts: Iterable[str]) -> bool:
-        """Return whether all texts are empty, and documents are filtered or sorted nevertheless."""
-        return (self.filter is not None or self.sort is not None) and not any(text.strip() for text in texts)
 
     @property
     def fusion_weight(self) -> float:

@@ -278,9 +278,9 @@ _FACETS: Schema = {
             "description": "only documents with one of its words are counted",
         },
         "operators": {
-            "type": "boolean",
-            "default": True,
-            "description": "whether quotation marks and asterisks of the query are operators",
+            "type": ["boolean", "null"],
+            "default": None,
+            "description": "whether signs of the query are operators, as in a search",
         },
         "filter": _FILTER,
         "limit": {

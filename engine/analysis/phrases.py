@@ -31,6 +31,7 @@ class Phrase:
     Attributes:
         alternatives: sets of terms; every text with the phrase has all terms of one of them. Empty: the phrase has
             no term, because it has no word, or stop words alone.
+        is_term: whether it is one word with one term, which every text with the term has.
     """
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
@@ -46,6 +47,7 @@ class Phrase:
         self._by_wholes = _Sequence(wholes, self._wholes)
         alternatives = dict.fromkeys(map(_terms, (parts, wholes)))
         self.alternatives = tuple(alternatives) if all(alternatives) else ()
+        self.is_term = len(words) == len(parts) == len(self._names) == 1 and not self._has_stop_words
 
     def occurs_in(self, text: str) -> bool:
         """Return whether a text has the phrase."""

@@ -346,7 +346,8 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "--operators",
         action=argparse.BooleanOptionalAction,
-        help='whether "quotation marks" and asterisks* are operators; by default they are in lexical mode',
+        help='whether "phrases", prefix*, -word, +word and field:value are operators; by default phrases raise '
+        "documents, and prefixes are found in lexical mode",
     )
     parser.add_argument(
         "--typos", action=argparse.BooleanOptionalAction, default=True, help="whether typing errors are corrected"
@@ -376,7 +377,7 @@ def _run_search(args: argparse.Namespace) -> int:
     if bool(queries) == (args.like is not None):
         args.fail("one of QUERY, --like, --filter and --sort is required, and one of QUERY and --like allowed")
     only = parse_filter_option(args.filter)
-    from quarry.engine.options import SearchKeywords, SearchOptions
+    from quarry.engine.options import SearchKeywords
 
     options = {name: value for name, value in vars(args).items() if name in SearchKeywords.__annotations__}
     options["filter"] = only
@@ -388,9 +389,8 @@ def _run_search(args: argparse.Namespace) -> int:
     ) as index:
         for query in [None] if args.like is not None else _read_queries(queries):
             hits = index.search(query, k=args.k, **options)
-            has_operators = SearchOptions(mode=args.mode, operators=args.operators).operators
             facets = [
-                index.facets(field, query=query or None, filter=only, operators=bool(has_operators))
+                index.facets(field, query=query or None, filter=only, operators=args.operators)
                 for field in args.facets
             ]
             about = {"like": args.like} if query is None else {"query": query}

@@ -206,10 +206,16 @@ class _SegmentEvaluation:
         if isinstance(condition, HasId):
             return Bounds.of(self._own.has_id(condition.doc_id))
         if isinstance(condition, HasPhrase):
-            candidates = _find_phrase(condition, self._reader)
-            return Bounds.of(self._everything) if candidates is None else Bounds(self._nothing, candidates)
+            return self._bound_phrase(condition)
         certain = self._bound_metadata(condition)
         return certain | self._own.bound(condition) if condition.path in OWN_FIELDS else certain
+
+    def _bound_phrase(self, condition: HasPhrase) -> Bounds:
+        phrase = open_phrase(condition.text, condition.language, condition.rules)
+        if not phrase.alternatives:  # of stop words alone, for example
+            return Bounds.of(self._everything)
+        docs = np.logical_or.reduce([_find_all(terms, self._reader) for terms in phrase.alternatives])
+        return Bounds.of(docs) if phrase.is_term else Bounds(self._nothing, docs)
 
     def _bound_metadata(self, condition: Comparison | Existence) -> Bounds:
         column = self._reader.metadata.column(condition.path)
@@ -261,21 +267,12 @@ def _format_operand(operand: Scalar) -> str:
     return str(operand.kind is Kind.TRUE) if get_type_name(operand.kind) == "bool" else f"{operand.payload!r:.60}"
 
 
-def _find_phrase(condition: HasPhrase, reader: SegmentReader) -> BoolArray | None:
-    """Return the documents that may have a phrase, (n_docs,) bool; deleted ones may be among them.
-
-    None: all documents have it, as one without terms, of stop words alone for example.
+def _find_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:
+    """Return the documents that have all terms, (n_docs,) bool, deleted ones included.
 
     Raises:
         FormatError: the segment is damaged.
     """
-    phrase = open_phrase(condition.text, condition.language, condition.rules)
-    each = [_find_all(terms, reader) for terms in phrase.alternatives]
-    return np.logical_or.reduce(each) if each else None
-
-
-def _find_all(terms: frozenset[str], reader: SegmentReader) -> BoolArray:
-    """Return the documents that have all terms, (n_docs,) bool; stops reading postings when there are none."""
     has_all = np.ones(reader.n_docs, bool)
     for term in sorted(terms, key=reader.postings.document_frequency):
         has_term = np.zeros(reader.n_docs, bool)

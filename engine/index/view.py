@@ -40,7 +40,7 @@ from quarry.engine.search.arrangement import (
 from quarry.engine.search.candidates import MergedRanking, merge_candidates, merge_pool
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
-from quarry.engine.search.query import Query, filter_of, give_vectors
+from quarry.engine.search.query import Query, browses, filter_of, give_vectors
 from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
@@ -176,7 +176,8 @@ class View(Generic[P_co]):
         """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
         gathering, query, collection = self._gathering(), None, None
         if request.query is not None:
-            query = Query(request.query, self.settings, condition, has_operators=request.operators)
+            operators = request.operators
+            query = Query(request.query, self.settings, condition, operators=operators, has_prefixes=True)
             condition = query.condition
         self._check_condition(condition, gathering)
         if self._threads is not None and query is not None:
@@ -225,7 +226,7 @@ class View(Generic[P_co]):
             give_vectors(queries, metric_queries(self.metric, vectors))
         elif needs_encoder:
             assert texts is not None
-            if options.mode == "hybrid" and options.typos:
+            if options.mode == "hybrid":
                 bm25 = self._answering(gathering).bm25(collection)
                 texts = [query.correct(bm25) for query in queries]
             give_vectors(queries, self._resources.encode(texts, self._encoder_record, self.metric))
@@ -290,13 +291,15 @@ class View(Generic[P_co]):
             texts if texts is not None else [None] * (0 if vectors is None else len(vectors))
         )
         condition = filter_of(options)
-        has_operators = bool(options.operators) and options.mode != "dense"
+        operators = False if options.mode == "dense" else options.operators
+        is_lexical = options.mode == "lexical"
         return [
             Query(
                 *(text, self.settings, condition),
-                has_operators=has_operators,
+                operators=operators,
+                has_prefixes=is_lexical,
                 typos=options.typos,
-                browses=options.mode == "lexical" and text is not None and options.browses([text]),
+                browses=is_lexical and text is not None and browses(text, options),
             )
             for text in given
         ]

@@ -42,7 +42,7 @@ from quarry.engine.lexical.close_terms import (
     select_expansions,
 )
 from quarry.engine.lexical.live_postings import LivePostings
-from quarry.engine.lexical.prefixes import prefix_finder
+from quarry.engine.lexical.prefixes import PHRASE_SIGN, prefix_finder
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer
 from quarry.engine.lexical.term_scores import Costs, EncodedScores, EncodedTerm, PartScores, TermScores, look_up
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
@@ -108,7 +108,8 @@ class Bm25:
         collection: the collection that the documents of the segments are a part of; None: they are all of it.
         edited_stems: returns the stems of the texts within one edit of a term, to find what a mistyped one stands
             for.
-        prefixes: for each segment what returns the live documents with a prefix; None: terms are not prefixes.
+        prefixes: for each segment what returns the live documents with a prefix or a phrase, given its name; None:
+            there are none among the terms.
         costs: where methods change.
 
     Attributes:
@@ -168,7 +169,7 @@ class Bm25:
             cache_bytes,
             collection,
             analyzer.edited_stems,
-            [prefix_finder(segment, analyzer).find for segment in segments],
+            [prefix_finder(segment, analyzer).find_term for segment in segments],
         )
 
     def find_expansions(
@@ -198,8 +199,9 @@ class Bm25:
         stop_if_cancelled()
         counts: dict[str, float] = dict(Counter(terms))
         present, absent = self._look_up_terms(counts)
-        information = len(absent - expansions.keys()) * inverse_document_frequency(self._collection.n_docs, 0)
-        information += sum(term.idf for term in present)
+        words = [name for name in absent - expansions.keys() if not name.startswith(PHRASE_SIGN)]
+        information = len(words) * inverse_document_frequency(self._collection.n_docs, 0)
+        information += sum(term.idf for term in present if not term.name.startswith(PHRASE_SIGN))
         if expansions:
             for name, several in expansions.items():
                 for each in several:
@@ -373,7 +375,7 @@ class Bm25Query:
         terms: the terms of the query that occur in the segments, rarest first.
         scorers: one for each segment.
         information: sum of the inverse document frequencies of all terms of the query, also of those that do not
-            occur.
+            occur, without phrases.
         expansions: the terms that stand for mistyped ones, the likeliest first, by the latter.
     """
 
@@ -428,6 +430,8 @@ class Bm25Query:
         """Return the share of the query's information that (n,) documents have: (n,) float32, from 0 to 1."""
         information = np.zeros(len(docs), np.float64)
         for term in self._terms:
+            if term.name.startswith(PHRASE_SIGN):  # whose words are terms, too
+                continue
             information += term.idf * min(1.0, term.frequency) * term.parts[segment].contains(docs)
         return np.minimum(information / max(self._information, 1e-9), 1.0).astype(np.float32)
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quarry.engine.lexical.prefixes import PREFIX_SIGN
+from quarry.engine.lexical.prefixes import PHRASE_SIGN, PREFIX_SIGN
 from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
@@ -26,7 +26,7 @@ class LivePostings:
     Args:
         reader: the segment's postings.
         deleted: (reader.n_docs,) bool, not to be written to; None: nothing is deleted.
-        find_prefix: returns the live documents with a prefix; None: there are no prefixes among the terms.
+        find: returns the live documents with a prefix or a phrase, given its name; None: terms are neither.
 
     Attributes:
         n_ordinals: documents in the segment, deleted ones included.
@@ -37,12 +37,12 @@ class LivePostings:
         self,
         reader: PostingsReader,
         deleted: BoolArray | None,
-        find_prefix: Callable[[str], Postings] | None = None,
+        find: Callable[[str], Postings] | None = None,
     ) -> None:
         self.n_ordinals = reader.n_docs
         self.reader = reader
         self._deleted = deleted
-        self._find_prefix = find_prefix
+        self._find = find
 
     @cached_property
     def n_docs(self) -> int:
@@ -67,18 +67,18 @@ class LivePostings:
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._deleted is None and not term.endswith(PREFIX_SIGN):
+        if self._deleted is None and not _is_found(term):
             return self.reader.document_frequency(term)
         return len(self.postings(term).docs)
 
     def postings(self, term: str) -> Postings:
-        """Return the live documents with a term, or with a prefix, and its frequency in each.
+        """Return the live documents with a term, a prefix or a phrase, and its frequency in each.
 
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._find_prefix is not None and term.endswith(PREFIX_SIGN):
-            return self._find_prefix(term.removesuffix(PREFIX_SIGN))
+        if self._find is not None and _is_found(term):
+            return self._find(term)
         postings = self.reader.postings(term)
         if self._deleted is None:
             return postings
@@ -95,12 +95,17 @@ class LivePostings:
             least: number of documents from which on a term is frequent, at least 64.
 
         Returns:
-            None if the term is rarer, is a prefix, or if documents of the segment are deleted.
+            None if the term is rarer, a prefix or a phrase, or if documents of the segment are deleted.
 
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._deleted is not None or term.endswith(PREFIX_SIGN):
+        if self._deleted is not None or _is_found(term):
             return None
         entry = self.reader.find(term)
         return None if entry is None or entry.n_docs < least else (entry.n_docs, self.reader.lookup(entry))
+
+
+def _is_found(term: str) -> bool:
+    """Return whether no dictionary has a term, because it is a prefix or a phrase."""
+    return term.endswith(PREFIX_SIGN) or term.startswith(PHRASE_SIGN)

@@ -1,10 +1,11 @@
-"""Documents with words that begin with a prefix: the postings of many terms, joined to those of one.
+"""Documents with words that begin with a prefix, or with a phrase: postings of terms that no dictionary has.
 
 The dictionary has stems. The terms that begin with the prefix are found there; a word that begins with it may also
 have a shorter stem (``internat*`` and ``international``, whose stem is ``intern``). Such stems are nearly always
 the beginning of the prefix, perhaps with another last letter: in English .998 of those of all words of cranfield
 and 8,000 paragraphs of squad, for all their prefixes. The texts of the documents with these stems are read, and
-their words compared.
+their words compared. Those of documents with all terms of a phrase are read, too, since postings have no
+positions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.phrases import Phrase
 from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.engine.documents.document import full_text, passage_text
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
@@ -25,9 +27,10 @@ from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["PREFIX_SIGN", "PrefixFinder", "TextReader", "WordPrefixes", "prefix_finder"]
+__all__ = ["PHRASE_SIGN", "PREFIX_SIGN", "PrefixFinder", "TextReader", "WordPrefixes", "prefix_finder"]
 
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
+PHRASE_SIGN = '"'  # at the beginning of the name of a phrase; no term has one
 
 TextReader = Callable[[Int64Array], Iterable[str]]
 """Returns the texts of passages of a segment, with the titles of their documents, given their ordinals."""
@@ -38,7 +41,7 @@ _MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
 class PrefixFinder:
-    """Finds the live documents of a segment that have a prefix; thread-safe.
+    """Finds the live documents of a segment that have a prefix or a phrase; thread-safe.
 
     Args:
         reader: the segment's postings.
@@ -54,6 +57,34 @@ class PrefixFinder:
         self._deleted = deleted
         self._texts = texts
         self._analyzer = analyzer
+
+    def find_term(self, name: str) -> Postings:
+        """Return the documents with a prefix or a phrase, given its name with the sign."""
+        if name.startswith(PHRASE_SIGN):
+            return self.find_phrase(name.removeprefix(PHRASE_SIGN))
+        return self.find(name.removesuffix(PREFIX_SIGN))
+
+    def find_phrase(self, text: str) -> Postings:
+        """Return the documents with a phrase, all of frequency 1; none for one without terms.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        phrase = Phrase(text, self._analyzer)
+        candidates = np.zeros(self._reader.n_docs, bool)
+        for terms in phrase.alternatives:
+            rarest, *others = sorted(terms, key=self._reader.document_frequency)
+            with_all = self._reader.postings(rarest).docs
+            for term in others:
+                stop_if_cancelled()
+                with_all = np.intersect1d(with_all, self._reader.postings(term).docs, assume_unique=True)
+            candidates[with_all] = True
+        if self._deleted is not None:
+            candidates &= ~self._deleted
+        docs = np.flatnonzero(candidates)
+        texts = zip(docs.tolist(), self._texts(docs), strict=True)
+        found = np.array([doc for doc, each in texts if phrase.occurs_in(each)], np.uint32)
+        return Postings(found, np.ones(len(found), np.uint32))
 
     def find(self, prefix: str) -> Postings:
         """Return the documents with a term or a word that begins with a prefix.

@@ -68,16 +68,16 @@ class FacetRequest(NamedTuple):
         field: path of the values.
         query: text of which documents must have a term; None: they need not.
         limit: largest number of values to return; None: no limit.
-        operators: whether quotation marks and asterisks of the query are operators.
+        operators: whether the query has operators, see `quarry.engine.options.SearchOptions`.
     """
 
     field: str
     query: str | None
     limit: int | None
-    operators: bool
+    operators: bool | None
 
     @classmethod
-    def of(cls, field: object, query: object, limit: object, operators: object = True) -> FacetRequest:
+    def of(cls, field: object, query: object, limit: object, operators: object = None) -> FacetRequest:
         """Return the request for arguments of a caller.
 
         Raises:
@@ -89,7 +89,8 @@ class FacetRequest(NamedTuple):
         if query is not None and not isinstance(query, str):
             raise InvalidQuery("the query is not a text", expected="a str", actual=type(query).__name__)
         most = None if limit is None else checked_integer(limit, "limit", 0, _MAX_LIMIT)
-        return cls(field, query, most, checked_flag(operators, "operators"))
+        has_operators = None if operators is None else checked_flag(operators, "operators")
+        return cls(field, query, most, has_operators)
 
     def sum(self, parts: Iterable[FacetCounts]) -> Facets:
         """Return the facets of several segments."""

@@ -3,10 +3,17 @@
 Operators in the text of a query are phrases in quotation marks, and prefixes before an asterisk:
 
 * ``"exact phrase"``: a quotation mark (the ASCII one, not the typographic ones) begins a phrase before a word and
-  ends it after one. Documents must have the phrase; its words count for the score like others. A quotation mark
-  without a counterpart, or after a digit or letter (``a 5" pipe``), is not an operator.
+  ends it after one. Its words are words of the query like others, and the phrase is one more term, which raises
+  the documents that have it; with ``operators=True`` documents must have it instead. A quotation mark without a
+  counterpart, or after a digit or letter (``a 5" pipe``), is not an operator.
 * ``prefix*``: an asterisk directly after a word of two characters or more, and before a space, punctuation or the
   end. The prefix is one term of the query. Any other asterisk is not an operator, also inside of a phrase.
+
+With ``operators=True`` there are also conditions, at the beginning of the text or after a space:
+
+* ``-word``, ``-"exact phrase"``: documents must not have it; ``+word``: they must, and it is a word of the query.
+* ``field:value``, ``field:"a value"``: a field of the metadata, or ``id`` or ``title``, must have the value, a
+  text or the number or bool that it is written as; ``-field:value``: it must not.
 
 Characters that are not an operator separate words, as in documents. A single character of a script without spaces
 between words is a prefix in every query: documents have only the bigrams with it, unless it is alone there too.
@@ -16,6 +23,7 @@ Of all prefixes of a query the first 64 different ones count, single characters 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,25 +34,36 @@ from typing import Self
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
+from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.analysis.positions import locate_words
-from quarry.engine.analysis.words import is_unspaced
+from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
-from quarry.engine.filtering.filter import Condition, HasId, HasPhrase, Negation, join_conditions, parse_filter
+from quarry.engine.filtering.filter import (
+    Comparison,
+    Condition,
+    HasId,
+    HasPhrase,
+    Negation,
+    join_conditions,
+    parse_filter,
+)
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.lexical.close_terms import Expansion, correct_text
-from quarry.engine.lexical.prefixes import PREFIX_SIGN
+from quarry.engine.lexical.prefixes import PHRASE_SIGN, PREFIX_SIGN
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, Vectors, as_array, query_vectors, to_host_vectors
 from quarry.engine.search.passages import QueryWords
 from quarry.formats.errors import InvalidQuery, InvalidSetting
 from quarry.formats.manifest import IndexSettings
+from quarry.formats.metadata.values import to_scalar
 
 __all__ = [
     "MAX_PREFIXES",
     "ParsedQuery",
     "Query",
     "SearchRequest",
+    "browses",
     "filter_of",
     "find_phrases",
     "give_vectors",
@@ -54,6 +73,12 @@ __all__ = [
 ]
 
 MAX_PREFIXES = 64
+MAX_PHRASES = 16  # that are terms; each is searched for in texts
+_CONDITION = re.compile(
+    r"""(?<!\S)(?:(?P<sign>[+-])(?:(?P<field>[^\W\d][\w.]*):)?|(?P<only_field>[^\W\d][\w.]*):)"""
+    r"""(?P<value>"[^"\w]*+\w[^"]*+"(?!\w)|(?=[^\s"]*\w)[^\s"]+(?!\S))"""
+)
+_NUMBERS = re.compile(r"true|false|-?(?:0|[1-9]\d{0,17})(?:\.\d{1,20})?")
 _QUOTED = re.compile(r'(?<!\w)"([^"\w]*+\w[^"]*+)"(?!\w)')
 
 
@@ -107,7 +132,7 @@ class SearchRequest:
         if "mode" not in given and (self.texts is None or (self.vectors is None and not has_encoder)):
             given = {**given, "mode": "dense" if self.texts is None else "lexical"}
         options = SearchOptions.of(k, given)
-        if self.vectors is None and options.browses(self.texts or ["-"]):
+        if self.vectors is None and self.texts is not None and all(browses(text, options) for text in self.texts):
             return replace(options, mode="lexical")
         if self.texts is None and (options.mode != "dense" or options.rerank):
             raise InvalidSetting(
@@ -149,12 +174,13 @@ class Query:
         text: the text of the query; None: it is a vector alone.
         settings: the settings of the index.
         condition: that documents have to satisfy; None: all may be found.
-        has_operators: whether quotation marks and asterisks are operators.
+        operators: whether the text has operators; None: phrases alone, as terms.
+        has_prefixes: whether there are prefixes besides, if `operators` is None.
         typos: whether terms that no document has are replaced by close ones.
         browses: whether the text is empty, and all documents that satisfy the condition are found.
 
     Attributes:
-        text: the text of the query; None: it is a vector alone.
+        text: the text of the query, without conditions; None: it is a vector alone.
         browses: see above.
         batch: (n, stored_dim), the vectors of this and other queries, as the index compares them; None: there are
             none, or they are not known here.
@@ -167,7 +193,8 @@ class Query:
         settings: IndexSettings,
         condition: Condition | None = None,
         *,
-        has_operators: bool = False,
+        operators: bool | None = False,
+        has_prefixes: bool = False,
         typos: bool = True,
         browses: bool = False,
     ) -> None:
@@ -176,8 +203,11 @@ class Query:
         self.batch: Queries | None = None
         self.number = 0
         self._language, self._rules = settings.language, settings.analysis_rules
-        self._filter = condition
-        self._has_operators = has_operators
+        self._operators, self._has_prefixes = operators, has_prefixes
+        self._conditions: list[Condition] = [] if condition is None else [condition]
+        if operators and text is not None:
+            self.text, own = _split_conditions(text, self._language, self._rules)
+            self._conditions += own
         self._typos = typos
         self._expansions: Mapping[str, Sequence[Expansion]] | None = None
 
@@ -195,18 +225,26 @@ class Query:
 
     @cached_property
     def condition(self) -> Condition | None:
-        """What documents have to satisfy: the filter, and all quoted phrases; None: all may be found."""
-        phrases = find_phrases(self.text) if self._has_operators and self.text is not None else ()
-        if not phrases:
-            return self._filter
+        """What documents have to satisfy: the filter, and the conditions of the text; None: all may be found."""
+        phrases = find_phrases(self.text) if self._operators and self.text is not None else ()
         quoted = [HasPhrase(phrase, self._language, self._rules) for phrase in dict.fromkeys(phrases)]
-        both = [join_conditions(quoted)] if self._filter is None else [self._filter, join_conditions(quoted)]
-        return join_conditions(both)
+        every = [*self._conditions, *quoted]
+        return join_conditions(every) if every else None
 
     @cached_property
     def parsed(self) -> ParsedQuery:
         """The analyzed terms of the text."""
-        return (parse_query if self._has_operators else parse_words)(self._known_text, self._analyzer)
+        text = self._known_text
+        phrases = () if self._operators is False else find_phrases(text)
+        if self._operators:
+            return parse_query(text, self._analyzer, phrases)
+        has_prefixes = self._has_prefixes and self._operators is None
+        parsed = (parse_query if has_prefixes else parse_words)(text, self._analyzer)
+        if not phrases:
+            return parsed
+        several = (phrase for phrase in dict.fromkeys(phrases) if len(split_words(phrase)) > 1)
+        names = tuple(PHRASE_SIGN + phrase for phrase in islice(several, MAX_PHRASES))
+        return ParsedQuery(parsed.free, names)
 
     def expansions(self, bm25: Bm25) -> Mapping[str, Sequence[Expansion]]:
         """Return the terms that stand for mistyped ones, the likeliest first, by the latter.
@@ -285,8 +323,8 @@ class ParsedQuery:
 
     Attributes:
         free: the terms outside of phrases, and the prefixes, with `PREFIX_SIGN`; repeated as often as they occur.
-        quoted: the terms of phrases.
-        phrases: the texts of phrases.
+        quoted: the terms of phrases that documents must have, or the phrases themselves, with `PHRASE_SIGN`.
+        phrases: the texts of phrases that documents must have.
     """
 
     free: tuple[str, ...]
@@ -299,20 +337,54 @@ class ParsedQuery:
         return self.free + self.quoted
 
 
+def browses(text: str, options: SearchOptions) -> bool:
+    """Return whether a text has no words, and documents are found by conditions, a filter or an order alone."""
+    is_limited = options.filter is not None or options.sort is not None
+    if options.operators and _CONDITION.search(text):
+        text, is_limited = _CONDITION.sub(_without_condition, text), True
+    return is_limited and not text.strip()
+
+
+def _split_conditions(text: str, language: str, rules: int) -> tuple[str, list[Condition]]:
+    """Return a text without its conditions, and these."""
+    conditions: list[Condition] = []
+    for match in _CONDITION.finditer(text):
+        value, field = match["value"].strip('"'), match["field"] or match["only_field"]
+        if field is None and not open_phrase(value, language, rules).alternatives:
+            continue  # stop words alone
+        made: Condition = HasPhrase(value, language, rules)
+        if field is not None:
+            number = None if match["value"].startswith('"') else _NUMBERS.fullmatch(value)
+            made = Comparison(field, "eq", (to_scalar(value), *([to_scalar(json.loads(value))] if number else [])))
+        conditions.append(Negation(made) if match["sign"] == "-" else made)
+    return _CONDITION.sub(_without_condition, text), conditions
+
+
+def _without_condition(match: re.Match[str]) -> str:
+    """Return the words that a condition adds to the text."""
+    is_word = match["sign"] == "+" and match["field"] is None
+    return match["value"] if is_word else " "
+
+
 def find_phrases(text: str) -> tuple[str, ...]:
     """Return the phrases of a query text."""
     return tuple(_QUOTED.findall(text)) if '"' in text else ()
 
 
-def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
-    """Parse a query text."""
-    phrases = find_phrases(text)
+def parse_query(text: str, analyzer: Analyzer, phrases: Sequence[str] = ()) -> ParsedQuery:
+    """Parse a query text with prefixes.
+
+    Args:
+        text: the text.
+        analyzer: the analyzer of the index.
+        phrases: its phrases, if documents must have them.
+    """
     if phrases:
         text = _QUOTED.sub(" ", text)
     prefixes, text = _find_prefixes(text, analyzer)
     characters, text = _find_characters(text)
     quoted = tuple(term for phrase in phrases for term in analyzer.terms(phrase))
-    return ParsedQuery((*analyzer.terms(text), *_take_first(prefixes + characters)), quoted, phrases)
+    return ParsedQuery((*analyzer.terms(text), *_take_first(prefixes + characters)), quoted, tuple(phrases))
 
 
 def parse_words(text: str, analyzer: Analyzer) -> ParsedQuery:

@@ -71,13 +71,17 @@ def count(text, term):
     return found
 
 
-def expected(texts, words, prefixes, phrases):
-    """Return the matching documents with their scores."""
+def expected(texts, words, prefixes, phrases, *, required):
+    """Return the matching documents with their scores: phrases are conditions, or terms of frequency 1."""
     terms = [term for each in (words, *phrases) for term in ANALYZER.terms(each)] + [
         f"{each}*" for each in prefixes
     ]
     average = sum(len(ANALYZER.terms(text)) for text in texts.values()) / len(texts)
     frequency = {term: sum(count(text, term) > 0 for text in texts.values()) for term in terms}
+    several = {each for each in phrases if len(split_words(each)) > 1 and ANALYZER.terms(each)}
+    raising = (
+        {} if required else {each: sum(has_phrase(text, each) for text in texts.values()) for each in several}
+    )
     found = {}
     for doc_id, text in texts.items():
         score = 0.0
@@ -85,18 +89,22 @@ def expected(texts, words, prefixes, phrases):
             tf, df = count(text, term), frequency[term]
             norm = K1 * (1 - B + B * len(ANALYZER.terms(text)) / average)
             score += math.log1p((len(texts) - df + 0.5) / (df + 0.5)) * tf / (tf + norm)
-        if score > 0 and all(has_phrase(text, phrase) for phrase in phrases):
+        for phrase, df in raising.items():
+            norm = K1 * (1 - B + B * len(ANALYZER.terms(text)) / average)
+            score += has_phrase(text, phrase) * math.log1p((len(texts) - df + 0.5) / (df + 0.5)) / (1 + norm)
+        if score > 0 and not (required and any(not has_phrase(text, phrase) for phrase in phrases)):
             found[doc_id] = score
     return found
 
 
 def check(index, texts, words, prefixes, phrases):
     query = " ".join([words, *(f"{each}*" for each in prefixes), *(f'"{each}"' for each in phrases)])
-    wanted = expected(texts, words, prefixes, phrases)
-    hits = index.search(query, k=len(texts) + 1, mode="lexical", typos=False)
-    assert {hit.id: hit.score for hit in hits} == pytest.approx(wanted, rel=1e-5), query
-    few = index.search(query, k=3, mode="lexical", typos=False)
-    assert columns(few) == columns(hits[:3]), query
+    for operators in (None, True):
+        wanted = expected(texts, words, prefixes, phrases, required=bool(operators))
+        given = {"mode": "lexical", "typos": False, "operators": operators}
+        hits = index.search(query, k=len(texts) + 1, **given)
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(wanted, rel=1e-5), query
+        assert columns(index.search(query, k=3, **given)) == columns(hits[:3]), query
     if phrases:
         both = index.search(query, operators=True, k=len(texts) + 1, typos=False)
         assert {hit.id for hit in both} == {
@@ -162,7 +170,8 @@ def test_cranfield(tmp_path_factory, data_folder):
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_shards_and_filters(tmp_path, mode):
+@pytest.mark.parametrize("operators", [None, True])
+def test_shards_and_filters(tmp_path, mode, operators):
     """Ids and scores are the same to the last bit with three shards and one."""
     texts = random_texts(240, 5)
     docs = [{"id": key, "text": text, "metadata": {"n": int(key[1:]) % 3}} for key, text in texts.items()]
@@ -184,12 +193,12 @@ def test_shards_and_filters(tmp_path, mode):
         Engine.open(tmp_path / "three", encoder=ENCODER, backend="exact") as three,
     ):
         for only in (None, {"n": 1}):
-            found = one.search(queries, operators=True, k=30, mode=mode, filter=only, explain=True)
-            others = three.search(queries, operators=True, k=30, mode=mode, filter=only, explain=True)
+            found = one.search(queries, operators=operators, k=30, mode=mode, filter=only, explain=True)
+            others = three.search(queries, operators=operators, k=30, mode=mode, filter=only, explain=True)
             for query, here, there in zip(queries, found, others, strict=True):
                 ours = sorted(columns(here), key=lambda row: (-row[1], row[0]))
                 assert ours == sorted(columns(there), key=lambda row: (-row[1], row[0])), query
-                alone = one.search(query, operators=True, k=30, mode=mode, filter=only)
+                alone = one.search(query, operators=operators, k=30, mode=mode, filter=only)
                 assert columns(alone) == columns(here)
                 assert {hit.id: (dict(hit.terms), hit.words) for hit in here} == {
                     hit.id: (dict(hit.terms), hit.words) for hit in there

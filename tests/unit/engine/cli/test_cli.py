@@ -247,8 +247,9 @@ def test_search_takes_quotation_marks_as_operators_or_literally(quarry, index: P
         return [hit["id"] for hit in found["hits"]]
 
     assert ids('"ship sails"') == ids("sai*") == ["sea"]
-    assert ids('"sails ship"') == ids("sai*", "--no-operators") == []
-    assert ids('"sails ship"', "--no-operators") == ["sea"]
+    assert ids('"sails ship"', "--operators") == ids("sai*", "--no-operators") == []
+    assert ids('"sails ship"', "--no-operators") == ids('"sails ship"') == ["sea"]
+    assert ids("ship -sails", "--operators") == []
 
 
 def test_search_reads_queries_from_standard_input(quarry, index: Path, monkeypatch) -> None:

@@ -64,7 +64,7 @@ def index(tmp_path_factory):
     ],
 )
 def test_operators(text, free, phrases):
-    parsed = parse_query(text, Analyzer())
+    parsed = parse_query(text, Analyzer(), find_phrases(text))
     assert list(parsed.free) == free
     assert list(parsed.phrases) == phrases
 
@@ -87,7 +87,7 @@ def test_operators(text, free, phrases):
     ],
 )
 def test_what_is_found(index, query, found):
-    assert {hit.id for hit in index.search(query, mode="lexical")} == found
+    assert {hit.id for hit in index.search(query, mode="lexical", operators=True)} == found
 
 
 def test_hybrid_search_finds_only_documents_with_the_phrases(index):
@@ -111,7 +111,68 @@ def test_without_operators_signs_are_punctuation(index):
 
 def test_the_words_of_a_phrase_score_like_others(index):
     plain = {hit.id: hit.score for hit in index.search("red fox", mode="lexical")}
-    assert all(hit.score == plain[hit.id] for hit in index.search('"red fox"', mode="lexical"))
+    assert all(hit.score == plain[hit.id] for hit in index.search('"red fox"', mode="lexical", operators=True))
+
+
+def test_phrases_raise_documents_that_have_them(index):
+    words = {hit.id: hit for hit in index.search("the red fox", mode="lexical", operators=False)}
+    hits = index.search('the "red fox"', mode="lexical", explain=True)
+    assert [hit.id for hit in hits[-1:]] == ["far"]
+    raised = {hit.id: hit.score - words[hit.id].score for hit in hits}
+    assert {name for name, score in raised.items() if score > 0} == {"near", "title", "compound"}
+    assert raised["near"] == pytest.approx(
+        hits[[hit.id for hit in hits].index("near")].terms['"red fox'], rel=1e-4
+    )
+    assert {hit.id: hit.relevance for hit in hits} == {name: hit.relevance for name, hit in words.items()}
+    assert index.search('"red fox"')[0].id != "far"
+    for query in ('"fox red"', '"red"', '"the"'):
+        assert columns(index.search(query, mode="lexical")) == columns(
+            index.search(query, mode="lexical", operators=False)
+        )
+    assert {hit.id for hit in index.search('"red fxo"', mode="lexical")} == {"near", "far", "title", "compound"}
+
+
+CONDITIONS = [
+    ("fox -dog", {"compound", "title"}),
+    ('fox -"red fox"', {"far"}),
+    ("fox +dog", {"near", "far"}),
+    ('+"red fox" nothing', {"near", "title", "compound"}),
+    ("fox color:red", {"near"}),
+    ("fox -color:red", {"far", "title", "compound"}),
+    ("number:3 fox", {"far"}),
+    ('fox color:"dark blue"', {"far"}),
+    ("fox id:near", {"near"}),
+    ("new:true fox", {"near"}),
+    ("fox -the", {"near", "far", "title", "compound"}),
+    ("color:red", {"near"}),
+    ("-dog", {"title", "compound", "pipe"}),
+    ("-e-mail -international fox", {"near", "far", "title"}),
+    ("fox -", {"near", "far", "title", "compound"}),
+]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_conditions(tmp_path, shards):
+    metadata = {"near": {"color": "red", "new": True}, "far": {"color": "dark blue", "number": 3}}
+    docs = [
+        {
+            "id": key,
+            "text": text,
+            "title": "Red foxes" if key == "title" else "",
+            "metadata": metadata.get(key, {}),
+        }
+        for key, text in DOCUMENTS.items()
+    ]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER, shards=shards)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for query, found in CONDITIONS:
+            hits = index.search(query, mode="lexical", operators=True, total=True)
+            assert ({hit.id for hit in hits}, hits.total) == (found, len(found)), query
+        dense = {hit.id for hit in index.search("fox -dog", operators=True)}
+        assert dense == {"compound", "title", "pipe"}
+        assert [hit.id for hit in index.search("-dog color:red", operators=True)] == []
+        assert len(index.search("fox -dog", operators=False)) == len(DOCUMENTS)
+        assert index.facets("id", query="fox -dog", operators=True).n_documents == 2
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
@@ -151,7 +212,7 @@ def test_a_quoted_word_is_marked_inside_of_its_phrase_only(tmp_path):
 
 
 def test_facets_count_documents_with_the_phrase(index):
-    facets = index.facets("id", query='"red fox"')
+    facets = index.facets("id", query='"red fox"', operators=True)
     assert {each.value for each in facets.values} == {"near", "compound", "title"}
     assert index.facets("id", query="internat*").n_documents == 1
     as_words = index.facets("id", query='"red fox"', operators=False)
@@ -166,9 +227,9 @@ def test_a_phrase_does_not_begin_in_the_title_and_end_in_the_text(tmp_path):
     documents = [{"id": "city", "title": "New York", "text": "City of lights"}]
     engine.build(documents, tmp_path / "idx", encoder=ENCODER)
     with Engine.open(tmp_path / "idx", encoder=ENCODER) as opened:
-        assert opened.search('"york city"', mode="lexical") == []
+        assert opened.search('"york city"', mode="lexical", operators=True) == []
         for phrase in ('"new york"', '"city of lights"'):
-            assert [hit.id for hit in opened.search(phrase, mode="lexical")] == ["city"]
+            assert [hit.id for hit in opened.search(phrase, mode="lexical", operators=True)] == ["city"]
 
 
 @pytest.mark.parametrize("shards", [None, 3])
