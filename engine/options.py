@@ -188,8 +188,8 @@ class SearchOptions:
     """Options of a search.
 
     Attributes:
-        k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter or have
-            the conditions of the query, or in lexical mode fewer contain a term of it.
+        k: number of hits; there are fewer only if the index has fewer documents, fewer pass the filter or
+            satisfy the conditions of the query, or in lexical mode fewer contain a term of it.
         like: id of a document that is the query instead of a text: the mean of its stored vectors, and in hybrid
             and lexical mode its 25 most informative words. No encoder is needed, and it is no hit itself. None:
             texts are searched for.
