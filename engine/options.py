@@ -273,8 +273,9 @@ class SearchOptions:
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, MODES)
         _check_choice("fusion", self.fusion, FUSIONS)
-        if self.dense_weight is not None:
-            _check_number(self, "dense_weight", 0, 1)
+        for name, most in (("dense_weight", 1), ("min_relevance", 1), ("timeout", _MAX_TIMEOUT_S)):
+            if getattr(self, name) is not None:
+                _check_number(self, name, 0, most)
         _check_choice("unit", self.unit, UNITS)
         _check_integer(self, "k", 1, MAX_K)
         _check_integer(self, "context", 0, _MAX_CONTEXT)
@@ -295,21 +296,18 @@ class SearchOptions:
             _check_integer(self, "candidates", self.n_retrieved, MAX_K)
         if self.nprobe is not None:
             _check_integer(self, "nprobe", 1, MAX_K)
-        if self.min_relevance is not None:
-            _check_number(self, "min_relevance", 0, 1)
-        if self.timeout is not None:
-            _check_number(self, "timeout", 0, _MAX_TIMEOUT_S)
         object.__setattr__(self, "explain", checked_flag(self.explain, "explain"))
         object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
         if self.operators is not None:
             object.__setattr__(self, "operators", checked_flag(self.operators, "operators"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
-        object.__setattr__(self, "total", checked_flag(self.total, "total"))
-        _check_integer(self, "group_size", 1, MAX_K // (self.offset + self.k))
-        self._check_arrangement()
+        if self.is_arranged or self.group_size != 1 or self.total is not False:  # all three are rare
+            self._check_arrangement()
 
     def _check_arrangement(self) -> None:
-        """Check how hits are arranged, and bring it into one form."""
+        """Check how hits are arranged and counted, and bring it into one form."""
+        object.__setattr__(self, "total", checked_flag(self.total, "total"))
+        _check_integer(self, "group_size", 1, MAX_K // (self.offset + self.k))
         if self.group_size > 1 and self.group_by is None:
             raise InvalidSetting(
                 "only groups have a size", expected="group_by", actual=self.group_size, setting="group_size"
