@@ -441,7 +441,7 @@ class Engine(IndexReader):
     @finishes_before_exit
     def update_metadata(
         self,
-        ids: Iterable[str] | str | None = None,
+        ids: Iterable[str] | str | Mapping[str, Mapping[str, object]] | None = None,
         changes: Mapping[str, object] | None = None,
         *,
         filter: Mapping[str, object] | None = None,  # noqa: A002  # as in search
@@ -452,16 +452,19 @@ class Engine(IndexReader):
         new segment, and the old copies count as deleted, so many changes should be in one commit.
 
         Args:
-            ids: of committed documents; ids that no document has are ignored.
-            changes: fields and their new values; None removes a field. Other fields stay; the value of a field is
-                replaced as a whole, also if it is a mapping.
+            ids: of committed documents, or a mapping of ids to the changes of each; ids that no document has are
+                ignored.
+            changes: fields and their new values; None removes a field. Other fields stay. ``"stock.count"`` is a
+                field inside of the mapping ``stock``, unless the document has a field of that name; the value of a
+                field without a dot is replaced as a whole.
             filter: instead of ids, committed documents that pass it; see `search`. Those that were added again
                 since are left out. It is not empty, as an empty filter matches every document.
 
         Raises:
-            InvalidSetting: neither or both of ids and filter are given, no changes are, a name with a dot, or the
-                name of a part of a document such as "title", is not a metadata field of a document, or a document
-                of these ids was added and is not committed yet. Nothing is changed, as after the errors below.
+            InvalidSetting: neither or both of ids and filter are given, no changes are, the name of a part of a
+                document such as "title" is not a metadata field of a document, a path leads through a value that
+                is not a mapping, or a document of these ids was added and is not committed yet. Nothing is
+                changed, as after the errors below.
             InvalidDocument: a value cannot be stored, or the metadata of a document becomes too large.
             InvalidFilter: the filter is empty or malformed, or compares values of different types.
             FormatError: a document is damaged.
@@ -471,9 +474,16 @@ class Engine(IndexReader):
         if (ids is None) == (filter is None):
             raise InvalidSetting("documents are selected either by ids or by a filter", expected="one of the two")
         _check_not_empty(filter, "update_metadata(index.ids(), changes)")
-        checked = checked_changes(changes)
-        chosen = self.ids(filter=filter) if ids is None else id_list(ids)
-        together = writer.check_updates(chosen, checked, is_skipping=ids is None)
+        together: dict[str, Mapping[str, object]] = {}
+        if isinstance(ids, Mapping):
+            if changes is not None:
+                raise InvalidSetting("changes are given twice", expected="ids with changes, or ids and changes")
+            for doc_id, own in zip(id_list(list(ids)), ids.values(), strict=True):
+                together |= writer.check_updates([doc_id], checked_changes(own), is_skipping=False)
+        else:
+            checked = checked_changes(changes)
+            chosen = self.ids(filter=filter) if ids is None else id_list(ids)
+            together = writer.check_updates(chosen, checked, is_skipping=ids is None)
         writer.update(together)
         return len(together)
 

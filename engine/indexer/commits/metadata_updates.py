@@ -50,26 +50,28 @@ class MetadataUpdates:
             changes: the new ones.
 
         Raises:
-            InvalidSetting: a name has a dot, or is that of a part of a document such as the title, and is no
-                metadata field of the document.
+            InvalidSetting: a name is that of a part of a document such as the title, and is no metadata field of
+                the document; or it is a path through a value that is not a mapping.
             InvalidDocument: the metadata would become too large.
         """
         for name in changes:
-            if "." in name and name not in stored:
-                outer, _, inner = name.partition(".")
-                raise InvalidSetting(
-                    f"document {shown(doc_id)} has no metadata field {shown(name)}: fields are changed as a whole,"
-                    " and a name with a dot is not a path",
-                    expected=f"{{{shown(outer)}: {{{shown(inner)}: ..., and all else that it is to have}}}}",
-                )
             if name in DOCUMENT_FIELDS and name not in stored:
                 raise InvalidSetting(
                     f"document {shown(doc_id)} has no metadata field {shown(name)}, and only metadata is changed",
-                    expected=f"the document added again, with another {name}",
+                    expected=f"the document added again by `add`, with another {name}",
                 )
         earlier = self._changes.get(doc_id)
-        together = changes if earlier is None else {**earlier, **changes}
-        freeze_metadata(_changed(stored, together), Place(f"document {shown(doc_id)}", None))
+        kept = {} if earlier is None else {name: value for name, value in earlier.items() if name not in changes}
+        together = {**kept, **changes}  # in the order in which they are made, as paths may be in one another
+        place = Place(f"document {shown(doc_id)}", None)
+        try:
+            freeze_metadata(_changed(stored, together), place)
+        except _NotAMapping as error:
+            name = str(error)
+            message = (
+                f"document {shown(doc_id)}: the path {shown(name)} leads through a value that is not a mapping"
+            )
+            raise InvalidSetting(message, expected="a path of mappings, or the whole field") from None
         return together
 
     def add(self, changes: Mapping[str, Changes]) -> None:
@@ -137,10 +139,35 @@ def checked_changes(changes: object) -> Changes:
 
 
 def _changed(metadata: Changes, changes: Changes) -> dict[str, object]:
-    """Return metadata with changes; fields that they set to None are left out."""
-    return {
-        name: value for name, value in {**metadata, **changes}.items() if not (value is None and name in changes)
-    }
+    """Return metadata with changes; fields that they set to None are left out.
+
+    A name with a dot is a path unless there is a field of that name; mappings on it are made if they are missing.
+
+    Raises:
+        _NotAMapping: a path leads through another value.
+    """
+    changed = dict(metadata)
+    for name, value in changes.items():
+        inside, key = changed, name
+        if "." in name and name not in metadata:
+            *outer, key = name.split(".")
+            for each in outer:
+                if value is None and each not in inside:
+                    inside = {}  # there is nothing to remove
+                    break
+                nested = inside.get(each, {})
+                if not isinstance(nested, Mapping):
+                    raise _NotAMapping(name)
+                inside[each] = inside = dict(nested)
+        if value is None:
+            inside.pop(key, None)
+        else:
+            inside[key] = value
+    return changed
+
+
+class _NotAMapping(Exception):
+    """A path of changes leads through a value that is not a mapping."""
 
 
 def _groups(segments: Sequence[OpenSegment], current: CurrentGeneration) -> dict[str, list[OpenSegment]]:

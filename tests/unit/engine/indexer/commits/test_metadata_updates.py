@@ -231,26 +231,50 @@ def test_random_changes_against_a_dictionary(tmp_path, seed):
     assert not stray_files(tmp_path / "index")
 
 
-def test_names_with_dots_are_no_paths(tmp_path):
+@pytest.mark.parametrize("shards", [None, 2])
+def test_names_with_dots_are_paths(tmp_path, shards):
     docs = [
-        {"id": "nested", "text": "a", "metadata": {"author": {"name": "Ann", "age": 40}}},
+        {"id": "nested", "text": "a", "metadata": {"author": {"name": "Ann", "age": 40}, "year": 2020}},
         {"id": "dotted", "text": "b", "metadata": {"author.name": "Bob"}},
+        {"id": "empty", "text": "c"},
     ]
-    engine.build(docs, tmp_path / "index", encoder=ENCODER)
+    engine.build(docs, tmp_path / "index", encoder=ENCODER, shards=shards)
     with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
         for wrong in (["nested"], ["dotted", "nested"]):
-            with pytest.raises(
-                InvalidSetting, match=r"'nested' has no metadata field 'author.name'.*\{'author': \{'name'"
-            ):
-                index.update_metadata(wrong, {"author.name": "Eve"})
-        with pytest.raises(InvalidSetting, match="has no metadata field"):
-            index.update_metadata(index.ids(), {"author.name": None})
+            with pytest.raises(InvalidSetting, match=r"'nested': the path 'year.month' leads through a value"):
+                index.update_metadata(wrong, {"year.month": 5})
+        assert index.update_metadata(index.ids(), {"author.name": "Eve", "a.b.c": [1]}) == 3
+        index.update_metadata(["nested"], {"author.age": 41})
+        index.update_metadata(["nested"], {"author": {"age": 1}})
+        index.update_metadata(["nested"], {"author.name": "Zoe", "a.b": None, "nothing.a": None})
         index.commit()
-        assert index.count({"author.name": {"$in": ["Ann", "Bob"]}}) == 2
-        assert index.update_metadata(["dotted"], {"author.name": "Eve"}) == 1
-        assert index.update_metadata(["nested"], {"author": {"name": "Eve", "age": 41}}) == 1
+        found = {each.id: each.metadata for each in index.documents()}
+    made = {"a": {"b": {"c": [1]}}}
+    assert found == {
+        "nested": {"author": {"age": 1, "name": "Zoe"}, "year": 2020, "a": {}},
+        "dotted": {"author.name": "Eve", **made},
+        "empty": {"author": {"name": "Eve"}, **made},
+    }
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_each_document_has_changes_of_its_own(tmp_path, shards):
+    docs = [{"id": str(number), "text": "w1", "metadata": {"price": number}} for number in range(6)]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER, shards=shards)
+    with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
+        changes = {str(number): {"price": 10 * number, "stock.count": number} for number in range(4)}
+        for wrong in (changes | {"5": {"title": "no"}}, changes | {"5": {}}, changes | {"5": 3}, {5: {"a": 1}}):
+            with pytest.raises(InvalidSetting):
+                index.update_metadata(wrong)
+        with pytest.raises(InvalidSetting, match="changes are given twice"):
+            index.update_metadata(changes, {"a": 1})
         index.commit()
-        assert index.count({"author.name": "Eve"}) == 2
+        assert index.count({"price": {"$gt": 5}}) == 0
+        assert index.update_metadata(changes | {"nobody": {"price": 1}}) == 4
+        index.commit()
+        prices = {each.id: each.metadata["price"] for each in index.documents()}
+        assert prices == {"0": 0, "1": 10, "2": 20, "3": 30, "4": 4, "5": 5}
+        assert index.count({"stock.count": {"$gte": 1}}) == 3
 
 
 @pytest.mark.parametrize("name", ["title", "text", "id"])
