@@ -13,12 +13,13 @@ from quarry.engine.analysis.analyzer import cached_analyzer
 from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
-from quarry.engine.filtering.evaluation import AllowedDocs, Kinds
+from quarry.engine.filtering.evaluation import Allowed, AllowedDocs, Kinds
 from quarry.engine.filtering.filter import Condition
 from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
+from quarry.engine.lexical.prefixes import PHRASE_SIGN
 from quarry.engine.listing.facets import FacetCounts, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
@@ -290,8 +291,24 @@ class OpenPartition:
         return counts
 
     def _allowed(self, queries: Sequence[Query]) -> list[AllowedDocs | None]:
-        conditions = [query.condition for query in queries]
-        return [None if each is None else self.filter.allowed_passages(each) for each in conditions]
+        allowed = []
+        for query in queries:
+            docs = None if query.condition is None else self.filter.allowed_passages(query.condition)
+            allowed.append(self._find_passages(docs, query.passage_phrases) if query.passage_phrases else docs)
+        return allowed
+
+    def _find_passages(self, allowed: AllowedDocs | None, phrases: Sequence[tuple[str, bool]]) -> AllowedDocs:
+        """Return for each segment those of some passages that have phrases, or do not have them."""
+        found = []
+        for number, (segment, postings) in enumerate(zip(self.segments, self._alone.segments, strict=True)):
+            docs = None if allowed is None else allowed[number]
+            flags = segment.live_passages if docs is None else docs.flags
+            for phrase, is_wanted in phrases:
+                has_phrase = np.zeros(len(flags), bool)
+                has_phrase[postings.postings(PHRASE_SIGN + phrase).docs] = True
+                flags = flags & (has_phrase == is_wanted)
+            found.append(Allowed(flags))
+        return found
 
     def read(self, answers: Sequence[Answer], options: SearchOptions, collection: Collection | None) -> list[Hits]:
         """Return the hits of each query, given its documents in this partition."""

@@ -300,6 +300,7 @@ class View(Generic[P_co]):
                 has_prefixes=is_lexical,
                 typos=options.typos,
                 browses=is_lexical and text is not None and browses(text, options),
+                in_passages=options.unit == "passage",
             )
             for text in given
         ]

@@ -81,9 +81,10 @@ class PrefixFinder:
             candidates[with_all] = True
         if self._deleted is not None:
             candidates &= ~self._deleted
-        docs = np.flatnonzero(candidates)
-        texts = zip(docs.tolist(), self._texts(docs), strict=True)
-        found = np.array([doc for doc, each in texts if phrase.occurs_in(each)], np.uint32)
+        found = np.flatnonzero(candidates).astype(np.uint32)
+        if not phrase.is_term:
+            texts = self._texts(found.astype(np.int64))
+            found = found[[phrase.occurs_in(text) for text in texts]]
         return Postings(found, np.ones(len(found), np.uint32))
 
     def find(self, prefix: str) -> Postings:

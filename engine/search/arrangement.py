@@ -356,10 +356,8 @@ class Arranger:
         scores = _join([part.scores for part in parts], np.float32)
         dense = None if options.mode == "lexical" else _join([part.dense for part in parts], np.float32)
         lexical = None if options.mode == "dense" else _join([part.lexical for part in parts], np.float32)
-        descending = [each for _, each in _sort_fields(options)]
-        n_fields = len(parts[0].fields) if parts else 0
-        orders = [*descending, *([True] * (n_fields - len(descending)))]
-        fields = [[part.fields[number] for part in parts] for number in range(n_fields)]
+        orders = _orders(options)
+        fields = [[part.fields[number] for part in parts] for number in range(len(orders))]
         columns: list[AnyArray] = [_number(each, is_down) for each, is_down in zip(fields, orders, strict=True)]
         columns.append(scores)
         if options.group_by is None:
@@ -397,9 +395,7 @@ def merge_arranged(parts: Mapping[int, Arranged], options: SearchOptions) -> Mer
     places = sorted(range(len(keys)), key=keys.__getitem__)
     scores = ranking.scores.tolist()
     places.sort(key=lambda place: -scores[place])
-    descending = [each for _, each in _sort_fields(options)]
-    for number in reversed(range(len(values[0]) if values else 0)):  # sorting is stable: the first field decides
-        is_down = number >= len(descending) or descending[number]
+    for number, is_down in reversed([*enumerate(_orders(options))]):  # sorting is stable: the first field decides
         places.sort(key=lambda place: _merge_key(values[place][number], is_down), reverse=is_down)
     groups: tuple[Scalar | None, ...] | None = None
     n_skipped = options.n_skipped
@@ -425,6 +421,12 @@ def _merge_key(value: Scalar | None, is_descending: bool) -> tuple[bool, int | f
 def _sort_fields(options: SearchOptions) -> list[tuple[str, bool]]:
     """Return the paths that hits are sorted by, and whether the largest value is first."""
     return [(each.removeprefix("-"), each.startswith("-")) for each in options.sort or ()]
+
+
+def _orders(options: SearchOptions) -> list[bool]:
+    """Return of each of the fields that come before scores whether the largest value is first."""
+    has_pins = any(isinstance(each, Pin) for each in (options.boost or {}).values())
+    return [each for _, each in _sort_fields(options)] + [True] * has_pins
 
 
 def _numbers(values: FieldValues, places: Int64Array) -> Float64Array:

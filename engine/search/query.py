@@ -9,7 +9,8 @@ Operators in the text of a query are phrases in quotation marks, and prefixes be
 * ``prefix*``: an asterisk directly after a word of two characters or more, and before a space, punctuation or the
   end. The prefix is one term of the query. Any other asterisk is not an operator, also inside of a phrase.
 
-With ``operators=True`` there are also conditions, at the beginning of the text or after a space:
+With ``operators=True`` there are also conditions, at the beginning of the text or after a space. Words and phrases
+are those of a hit: of a document, or with ``unit="passage"`` of the passage.
 
 * ``-word``, ``-"exact phrase"``: documents must not have it; ``+word``: they must, and it is a word of the query.
 * ``field:value``, ``field:"a value"``: a field of the metadata, or ``id`` or ``title``, must have the value, a
@@ -178,10 +179,13 @@ class Query:
         has_prefixes: whether there are prefixes besides, if `operators` is None.
         typos: whether terms that no document has are replaced by close ones.
         browses: whether the text is empty, and all documents that satisfy the condition are found.
+        in_passages: whether passages, and not documents, must have the words and phrases of conditions.
 
     Attributes:
         text: the text of the query, without conditions; None: it is a vector alone.
         browses: see above.
+        condition: that documents must satisfy: the filter, and the conditions of the text; None: all may be found.
+        passage_phrases: texts that passages must have, with True, or must not have, with False.
         batch: (n, stored_dim), the vectors of this and other queries, as the index compares them; None: there are
             none, or they are not known here.
         number: the number of its vector in the batch.
@@ -197,6 +201,7 @@ class Query:
         has_prefixes: bool = False,
         typos: bool = True,
         browses: bool = False,
+        in_passages: bool = False,
     ) -> None:
         self.text = text
         self.browses = browses
@@ -204,10 +209,10 @@ class Query:
         self.number = 0
         self._language, self._rules = settings.language, settings.analysis_rules
         self._operators, self._has_prefixes = operators, has_prefixes
-        self._conditions: list[Condition] = [] if condition is None else [condition]
+        self.condition = condition
+        self.passage_phrases: Sequence[tuple[str, bool]] = ()
         if operators and text is not None:
-            self.text, own = _split_conditions(text, self._language, self._rules)
-            self._conditions += own
+            self._set_conditions(text, in_passages)
         self._typos = typos
         self._expansions: Mapping[str, Sequence[Expansion]] | None = None
 
@@ -223,13 +228,28 @@ class Query:
         """
         return None if self.batch is None else to_host_vectors(self.batch)[self.number]
 
-    @cached_property
-    def condition(self) -> Condition | None:
-        """What documents have to satisfy: the filter, and the conditions of the text; None: all may be found."""
-        phrases = find_phrases(self.text) if self._operators and self.text is not None else ()
-        quoted = [HasPhrase(phrase, self._language, self._rules) for phrase in dict.fromkeys(phrases)]
-        every = [*self._conditions, *quoted]
-        return join_conditions(every) if every else None
+    def _set_conditions(self, text: str, in_passages: bool) -> None:
+        """Take the conditions out of the text, and add them to those that documents or passages must satisfy."""
+        phrases: list[tuple[str, bool]] = []
+        conditions = [] if self.condition is None else [self.condition]
+        for match in _CONDITION.finditer(text):
+            value, field = match["value"].strip('"'), match["field"] or match["only_field"]
+            if field is None:
+                phrases.append((value, match["sign"] == "+"))
+                continue
+            number = None if match["value"].startswith('"') else _NUMBERS.fullmatch(value)
+            equal = Comparison(field, "eq", (to_scalar(value), *([to_scalar(json.loads(value))] if number else [])))
+            conditions.append(Negation(equal) if match["sign"] == "-" else equal)
+        self.text = _CONDITION.sub(_without_condition, text)
+        phrases += [(phrase, True) for phrase in find_phrases(self.text)]
+        language, rules = self._language, self._rules
+        phrases = [each for each in dict.fromkeys(phrases) if open_phrase(each[0], language, rules).alternatives]
+        if in_passages:
+            self.passage_phrases = phrases
+        else:
+            having = [(HasPhrase(phrase, language, rules), is_wanted) for phrase, is_wanted in phrases]
+            conditions += [each if is_wanted else Negation(each) for each, is_wanted in having]
+        self.condition = join_conditions(conditions) if conditions else None
 
     @cached_property
     def parsed(self) -> ParsedQuery:
@@ -343,21 +363,6 @@ def browses(text: str, options: SearchOptions) -> bool:
     if options.operators and _CONDITION.search(text):
         text, is_limited = _CONDITION.sub(_without_condition, text), True
     return is_limited and not text.strip()
-
-
-def _split_conditions(text: str, language: str, rules: int) -> tuple[str, list[Condition]]:
-    """Return a text without its conditions, and these."""
-    conditions: list[Condition] = []
-    for match in _CONDITION.finditer(text):
-        value, field = match["value"].strip('"'), match["field"] or match["only_field"]
-        if field is None and not open_phrase(value, language, rules).alternatives:
-            continue  # stop words alone
-        made: Condition = HasPhrase(value, language, rules)
-        if field is not None:
-            number = None if match["value"].startswith('"') else _NUMBERS.fullmatch(value)
-            made = Comparison(field, "eq", (to_scalar(value), *([to_scalar(json.loads(value))] if number else [])))
-        conditions.append(Negation(made) if match["sign"] == "-" else made)
-    return _CONDITION.sub(_without_condition, text), conditions
 
 
 def _without_condition(match: re.Match[str]) -> str:

@@ -175,6 +175,44 @@ def test_conditions(tmp_path, shards):
         assert index.facets("id", query="fox -dog", operators=True).n_documents == 2
 
 
+PASSAGES = [  # a query, and what the title or the text of a passage must have, and must not have
+    ("wine +glass", ["glass"], []),
+    ('wine "red fox"', ["red fox"], []),
+    ('wine -"red fox"', [], ["red fox"]),
+    ("wine -glass", [], ["glass"]),
+    ('"red fox" +glass', ["red fox", "glass"], []),
+    ('"fox red"', ["fox red"], []),
+    ('wine +tale "the" -of', ["tale"], []),
+]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_conditions_of_passages(tmp_path, shards):
+    docs = [
+        {"id": "a", "title": "Tale", "text": "Wine and a red fox. Wine in a glass. Red wine for one fox."},
+        {"id": "b", "text": "A glass of red wine. Red fox and wine in a glass. Wine or a fox."},
+        {"id": "deleted", "text": "Wine and a red fox. Red fox and a glass of wine."},
+    ]
+    engine.build(docs[:1], tmp_path / "index", encoder=ENCODER, shards=shards, passage_words=8)
+    with Engine.open(tmp_path / "index", encoder=ENCODER, writable=True) as index:
+        index.add(docs[1:])
+        index.commit()
+        index.delete(["deleted"])
+        index.commit()
+        every = index.search("wine", mode="dense", unit="passage", k=99)
+        assert len(every) > 4
+        for query, has, lacks in PASSAGES:
+            texts = {(hit.id, hit.passage): f"{hit.title} {hit.text}".lower() for hit in every}
+            found = {
+                key
+                for key, text in texts.items()
+                if all(word in text for word in has) and not any(word in text for word in lacks)
+            }
+            for options in ({"mode": "lexical"}, {"mode": "hybrid"}, {"sort": "-id"}):
+                hits = index.search(query, k=99, unit="passage", operators=True, total=True, **options)
+                assert ({(hit.id, hit.passage) for hit in hits}, hits.total) == (found, len(found)), (query, options)
+
+
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 def test_quoted_words_are_not_corrected(index, mode):
     assert index.search('"red fxo"', mode=mode, operators=True) == []
