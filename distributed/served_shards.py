@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast, overload
@@ -11,9 +10,9 @@ import numpy.typing as npt
 
 from quarry.distributed.calls import call
 from quarry.distributed.routed_index import ListedShard
-from quarry.engine.arguments import checked_integer
 from quarry.engine.documents.document import Document
 from quarry.engine.documents.given import checked_id, id_list
+from quarry.engine.listing.documents import checked_range
 from quarry.engine.listing.facets import Facets
 from quarry.engine.options import SearchKeywords
 from quarry.engine.search.hits.hits import Hits
@@ -104,9 +103,9 @@ class ServedShards:
         """
         if sort is None:
             return self._listed("documents", filter, offset, limit)
-        n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
-        n_most = len(self) if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
-        hits = self.search("", max(1, n_skipped + n_most), filter=filter, sort=sort)[n_skipped:][:n_most]
+        n_skipped, n_most = checked_range(offset, limit)
+        n = max(1, min(n_skipped + n_most, len(self)))
+        hits = self.search("", n, filter=filter, sort=sort)[n_skipped:][:n_most]
         return (Document(hit.id, hit.text, hit.title, dict(hit.metadata)) for hit in hits)
 
     def ids(
@@ -164,8 +163,7 @@ class ServedShards:
         self, kind: str, only: Mapping[str, object] | None, offset: object, limit: object
     ) -> Iterator[Any]:
         """Check the arguments, and iterate over documents, or whatever `RoutedIndex.page` calls so."""
-        n_skipped = checked_integer(offset, "offset", 0, sys.maxsize)
-        n_most = sys.maxsize if limit is None else checked_integer(limit, "limit", 0, sys.maxsize)
+        n_skipped, n_most = checked_range(offset, limit)
         parts: list[ListedShard] = self._call("parts", only)
         return self._pages(kind, only, parts, n_skipped, n_most)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
@@ -151,11 +151,7 @@ class Pin:
 
 
 _KINDS: Mapping[str, type[Boost | Pin]] = {
-    "linear": Linear,
-    "log1p": Log1p,
-    "pin": Pin,
-    "recency": Recency,
-    "saturation": Saturation,
+    kind.__name__.lower(): kind for kind in (Recency, Log1p, Saturation, Linear, Pin)
 }
 
 
@@ -194,13 +190,16 @@ def _parse(path: object, given: object) -> Boost | Pin:
     if not isinstance(attributes, Mapping):
         message = f"the attributes of the boost of {shown(path)} are not a mapping"
         raise InvalidSetting(message, expected="a mapping", actual=shown(attributes), setting="boost")
-    names = [each.name for each in fields(kind)]
-    check_names(map(str, attributes), names)
-    required = {"pin": "values", "recency": "half_life", "saturation": "pivot"}.get(name)
-    if required is not None and required not in attributes:
+    check_names(map(str, attributes), [each.name for each in fields(kind)])
+    lacking = [each.name for each in fields(kind) if each.default is MISSING and each.name not in attributes]
+    if lacking:
         message = f"the boost of {shown(path)} lacks an attribute"
-        raise InvalidSetting(message, expected=required, actual=shown(attributes), setting="boost")
-    return kind(**attributes)
+        raise InvalidSetting(message, expected=lacking[0], actual=shown(attributes), setting="boost")
+    try:
+        return kind(**attributes)
+    except InvalidSetting as error:
+        message = f"the boost of {shown(path)}: {error.message}"
+        raise InvalidSetting(message, expected=error.expected, actual=error.actual, setting="boost") from None
 
 
 def seconds_of(text: str) -> float | None:
@@ -219,4 +218,6 @@ def _check(boost: Boost, name: str, low: float, high: float) -> None:
 def _type_of(value: object) -> str | None:
     if isinstance(value, str):
         return "text" if lone_surrogate(value) is None else None
-    return "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else None
+    if isinstance(value, bool):
+        return "bool"
+    return "number" if isinstance(value, int | float) and value == value else None  # noqa: PLR0124  # NaN is not

@@ -22,6 +22,8 @@ from quarry.formats.errors import InvalidQuery, InvalidSetting
 
 __all__ = ["CurrentView", "IndexReader"]
 
+_BROWSED_BY = ("filter", "sort", "boost", "group_by")  # what finds documents without a text
+
 
 class CurrentView(Protocol):
     """What has the view that an index is read by."""
@@ -78,9 +80,9 @@ class IndexReader:
         """Search with one or several queries: texts, vectors, or both; hits are sorted best first.
 
         Args:
-            queries: one text, or several; None: the vectors alone, or the document `like`. With `filter` or `sort`
-                an empty text, or none of the three, finds all documents that pass the filter, in the order of
-                `sort`, or of their ids; their scores are 0.
+            queries: one text, or several; None: the vectors alone, or the document `like`. With `filter`, `sort`,
+                `boost` or `group_by` an empty text, or none of the three, finds all documents that pass the
+                filter; their scores are 0, and equal ones are in the order of their ids.
             k: number of hits; fewer are returned only if the index has fewer documents, fewer pass the filter or
                 satisfy the conditions of the query, or in lexical mode fewer contain a term of it.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
@@ -117,7 +119,7 @@ class IndexReader:
             raise InvalidQuery("a search needs either queries or like", expected="one of them")
 
         view = self._view.get(is_search=True)
-        if queries is None and vector is None and (options.get("filter") or options.get("sort")):
+        if queries is None and vector is None and any(options.get(name) is not None for name in _BROWSED_BY):
             queries = ""
         if is_like:
             return view.search_like(SearchOptions.of(k, options))

@@ -295,7 +295,7 @@ def _add_search(commands: _Subparsers) -> None:
         metavar="QUERY",
         type=decode_text,
         nargs="*",
-        help="a text; - reads one per line from standard input; with --filter or --sort it may be left out",
+        help="a text; - reads one per line from standard input; none: all documents that pass --filter",
     )
     parser.add_argument(
         "--like", metavar="ID", type=decode_text, help="search for documents like this one instead"
@@ -373,9 +373,10 @@ def _add_search(commands: _Subparsers) -> None:
 
 
 def _run_search(args: argparse.Namespace) -> int:
-    queries = args.query or ([""] if args.like is None and (args.filter or args.sort) else [])
+    is_limited = any((args.filter, args.sort, args.boost, args.group_by))
+    queries = args.query or ([""] if args.like is None and is_limited else [])
     if bool(queries) == (args.like is not None):
-        args.fail("one of QUERY, --like, --filter and --sort is required, and one of QUERY and --like allowed")
+        args.fail("one of QUERY and --like is required, or --filter, --sort, --boost or --group-by without both")
     only = parse_filter_option(args.filter)
     from quarry.engine.options import SearchKeywords
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from quarry.formats.metadata.column import Column
 from quarry.formats.metadata.values import Kind, Scalar, iterate_values, to_scalar
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["FieldValues", "order_key", "read_values", "typed_key"]
+__all__ = ["DocumentIds", "FieldValues", "ListedValues", "order_key", "read_values", "typed_key"]
 
 
 def order_key(scalar: Scalar) -> int | float | str:
@@ -41,9 +43,15 @@ class FieldValues(ABC):
     def scalar(self, place: int) -> Scalar:
         """Return the value at a place from 1."""
 
-    @abstractmethod
     def numbers(self, places: Int64Array) -> Float64Array:
         """Return the numbers at (n,) places from 1."""
+        return np.array([self.scalar(place).payload for place in places.tolist()], np.float64)
+
+    def take(self, chosen: Int64Array) -> Self:
+        """Return the values of some of the documents, given their places among all."""
+        taken = copy(self)
+        taken.places = self.places[chosen]
+        return taken
 
 
 def read_values(segment: OpenSegment, path: str, docs: Int64Array, *, descending: bool = False) -> FieldValues:
@@ -63,7 +71,7 @@ def read_values(segment: OpenSegment, path: str, docs: Int64Array, *, descending
     """
     column = None if path in OWN_FIELDS else segment.reader.metadata.column(path)
     if column is None or column.find_docs([column.dictionary.runs[Kind.LONG_TEXT]])[docs].any():
-        return _ReadValues(segment, path, docs, descending)
+        return _read_values(segment, path, docs, descending)
     return _ColumnValues(column, docs, descending)
 
 
@@ -86,25 +94,52 @@ class _ColumnValues(FieldValues):
         return self._dictionary.numbers(self._codes[places - 1])
 
 
-class _ReadValues(FieldValues):
-    """Values of documents that were read."""
+class ListedValues(FieldValues):
+    """Values that are known.
 
-    def __init__(self, segment: OpenSegment, path: str, docs: Int64Array, descending: bool) -> None:
-        found: list[Scalar | None] = []
-        for scalars in _read(segment, path, docs):
-            stop_if_cancelled()
-            values = [each for each in scalars if get_type_name(each.kind) is not None]
-            found.append((max if descending else min)(values, key=typed_key) if values else None)
-        distinct = {each for each in found if each is not None}
-        self._scalars: Sequence[Scalar] = sorted(distinct, key=typed_key, reverse=not descending)
-        numbers = {scalar: number for number, scalar in enumerate(self._scalars, 1)}
-        self.places = np.array([0 if each is None else numbers[each] for each in found], np.int64)
+    Args:
+        places: see `FieldValues`.
+        scalars: the values at the places from 1.
+    """
+
+    def __init__(self, places: Int64Array, scalars: Sequence[Scalar]) -> None:
+        self.places = places
+        self._scalars = scalars
 
     def scalar(self, place: int) -> Scalar:
+        """Return the value at a place from 1."""
         return self._scalars[place - 1]
 
-    def numbers(self, places: Int64Array) -> Float64Array:
-        return np.array([self._scalars[place - 1].payload for place in places.tolist()], np.float64)
+
+class DocumentIds(FieldValues):
+    """The ids of documents of a segment, in no order.
+
+    Args:
+        segment: the segment.
+        docs: (n,) int64, ordinals of documents.
+    """
+
+    def __init__(self, segment: OpenSegment, docs: Int64Array) -> None:
+        self.places = np.arange(1, len(docs) + 1)
+        self.n_documents = len(docs)
+        self._docs = docs
+        self._ids = segment.reader.ids
+
+    def scalar(self, place: int) -> Scalar:
+        """Return the id at a place from 1."""
+        return to_scalar(self._ids.many(self._docs[place - 1 : place])[0])
+
+
+def _read_values(segment: OpenSegment, path: str, docs: Int64Array, descending: bool) -> ListedValues:
+    """Return values of documents that are read."""
+    found: list[Scalar | None] = []
+    for scalars in _read(segment, path, docs):
+        stop_if_cancelled()
+        values = [each for each in scalars if get_type_name(each.kind) is not None]
+        found.append((max if descending else min)(values, key=typed_key) if values else None)
+    used = sorted({each for each in found if each is not None}, key=typed_key, reverse=not descending)
+    numbers: dict[Scalar | None, int] = {scalar: number for number, scalar in enumerate(used, 1)}
+    return ListedValues(np.array([numbers.get(each, 0) for each in found], np.int64), used)
 
 
 def _read(segment: OpenSegment, path: str, docs: Int64Array) -> Iterable[Iterable[Scalar]]:

@@ -7,6 +7,7 @@ the same scores as there, and others follow the same scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,14 @@ from quarry.engine.arguments import shown
 from quarry.engine.boosts import Boost, Pin, seconds_of
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import AllowedDocs, Kinds
-from quarry.engine.filtering.field_values import FieldValues, order_key, read_values, typed_key
+from quarry.engine.filtering.field_values import (
+    DocumentIds,
+    FieldValues,
+    ListedValues,
+    order_key,
+    read_values,
+    typed_key,
+)
 from quarry.engine.filtering.filter import AnyOf, Comparison, Condition, get_type_name
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.options import SearchOptions
@@ -28,7 +36,7 @@ from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.metadata.values import Kind, Scalar, to_scalar
+from quarry.formats.metadata.values import Scalar, to_scalar
 from quarry.formats.snapshot import OpenSegment
 
 __all__ = [
@@ -148,13 +156,6 @@ def check_uses(
             )
 
 
-class _Column(NamedTuple):
-    """A field of some passages of a segment: the places of their values in it, and what the values are."""
-
-    places: Int64Array
-    values: FieldValues
-
-
 class _Part(NamedTuple):
     """Passages of one segment.
 
@@ -168,8 +169,8 @@ class _Part(NamedTuple):
     """
 
     passages: Int64Array
-    fields: list[_Column]
-    group: _Column | None
+    fields: list[FieldValues]
+    group: FieldValues | None
     dense: Float32Array | None
     lexical: Float32Array | None
     scores: Float32Array
@@ -184,19 +185,6 @@ class _Asked(NamedTuple):
     reference: Reference | None
     groups: Set[Scalar | None] | None
     pinned: list[Int64Array] | None
-
-
-class _Pinned(FieldValues):
-    """The places of pinned values: (n_docs,) int64; the values are the numbers of their order, 0 for the last."""
-
-    def __init__(self, places: Int64Array) -> None:
-        self.places = places
-
-    def scalar(self, place: int) -> Scalar:
-        return Scalar(Kind.INTEGER, place)
-
-    def numbers(self, places: Int64Array) -> Float64Array:
-        return places.astype(np.float64)
 
 
 class Arranger:
@@ -254,8 +242,12 @@ class Arranger:
         own, owners = np.unique(docs, return_inverse=True)
         fields = [read_values(segment, path, own, descending=each) for path, each in _sort_fields(options)]
         if asked.pinned is not None:
-            fields.append(_Pinned(asked.pinned[number][own]))
-        group = None if options.group_by is None else read_values(segment, options.group_by, own)
+            places = asked.pinned[number][own]
+            fields.append(ListedValues(places, [to_scalar(each) for each in range(1, places.max(initial=0) + 1)]))
+        group = None
+        if options.group_by is not None:
+            by_id = options.group_by == "id"
+            group = DocumentIds(segment, own) if by_id else read_values(segment, options.group_by, own)
         kept = np.zeros(len(own), bool)
         if group is None:
             kept[_first_places([each.places for each in fields], len(own), options.n_retrieved)] = True
@@ -271,8 +263,8 @@ class Arranger:
         owners = owners[places]
         return _Part(
             passages[places],
-            [_Column(each.places[owners], each) for each in fields],
-            None if group is None else _Column(group.places[owners], group),
+            [each.take(owners) for each in fields],
+            None if group is None else group.take(owners),
             dense,
             lexical,
             self._boost(segment, docs[places], scores, options),
@@ -441,37 +433,43 @@ def _numbers(values: FieldValues, places: Int64Array) -> Float64Array:
 def _are_in(values: FieldValues, groups: Set[Scalar | None]) -> BoolArray:
     """Return which values are one of some groups."""
     used, owners = np.unique(values.places, return_inverse=True)
-    are_in = np.array([(values.scalar(place) if place else None) in groups for place in used.tolist()], bool)
+    are_in = np.array([_scalar(values, place) in groups for place in used.tolist()], bool)
     return are_in[owners]
 
 
-def _scalars(columns: Sequence[_Column], chosen: Int64Array) -> list[Scalar | None]:
+def _scalars(columns: Sequence[FieldValues], chosen: Int64Array) -> list[Scalar | None]:
     """Return the values of a field of all segments at some places."""
     bounds = np.cumsum([0, *(len(each.places) for each in columns)])
-    scalars: list[Scalar | None] = []
-    for at in chosen.tolist():
-        segment = int(np.searchsorted(bounds, at, "right")) - 1
-        place = int(columns[segment].places[at - bounds[segment]])
-        scalars.append(columns[segment].values.scalar(place) if place else None)
-    return scalars
+    numbers = np.searchsorted(bounds, chosen, "right") - 1
+    pairs = zip(numbers.tolist(), (chosen - bounds[numbers]).tolist(), strict=True)
+    return [_scalar(columns[number], int(columns[number].places[place])) for number, place in pairs]
 
 
-def _number(columns: Sequence[_Column], is_descending: bool) -> Int64Array:
-    """Return the places of values among those of all segments, the largest number for the first; 0 for none."""
+def _scalar(values: FieldValues, place: int) -> Scalar | None:
+    return values.scalar(place) if place else None
+
+
+def _number(columns: Sequence[FieldValues], is_descending: bool) -> Int64Array:
+    """Return the places of values among those of all segments, the largest number for the first; 0 for none.
+
+    Ids have no order, and are not read: no two documents have the same.
+    """
     if len(columns) == 1:
         return columns[0].places
+    ids = [each for each in columns if isinstance(each, DocumentIds)]
+    if ids:
+        firsts = accumulate((each.n_documents for each in ids), initial=0)
+        return np.concatenate([each.places + first for each, first in zip(ids, firsts, strict=False)])
     used = [np.unique(each.places) for each in columns]
     scalars = [
-        [column.values.scalar(place) if place else None for place in own.tolist()]
-        for column, own in zip(columns, used, strict=True)
+        [_scalar(values, place) for place in own.tolist()] for values, own in zip(columns, used, strict=True)
     ]
     every = {each for own in scalars for each in own if each is not None}
     order = sorted(every, key=typed_key, reverse=not is_descending)
     numbers: dict[Scalar | None, int] = {scalar: number for number, scalar in enumerate(order, 1)}
-    numbers[None] = 0
     parts = [
-        np.array([numbers[each] for each in own], np.int64)[np.searchsorted(places, column.places)]
-        for own, places, column in zip(scalars, used, columns, strict=True)
+        np.array([numbers.get(each, 0) for each in own], np.int64)[np.searchsorted(places, values.places)]
+        for own, places, values in zip(scalars, used, columns, strict=True)
     ]
     joined: Int64Array = _join(parts, np.int64)
     return joined

@@ -238,7 +238,9 @@ class Query:
                 phrases.append((value, match["sign"] == "+"))
                 continue
             number = None if match["value"].startswith('"') else _NUMBERS.fullmatch(value)
-            equal = Comparison(field, "eq", (to_scalar(value), *([to_scalar(json.loads(value))] if number else [])))
+            equal = Comparison(
+                field, "eq", (to_scalar(value), *([to_scalar(json.loads(value))] if number else []))
+            )
             conditions.append(Negation(equal) if match["sign"] == "-" else equal)
         self.text = _CONDITION.sub(_without_condition, text)
         phrases += [(phrase, True) for phrase in find_phrases(self.text)]
@@ -359,7 +361,7 @@ class ParsedQuery:
 
 def browses(text: str, options: SearchOptions) -> bool:
     """Return whether a text has no words, and documents are found by conditions, a filter or an order alone."""
-    is_limited = options.filter is not None or options.sort is not None
+    is_limited = options.filter is not None or options.is_arranged
     if options.operators and _CONDITION.search(text):
         text, is_limited = _CONDITION.sub(_without_condition, text), True
     return is_limited and not text.strip()

@@ -222,6 +222,10 @@ def test_an_empty_query_browses(index):
     wanted = sorted(documents, key=lambda each: (documents[each] is None, documents[each] or 0, each))
     assert [hit.id for hit in index.search(sort="price", k=200)] == wanted
     assert [hit.id for hit in index.search("", sort="price", k=5, offset=3, mode="dense")] == wanted[3:8]
+    recent = {"date": Recency(half_life="9d", now="2026-07-01")}
+    assert [hit.id for hit in index.search(boost=recent, k=5)] == [
+        hit.id for hit in index.search(sort="-date", k=5)
+    ]
     assert index.search("", mode="lexical") == []
     assert [len(each) for each in index.search(["", "w1"], mode="lexical", filter={"stars": 1}, k=3)] == [3, 3]
     grouped = index.search(filter=ONLY, group_by="stars", group_size=2)
@@ -283,7 +287,7 @@ def test_the_number_of_documents_that_match(index):
         ({"boost": {"stars": {"log": {}}}}, "the nearest: log1p"),
         ({"boost": {"stars": {"log1p": {"wait": 1}}}}, "unknown setting"),
         ({"boost": {"stars": {"saturation": {}}}}, "lacks an attribute"),
-        ({"boost": {"stars": {"log1p": {"weight": -1}}}}, "weight is out of range"),
+        ({"boost": {"stars": {"log1p": {"weight": -1}}}}, "boost of 'stars': weight is out of range"),
         ({"boost": {"date": {"recency": {"half_life": "a month"}}}}, "half_life is not a time"),
         ({"boost": {}}, "boosts are not a mapping"),
         ({"boost": {"stars": Log1p()}, "sort": "price"}, "two ways"),
@@ -305,6 +309,7 @@ def test_wrong_boosts_are_refused():
         lambda: Pin([]),
         lambda: Pin("abc"),
         lambda: Pin([1, "a"]),
+        lambda: Pin([math.nan]),
     ):
         with pytest.raises(InvalidSetting):
             make()

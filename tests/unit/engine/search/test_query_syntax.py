@@ -210,7 +210,10 @@ def test_conditions_of_passages(tmp_path, shards):
             }
             for options in ({"mode": "lexical"}, {"mode": "hybrid"}, {"sort": "-id"}):
                 hits = index.search(query, k=99, unit="passage", operators=True, total=True, **options)
-                assert ({(hit.id, hit.passage) for hit in hits}, hits.total) == (found, len(found)), (query, options)
+                assert ({(hit.id, hit.passage) for hit in hits}, hits.total) == (found, len(found)), (
+                    query,
+                    options,
+                )
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
