@@ -10,10 +10,10 @@ that stands for a mistyped one (`quarry.engine.lexical.close_terms`) a fraction 
 H. Zaragoza, The probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor
 k1 + 1.)
 
-An identifier, which is a term of six characters or more with letters and digits such as the code of an error, is
-scored with |d| = 0: what it names does not depend on how much else a document says. With the length of documents,
-questions with the code of an error in a long log found short texts with rare words of the question instead
-(bench/README.md, the panel).
+An identifier, which is a term of six characters or more with letters and digits such as the code of an error, and
+a phrase in quotation marks are scored with |d| = 0: what they name does not depend on how much else a document
+says. With the length of documents, questions with the code of an error in a long log found short texts with rare
+words of the question instead (bench/README.md, the panel).
 
 N, df and average count live documents only; in Lucene, deleted documents count until they are merged away. So
 scores do not depend on how documents are distributed over segments or on what was deleted. They are equal bit for
@@ -282,7 +282,7 @@ class Bm25:
     def _norms_of(self, term: str, segment: int) -> tuple[Float32Array, float]:
         """Return the norms of the documents of a segment for a term, and the least of them."""
         norms = self._norms[segment]
-        if not _IDENTIFIER.match(term):
+        if not _IDENTIFIER.match(term) and not term.startswith(PHRASE_SIGN):
             return norms, self._least_norms[segment]
         least = self._k1 * (1 - self._b)
         return np.broadcast_to(np.float32(least), norms.shape), least

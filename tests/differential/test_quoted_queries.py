@@ -72,7 +72,7 @@ def count(text, term):
 
 
 def expected(texts, words, prefixes, phrases, *, required):
-    """Return the matching documents with their scores: phrases are conditions, or terms of frequency 1."""
+    """Return the matching documents with their scores: phrases are conditions, or terms of frequency 1 and no length."""
     terms = [term for each in (words, *phrases) for term in ANALYZER.terms(each)] + [
         f"{each}*" for each in prefixes
     ]
@@ -90,8 +90,9 @@ def expected(texts, words, prefixes, phrases, *, required):
             norm = K1 * (1 - B + B * len(ANALYZER.terms(text)) / average)
             score += math.log1p((len(texts) - df + 0.5) / (df + 0.5)) * tf / (tf + norm)
         for phrase, df in raising.items():
-            norm = K1 * (1 - B + B * len(ANALYZER.terms(text)) / average)
-            score += has_phrase(text, phrase) * math.log1p((len(texts) - df + 0.5) / (df + 0.5)) / (1 + norm)
+            score += (
+                has_phrase(text, phrase) * math.log1p((len(texts) - df + 0.5) / (df + 0.5)) / (1 + K1 * (1 - B))
+            )
         if score > 0 and not (required and any(not has_phrase(text, phrase) for phrase in phrases)):
             found[doc_id] = score
     return found

@@ -118,6 +118,9 @@ def test_documents_are_listed_in_pages(served, path, monkeypatch):
             assert list(served.ids(**options)) == list(index.ids(**options))
             assert list(served.documents(**options)) == list(index.documents(**options))
         assert list(served) == list(index)
+        for options in ({}, {"filter": condition, "offset": 3, "limit": 9}, {"offset": 1000}, {"limit": 0}):
+            found = served.documents(sort="-number", **options)
+            assert [each.id for each in found] == [each.id for each in index.documents(sort="-number", **options)]
     for options in ({"offset": -1}, {"limit": "2"}):
         with pytest.raises(InvalidSetting):
             served.ids(**options)

@@ -132,6 +132,27 @@ def test_phrases_raise_documents_that_have_them(index):
     assert {hit.id for hit in index.search('"red fxo"', mode="lexical")} == {"near", "far", "title", "compound"}
 
 
+def test_generated_phrases_rank_their_document_first(tmp_path):
+    """Beside each are two shorter documents with the same words apart, which words alone rank before it."""
+    generator, queries, docs = random.Random(5), [], []
+    words = ["".join(generator.choices("abdefgiklmnoprtu", k=7)) for _ in range(100)]
+    for number in range(30):
+        first, second, rest = words[number], words[number + 30], generator.sample(words[60:], 9)
+        queries.append(f"{first} {second}")
+        texts = {
+            "phrase": [*rest[:4], first, second, *rest[4:]],
+            "apart": [second, *rest[:5], first],
+            "reverse": [second, first, *rest[:4]],
+        }
+        docs += [{"id": f"{name} {number}", "text": " ".join(each)} for name, each in texts.items()]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for mode in ("lexical", "hybrid"):
+            for number, query in enumerate(queries):
+                assert index.search(query, k=1, mode=mode)[0].id != f"phrase {number}"
+                assert index.search(f'where is "{query}"', k=1, mode=mode)[0].id == f"phrase {number}"
+
+
 CONDITIONS = [
     ("fox -dog", {"compound", "title"}),
     ('fox -"red fox"', {"far"}),
