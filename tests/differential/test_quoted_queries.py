@@ -72,7 +72,7 @@ def count(text, term):
 
 
 def expected(texts, words, prefixes, phrases, *, required):
-    """Return the matching documents with their scores: phrases are conditions, or terms of frequency 1 and no length."""
+    """Return the matching documents with scores: phrases are conditions, or terms of frequency 1 and length 0."""
     terms = [term for each in (words, *phrases) for term in ANALYZER.terms(each)] + [
         f"{each}*" for each in prefixes
     ]
