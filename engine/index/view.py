@@ -334,6 +334,11 @@ class View(Generic[P_co]):
         if not queries:
             return []
         is_arranged = options.is_arranged or any(query.browses for query in queries)
+        counts: Mapping[int, list[int]] = {}
+        if options.total:
+            counts = gathering.run(
+                lambda number: self.partitions[number].count_matches(queries, options, collection)
+            )
         if self._threads is None and not is_arranged:
             (partition,) = self.partitions
             assert isinstance(partition, OpenPartition)
@@ -341,10 +346,8 @@ class View(Generic[P_co]):
         else:
             all_hits = self._answer_together(queries, options, gathering, collection, is_arranged)
         if options.total:
-            counts = gathering.run(
-                lambda number: self.partitions[number].count_matches(queries, options, collection)
-            )
-            for hits, *each in zip(all_hits, *counts.values(), strict=True):
+            answered = [own for number, own in counts.items() if number not in gathering.missing]
+            for hits, *each in zip(all_hits, *answered, strict=True):
                 hits.total = sum(each)
         set_metric_scores(self.metric, queries, all_hits, is_dense=options.mode == "dense")
         if options.min_relevance is None:
