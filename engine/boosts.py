@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
@@ -41,7 +41,7 @@ class Boost(ABC):
     """
 
     weight: float = _WEIGHT
-    types: ClassVar[tuple[str, ...]] = ("number",)
+    types: ClassVar[Set[str]] = frozenset({"number"})
 
     def __post_init__(self) -> None:
         _check(self, "weight", 0, _MAX_WEIGHT)
@@ -65,7 +65,7 @@ class Recency(Boost):
 
     half_life: str
     now: str | datetime | None = None
-    types: ClassVar[tuple[str, ...]] = ("number", "text")
+    types: ClassVar[Set[str]] = frozenset({"number", "text"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,6 +148,11 @@ class Pin:
             message = "pinned values are not a list of one type"
             raise InvalidSetting(message, expected=expected, actual=shown(self.values), setting="boost")
         object.__setattr__(self, "values", tuple(dict.fromkeys(pinned)))
+
+    @property
+    def types(self) -> Set[str]:
+        """The type of the values."""
+        return {str(_type_of(each)) for each in self.values}
 
 
 _KINDS: Mapping[str, type[Boost | Pin]] = {

@@ -32,10 +32,9 @@ from quarry.engine.scoring.ranking import Exactness
 from quarry.engine.search.arrangement import (
     Arranged,
     Reference,
-    check_uses,
-    condition_of,
+    check_fields,
+    fields_condition,
     merge_arranged,
-    uses_of,
 )
 from quarry.engine.search.candidates import MergedRanking, merge_candidates, merge_pool
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
@@ -434,12 +433,11 @@ class View(Generic[P_co]):
         return gathering.run(arrange)
 
     def _check_fields(self, options: SearchOptions, gathering: Gathering) -> None:
-        """Check the fields by which hits are arranged, see `quarry.engine.search.arrangement.check_uses`."""
-        uses = uses_of(options)
-        condition = condition_of(uses)
+        """Check the fields by which hits are arranged, see `quarry.engine.search.arrangement.check_fields`."""
+        condition = fields_condition(options)
         kinds = join_kinds(gathering.run(lambda number: self.partitions[number].evaluate(condition)).values())
         if kinds is not None:
-            check_uses(uses, kinds, self._find_nearest, is_whole=not gathering.missing)
+            check_fields(options, kinds, self._find_nearest, is_whole=not gathering.missing)
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
         if self._threads is None:

@@ -42,17 +42,14 @@ from quarry.formats.snapshot import OpenSegment
 __all__ = [
     "Arranged",
     "Arranger",
-    "FieldUse",
     "Reference",
-    "check_uses",
-    "condition_of",
+    "check_fields",
+    "fields_condition",
     "merge_arranged",
-    "uses_of",
 ]
 
 _AT_ONCE = 1 << 16  # passages whose vectors are compared at a time
 _MAX_SCORE = 3e38  # float32
-_TYPES = ("number", "text", "bool")
 
 
 class Reference(NamedTuple):
@@ -83,77 +80,51 @@ class Arranged(NamedTuple):
     groups: list[Scalar | None] | None = None
 
 
-class FieldUse(NamedTuple):
-    """A field that the arrangement of hits needs.
-
-    Attributes:
-        path: its path.
-        setting: the option that names it.
-        types: the types that its values may have.
-        pinned: values that are looked for.
-        is_uniform: whether all its values must be of one type.
-    """
-
-    path: str
-    setting: str
-    types: tuple[str, ...] = _TYPES
-    pinned: tuple[Scalar, ...] = ()
-    is_uniform: bool = True
+def fields_condition(options: SearchOptions) -> Condition:
+    """Return a condition whose evaluation finds the types of values by which hits are arranged; it never holds."""
+    paths = dict.fromkeys(path for _, path, _, _ in _used_fields(options))
+    return AnyOf(tuple(Comparison(path, "eq", ()) for path in paths))
 
 
-def uses_of(options: SearchOptions) -> list[FieldUse]:
-    """Return the fields that the arrangement of hits needs."""
-    uses = [FieldUse(path, "sort") for path, _ in _sort_fields(options)]
-    for path, boost in (options.boost or {}).items():
-        if isinstance(boost, Pin):
-            uses.append(FieldUse(path, "boost", pinned=tuple(map(to_scalar, boost.values)), is_uniform=False))
-        else:
-            assert isinstance(boost, Boost)
-            uses.append(FieldUse(path, "boost", boost.types))
-    if options.group_by is not None:
-        uses.append(FieldUse(options.group_by, "group_by", is_uniform=False))
-    return uses
-
-
-def condition_of(uses: Sequence[FieldUse]) -> Condition:
-    """Return a condition whose evaluation finds the types of the values of fields; it holds for no document."""
-    return AnyOf(tuple(Comparison(path, "eq", ()) for path in dict.fromkeys(use.path for use in uses)))
-
-
-def check_uses(
-    uses: Sequence[FieldUse], kinds: Kinds, find_nearest: Callable[[str], Sequence[str]], *, is_whole: bool
+def check_fields(
+    options: SearchOptions, kinds: Kinds, find_nearest: Callable[[str], Sequence[str]], *, is_whole: bool
 ) -> None:
-    """Check fields by the kinds of the values that documents have.
+    """Check the fields by which hits are arranged by the kinds of the values that documents have.
 
     Args:
-        uses: the fields.
-        kinds: the kinds by path.
+        options: the options of the search.
+        kinds: the kinds by path, as evaluating `fields_condition` finds them.
         find_nearest: returns the names most like one that no document has.
         is_whole: whether all documents of the index were asked.
 
     Raises:
         InvalidSetting: no document has a field, or its values have other types than are needed.
     """
-    for use in uses:
-        found = {name for name in map(get_type_name, kinds[use.path]) if name is not None}
-        if not kinds[use.path] and is_whole:
-            nearest = ", ".join(map(repr, find_nearest(use.path)))
-            raise InvalidSetting(
-                f"{use.setting}: no document has the field {shown(use.path)}",
-                expected=f"a field of the metadata; the nearest are {nearest}"
-                if nearest
-                else "one that documents have",
-                actual=shown(use.path),
-                setting=use.setting,
+    for setting, path, types, is_uniform in _used_fields(options):
+        found = {str(name) for name in map(get_type_name, kinds[path])} - {"None"}
+        if not kinds[path] and is_whole:
+            nearest = ", ".join(map(repr, find_nearest(path)))
+            expected = (
+                f"a field of the metadata; the nearest are {nearest}" if nearest else "one that documents have"
             )
-        wanted = {str(get_type_name(each.kind)) for each in use.pinned} or set(use.types)
-        if found and (not found & wanted if use.pinned else found - wanted or (use.is_uniform and len(found) > 1)):
-            raise InvalidSetting(
-                f"{use.setting}: the values of the field {shown(use.path)} have other types",
-                expected=" or ".join(sorted(wanted)) + (", all of one type" if use.is_uniform else ""),
-                actual=" and ".join(sorted(found)),
-                setting=use.setting,
-            )
+            message = f"{setting}: no document has the field {shown(path)}"
+            raise InvalidSetting(message, expected=expected, actual=shown(path), setting=setting)
+        if found and (found.isdisjoint(types) or (is_uniform and (found - types or len(found) > 1))):
+            message = f"{setting}: the values of the field {shown(path)} have other types"
+            expected = " or ".join(sorted(types)) + (", all of one type" if is_uniform else "")
+            raise InvalidSetting(message, expected=expected, actual=" and ".join(sorted(found)), setting=setting)
+
+
+def _used_fields(options: SearchOptions) -> Iterator[tuple[str, str, Set[str], bool]]:
+    """Yield an option, a field that it names, the types of which it has values, and if all are to be of one."""
+    every = frozenset({"number", "text", "bool"})
+    for path, _ in _sort_fields(options):
+        yield "sort", path, every, True
+    for path, boost in (options.boost or {}).items():
+        assert isinstance(boost, Boost | Pin)
+        yield "boost", path, boost.types, isinstance(boost, Boost)
+    if options.group_by is not None:
+        yield "group_by", options.group_by, every, False
 
 
 class _Part(NamedTuple):
