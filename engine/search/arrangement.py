@@ -6,12 +6,11 @@ the same scores as there, and others follow the same scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quarry.engine.arguments import shown
 from quarry.engine.boosts import Boost, Pin, seconds_of
@@ -128,23 +127,17 @@ def _used_fields(options: SearchOptions) -> Iterator[tuple[str, str, Set[str], b
 
 
 class _Part(NamedTuple):
-    """Passages of one segment.
+    """Passages of one segment, ascending.
 
     Attributes:
-        passages: (n,) int64, ascending.
-        fields: those that come before scores.
-        group: the field by which they are grouped; None: there are no groups.
-        dense: (n,) float32; None in lexical mode.
-        lexical: (n,) float32; None in dense mode.
-        scores: (n,) float32, to which boosts were added.
+        ranking: with the scores, to which boosts were added.
+        fields: the values of those that come before scores.
+        group: the values by which they are grouped; None: there are no groups.
     """
 
-    passages: Int64Array
+    ranking: Ranking
     fields: list[FieldValues]
     group: FieldValues | None
-    dense: Float32Array | None
-    lexical: Float32Array | None
-    scores: Float32Array
 
 
 class _Asked(NamedTuple):
@@ -196,6 +189,9 @@ class Arranger:
             reference: of the query; None unless in hybrid mode.
             groups: the groups that may be found; None: all.
         """
+        if not self._segments:
+            none, scores = np.empty(0, np.int64), np.empty(0, np.float32)
+            return Arranged(Ranking(none, none, scores, exactness=Exactness.EXACT), [], [])
         terms = None if bm25 is None else query.look_up(bm25)
         asked = _Asked(query, terms, options, reference, groups, self._find_pinned(options))
         parts = []
@@ -225,20 +221,15 @@ class Arranger:
         else:
             kept[:] = True if asked.groups is None else _are_in(group, asked.groups)
         places = np.flatnonzero(kept[owners])
-        dense, lexical, scores = self._score(number, passages[places], lexical, places, asked)
+        ranking = self._score(number, passages[places], None if lexical is None else lexical[places], asked)
         if options.unit == "document":
-            best = best_of_each(scores, docs[places])
-            places, scores = places[best], scores[best]
-            dense = None if dense is None else dense[best]
-            lexical = None if lexical is None else lexical[best]
+            best = best_of_each(ranking.scores, docs[places])
+            places, ranking = places[best], ranking.take(best)
         owners = owners[places]
         return _Part(
-            passages[places],
+            ranking._replace(scores=self._boost(segment, docs[places], ranking.scores, options)),
             [each.take(owners) for each in fields],
             None if group is None else group.take(owners),
-            dense,
-            lexical,
-            self._boost(segment, docs[places], scores, options),
         )
 
     def match(
@@ -268,20 +259,18 @@ class Arranger:
                 places[slice(None) if docs is None else docs.docs] = place
         return found
 
-    def _score(
-        self, number: int, passages: Int64Array, known: Float32Array | None, places: Int64Array, asked: _Asked
-    ) -> tuple[Float32Array | None, Float32Array | None, Float32Array]:
-        """Return the dense, the lexical and the fused scores of passages of a segment.
+    def _score(self, number: int, passages: Int64Array, known: Float32Array | None, asked: _Asked) -> Ranking:
+        """Return passages of a segment with their scores.
 
         Args:
             number: the number of the segment.
             passages: (n,) int64.
-            known: the BM25 scores of all passages that match; None unless in lexical mode.
-            places: the places of `passages` among them.
+            known: (n,) float32, their BM25 scores; None unless in lexical mode.
             asked: the request.
         """
+        segments = np.full(len(passages), number)
         if known is not None:
-            return None, known[places], known[places]
+            return Ranking(segments, passages, known, None, known, Exactness.EXACT)
         rescorer, vector = self._searcher.rescorer(number), asked.query.vector
         assert vector is not None
         dense = np.empty(len(passages), np.float32)
@@ -289,11 +278,11 @@ class Arranger:
             stop_if_cancelled()
             dense[low : low + _AT_ONCE] = rescorer.scores(vector, passages[low : low + _AT_ONCE])
         if asked.terms is None or asked.reference is None:
-            return dense, None, dense
-        lexical = asked.terms.score_documents(number, passages)
+            return Ranking(segments, passages, dense, dense, None, Exactness.EXACT)
+        lexical, options = asked.terms.score_documents(number, passages), asked.options
         scores, least_range = asked.reference
-        options = asked.options
-        return dense, lexical, fuse(dense, lexical, options.fusion, options.fusion_weight, least_range, scores)
+        fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range, scores)
+        return Ranking(segments, passages, fused, dense, lexical, Exactness.EXACT)
 
     def _boost(
         self, segment: OpenSegment, docs: Int64Array, scores: Float32Array, options: SearchOptions
@@ -314,34 +303,29 @@ class Arranger:
 
     def _select(self, parts: Sequence[_Part], options: SearchOptions) -> Arranged:
         """Return the first of the passages of all segments, or of each of the first groups."""
-        segments = np.repeat(np.arange(len(parts)), [len(part.passages) for part in parts])
-        passages = _join([part.passages for part in parts], np.int64)
-        scores = _join([part.scores for part in parts], np.float32)
-        dense = None if options.mode == "lexical" else _join([part.dense for part in parts], np.float32)
-        lexical = None if options.mode == "dense" else _join([part.lexical for part in parts], np.float32)
+        whole = join_rankings([part.ranking for part in parts])
         orders = _orders(options)
         fields = [[part.fields[number] for part in parts] for number in range(len(orders))]
         columns: list[AnyArray] = [_number(each, is_down) for each, is_down in zip(fields, orders, strict=True)]
-        columns.append(scores)
+        columns.append(whole.scores)
         if options.group_by is None:
-            near = _first_places(columns, len(scores), options.n_retrieved)
+            near = _first_places(columns, len(whole.docs), options.n_retrieved)
             ranks = _dense_ranks([each[near] for each in columns])
-            ranking = Ranking(segments[near], passages[near], -ranks.astype(np.float32))
+            ranking = whole.take(near)._replace(scores=-ranks.astype(np.float32))
             chosen = near[self._order.best_places(ranking, options.n_retrieved)]
-            keys = self._order.read_keys(segments[chosen], passages[chosen])
+            keys = self._order.read_keys(whole.segments[chosen], whole.docs[chosen])
             groups = None
         else:
             ranks = _dense_ranks(columns)
             by_group = [part.group for part in parts if part.group is not None]
             near = _near_groups(ranks, _number(by_group, is_descending=False), options)
-            found = self._order.read_keys(segments[near], passages[near])
+            found = self._order.read_keys(whole.segments[near], whole.docs[near])
             entries = sorted(zip(ranks[near].tolist(), found, near.tolist(), strict=True))
             chosen = np.array([place for _, _, place in entries], np.int64)
             keys = [key for _, key, _ in entries]
             groups = _scalars(by_group, chosen)
-        whole = Ranking(segments, passages, scores, dense, lexical, Exactness.EXACT).take(chosen)
         values = [_scalars(each, chosen) for each in fields]
-        return Arranged(whole, keys, list(zip(*values, strict=True)) or [()] * len(keys), groups)
+        return Arranged(whole.take(chosen), keys, list(zip(*values, strict=True)) or [()] * len(keys), groups)
 
 
 def merge_arranged(parts: Mapping[int, Arranged], options: SearchOptions) -> MergedRanking:
@@ -442,8 +426,7 @@ def _number(columns: Sequence[FieldValues], is_descending: bool) -> Int64Array:
         np.array([numbers.get(each, 0) for each in own], np.int64)[np.searchsorted(places, values.places)]
         for own, places, values in zip(scalars, used, columns, strict=True)
     ]
-    joined: Int64Array = _join(parts, np.int64)
-    return joined
+    return np.concatenate(parts)
 
 
 def _first_places(columns: Sequence[AnyArray], n_docs: int, n: int) -> Int64Array:
@@ -501,7 +484,3 @@ def _near_groups(ranks: Int64Array, groups: Int64Array, options: SearchOptions) 
     most = np.partition(best, n - 1)[n - 1] if len(best) > n else best.max()
     near: Int64Array = order[(ranks <= np.repeat(last, sizes)) & np.repeat(best <= most, sizes)]
     return near
-
-
-def _join(parts: Iterable[AnyArray | None], dtype: npt.DTypeLike) -> Any:  # noqa: ANN401  # an array of that type
-    return np.concatenate([np.empty(0, dtype), *(part for part in parts if part is not None)])
