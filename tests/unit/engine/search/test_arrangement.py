@@ -16,6 +16,7 @@ from quarry import Engine, InvalidSetting, Linear, Log1p, Pin, Recency, Saturati
 
 NOW = "2026-06-01T00:00:00+00:00"
 MODES = ("hybrid", "dense", "lexical")
+KINDS = [("hybrid", "document"), ("hybrid", "passage"), ("dense", "passage"), ("lexical", "document")]
 ALL = {"candidates": 1000}  # more than there are passages, so that all decide the scale of hybrid scores
 QUERY = "w1 w5 w30"
 ONLY = {"stars": {"$gte": 2}}
@@ -115,8 +116,7 @@ SORTS = [
 ]
 
 
-@pytest.mark.parametrize("unit", ["document", "passage"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "unit"), KINDS)
 def test_hits_are_sorted_by_fields(index, mode, unit):
     every = index.search(QUERY, k=1000, mode=mode, filter=ONLY, unit=unit, **ALL)
     for fields in SORTS:
@@ -170,8 +170,7 @@ def _recency(hit):
     return 2 ** (-max(days, 0) / 30)
 
 
-@pytest.mark.parametrize("unit", ["document", "passage"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "unit"), KINDS)
 def test_boosts_are_added_to_all_scores(index, mode, unit):
     given = {"mode": mode, "unit": unit, "filter": ONLY, **ALL}
     every = index.search(QUERY, k=1000, **given)
@@ -194,8 +193,7 @@ def test_pinned_documents_are_first(index, mode):
     assert groups == sorted(groups)
 
 
-@pytest.mark.parametrize("unit", ["document", "passage"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "unit"), KINDS)
 def test_groups(index, mode, unit):
     every = index.search(QUERY, k=1000, mode=mode, unit=unit, **ALL)
     for path, fields in (("brand", []), ("id", []), ("stars", ["-price"]), ("sizes", ["title"]), ("title", [])):
