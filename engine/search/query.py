@@ -237,10 +237,9 @@ class Query:
             if field is None:
                 phrases.append((value, match["sign"] == "+"))
                 continue
-            number = None if match["value"].startswith('"') else _NUMBERS.fullmatch(value)
-            equal = Comparison(
-                field, "eq", (to_scalar(value), *([to_scalar(json.loads(value))] if number else []))
-            )
+            is_number = not match["value"].startswith('"') and _NUMBERS.fullmatch(value)
+            values = [value, json.loads(value)] if is_number else [value]
+            equal = Comparison(field, "eq", tuple(map(to_scalar, values)))
             conditions.append(Negation(equal) if match["sign"] == "-" else equal)
         self.text = _CONDITION.sub(_without_condition, text)
         phrases += [(phrase, True) for phrase in find_phrases(self.text)]
