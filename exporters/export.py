@@ -311,7 +311,7 @@ def _serialize(graph: onnx.ModelProto) -> bytes:
 
 
 def _move_tables(graph: onnx.ModelProto, name: str) -> dict[str, bytes]:
-    """Return the files of a graph whose packed tables, tensors of bytes, are in a file of their own."""
+    """Return the files of a graph whose tables of bytes, such as packed ones, are in a file of their own."""
     from onnx import TensorProto
 
     data = b""

