@@ -204,7 +204,7 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoder",
         type=parse_path,
-        help="folder of an encoder bundle, or name of a bundled encoder "
+        help="folder of an encoder bundle, or name of one that is installed (quarry encoders) "
         "(default: the bundled encoder of the index; for a new one quarry-minilm-l6)",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
