@@ -1,8 +1,9 @@
 """Parts of other packages by name: file readers, backends, representations, encoders and rerankers.
 
 An installed package registers a part by an entry point of one of the groups ``quarry.readers``,
-``quarry.backends``, ``quarry.representations``, ``quarry.encoders`` and ``quarry.rerankers``. Nothing is imported
-before the name of a part is used, and names of Quarry's own parts cannot be taken.
+``quarry.backends``, ``quarry.representations``, ``quarry.encoders``, ``quarry.rerankers`` and ``quarry.bundles``
+(`quarry.engine.bundled`). Nothing is imported before the name of a part is used, and names of Quarry's own parts
+cannot be taken.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
     """Import what a package has registered under a name.
 
     Args:
-        kind: "reader", "backend", "representation", "encoder" or "reranker".
+        kind: "reader", "backend", "representation", "encoder", "reranker" or "bundle".
         name: the name of the part.
         own: names of the parts of Quarry, for messages.
 

@@ -26,7 +26,13 @@ from quarry.exporters.parity.encoder import check_parity, measure_parity, measur
 from quarry.exporters.parity.reranker import check_reranker_parity, measure_reranker_parity, record_scores
 from quarry.exporters.parity.sample_texts import sample_pairs, sample_texts
 from quarry.formats.bundle.encoder import EncoderBundle, EncoderSettings, Pooling, write_bundle
-from quarry.formats.bundle.folder import MODEL_NAME, QUERY_MODEL_NAME, REFERENCE_NAME, TOKENIZER_NAME
+from quarry.formats.bundle.folder import (
+    DATA_SUFFIX,
+    MODEL_NAME,
+    QUERY_MODEL_NAME,
+    REFERENCE_NAME,
+    TOKENIZER_NAME,
+)
 from quarry.formats.bundle.reranker import RerankerBundle, RerankerSettings, write_reranker_bundle
 from quarry.formats.errors import CorruptFile, FormatError, InvalidSetting
 
@@ -58,6 +64,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     retrieval: bool = True,
     extra_files: Files | None = None,
     n_recorded: int = 8,
+    packed_tables: bool = False,
 ) -> EncoderBundle:
     """Export the checkpoint of an encoder; the same input gives the same bytes on the same machine.
 
@@ -83,6 +90,8 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         retrieval: whether to measure the effect of the precision on a ranking.
         extra_files: contents or paths by name, added to the bundle beside the licenses found in the checkpoint.
         n_recorded: number of texts whose vectors are recorded, about 40 KB each for 384 dimensions.
+        packed_tables: whether vectors of tokens have 4 bits, in a file of their own, for large vocabularies; not
+            with fp16.
 
     Raises:
         InvalidSetting: the checkpoint or an option is not supported, the checkpoint is a reranker, the folder
@@ -107,12 +116,12 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
             "the checkpoint's quantizer is for vectors of its own head", path=first.path, expected="no other head"
         )
     files |= quantizer_file(first)
-    exact, variant = _build_graphs(checkpoints, networks, precision)
+    exact, variant = _build_graphs(checkpoints, networks, precision, packed_tables)
     listed = list(sample_texts(_N_TEXTS) if texts is None else texts)
     with _workspace(first.path) as folder:
         bundle = write_bundle(folder / "exact", settings, {**files, **exact})
         reference = record_reference(open_encoder(bundle.path), listed, n_recorded)
-        if precision != "fp32":
+        if variant != exact:
             converted = write_bundle(folder / "variant", settings, {**files, **variant})
             settings = _add_parity(bundle, converted, listed, retrieval)
     return write_bundle(out, settings, {**files, **variant, REFERENCE_NAME: reference})
@@ -209,7 +218,7 @@ def _query_folder(checkpoint: Checkpoint) -> Path | None:
 
 
 def _build_graphs(
-    checkpoints: Mapping[str, Checkpoint], networks: Mapping[str, GraphSource], precision: str
+    checkpoints: Mapping[str, Checkpoint], networks: Mapping[str, GraphSource], precision: str, packed: bool
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Return the fp32 graphs and the graphs in the requested precision, serialized, by file name."""
     from quarry.exporters.precision.variants import convert_encoder
@@ -220,9 +229,12 @@ def _build_graphs(
         build = networks[name].build
         backbone = build()
         checkpoint.head.check(backbone.n_hidden, backbone.n_words, checkpoint.path)
-        exact[name] = variant[name] = _serialize(convert_encoder(backbone, checkpoint.head, "fp32"))
-        if precision != "fp32":
-            variant[name] = _serialize(convert_encoder(build(), checkpoint.head, precision))
+        exact[name] = _serialize(convert_encoder(backbone, checkpoint.head, "fp32"))
+        if precision == "fp32" and not packed:
+            variant[name] = exact[name]
+        else:
+            graph = convert_encoder(build(), checkpoint.head, precision, packed)
+            variant |= _move_tables(graph, name) if packed else {name: _serialize(graph)}
     return exact, variant
 
 
@@ -296,6 +308,22 @@ def _make_reranker_settings(source: Checkpoint, precision: str, name: str) -> Re
 
 def _serialize(graph: onnx.ModelProto) -> bytes:
     return bytes(graph.SerializeToString(deterministic=True))
+
+
+def _move_tables(graph: onnx.ModelProto, name: str) -> dict[str, bytes]:
+    """Return the files of a graph whose tables of bytes, such as packed ones, are in a file of their own."""
+    from onnx import TensorProto
+
+    data = b""
+    for tensor in graph.graph.initializer:
+        if tensor.data_type == TensorProto.UINT8 and len(tensor.dims) == 2:
+            place = {"location": name + DATA_SUFFIX, "offset": len(data), "length": len(tensor.raw_data)}
+            data += tensor.raw_data
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in place.items():
+                tensor.external_data.add(key=key, value=str(value))
+    return {name: _serialize(graph), name + DATA_SUFFIX: data}
 
 
 def _add_reranker_parity(

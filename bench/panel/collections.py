@@ -123,8 +123,12 @@ def _held_out() -> Collection:
     return held_out_articles("squad", 40, _QUERIES)
 
 
-def _xquad(code: str) -> Collection:
-    return read_collection(data_folder("xquad") / code, "test").subset(None, _QUERIES)
+def _xquad(code: str, documents: str = "") -> Collection:
+    """The questions in one language and the paragraphs in the same or another one, which have the same ids."""
+    collection = read_collection(data_folder("xquad") / code, "test").subset(None, _QUERIES)
+    if not documents:
+        return collection
+    return replace(collection, documents=read_collection(data_folder("xquad") / documents, "test").documents)
 
 
 PANEL: dict[str, Member] = {
@@ -157,6 +161,11 @@ PANEL: dict[str, Member] = {
             in_mean=False,
         )
         for code, language in _LANGUAGES.items()
+    },
+    **{
+        f"xquad-{code}-en": Member(partial(_xquad, code, "en"), "comparing", in_mean=False)
+        for code in _LANGUAGES
+        if code != "en"
     },
 }
 """All collections by name, in the order of the table."""

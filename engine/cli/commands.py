@@ -137,6 +137,7 @@ def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         _add_upgrade,
         _add_info,
         _add_verify,
+        _add_encoders,
         _add_snapshot,
     ):
         add(commands)
@@ -203,7 +204,7 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoder",
         type=parse_path,
-        help="folder of an encoder bundle, or name of a bundled encoder "
+        help="folder of an encoder bundle, or name of one that is installed (quarry encoders) "
         "(default: the bundled encoder of the index; for a new one quarry-minilm-l6)",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="number of threads (default: all processors)")
@@ -629,6 +630,35 @@ def _run_verify(args: argparse.Namespace) -> int:
     report = verify_index(Directory(Path(args.index)))  # opening it would stop at the first damage
     _print_fields(asdict(report), args.json)
     return 0
+
+
+def _add_encoders(commands: _Subparsers) -> None:
+    parser = _add_command(commands, "encoders", "list the encoders that are installed", _run_encoders)
+    _add_json(parser, "one JSON object for each")
+
+
+def _run_encoders(args: argparse.Namespace) -> int:
+    from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, INSTALLABLE
+    from quarry.engine.extensions import registered_names
+
+    registered = sorted(registered_names("encoder").difference(BUNDLED))
+    found = dict.fromkeys(BUNDLED, "part of Quarry") | {name: _distribution_of(name) for name in registered}
+    found[DEFAULT_NAME] += ", the default"
+    found |= {name: f"not installed: {how}" for name, how in INSTALLABLE.items() if name not in registered}
+    for name, origin in found.items():
+        if args.json:
+            print_lines(json.dumps({"name": name, "origin": origin, "installed": name in {*BUNDLED, *registered}}))
+        else:
+            print_lines(f"{name}: {origin}")
+    return 0
+
+
+def _distribution_of(encoder: str) -> str:
+    distributions = {
+        f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+        for entry in entry_points(group="quarry.encoders", name=encoder)
+    }
+    return ", ".join(sorted(distributions))
 
 
 def _add_snapshot(commands: _Subparsers) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from quarry.engine.arguments import lone_surrogate, shown
-from quarry.engine.bundled import BUNDLED, bundled_path, default_bundle_path
+from quarry.engine.bundled import BUNDLED, INSTALLABLE, bundled_path, default_bundle_path
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.extensions import make_extension, registered_names
 from quarry.engine.process.libraries import loading
@@ -74,17 +74,29 @@ def open_encoder(source: EncoderSource = None, *, runtime: str = "auto", lean: b
         return source
     if source is not None and not isinstance(source, str | os.PathLike):
         return _encoder_of_functions(source)
-    if (
-        source is not None
-        and (made := make_extension("encoder", checked_path(source, "encoder"), BUNDLED)) is not None
-    ):
-        return open_encoder(cast("EncoderSource", made), runtime=runtime, lean=lean)
+    if source is not None and (made := _registered_encoder(checked_path(source, "encoder"))) is not None:
+        return open_encoder(made, runtime=runtime, lean=lean)
     with loading("quarry"):
         from quarry.engine.encoding.runtimes.selection import open_bundle
         from quarry.formats.bundle.encoder import load_bundle
 
     folder = default_bundle_path() if source is None else bundle_folder(source)
     return open_bundle(load_bundle(folder), runtime, lean)
+
+
+def _registered_encoder(path: Path) -> EncoderSource:
+    """Return what an installed package has registered under a name; None if it has to be a path or a bundled one.
+
+    Raises:
+        InvalidSetting: it is the name of an encoder that is not installed, or nearly a name.
+    """
+    name = str(path)
+    missing = INSTALLABLE.keys() - registered_names("encoder")
+    if name in missing and not os.path.exists(path):  # noqa: PTH110  # false if access is refused
+        raise InvalidSetting(
+            f"the encoder {name!r} is not installed", expected=INSTALLABLE[name], setting="encoder"
+        )
+    return cast("EncoderSource", make_extension("encoder", path, [*BUNDLED, *missing]))
 
 
 def bundle_folder(source: str | os.PathLike[str]) -> Path:

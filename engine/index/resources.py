@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quarry.engine.backends.protocol import Accelerator
-from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, path_by_identity
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, is_installed, path_by_identity
 from quarry.engine.encoding.batch_encoder import encode_queries
 from quarry.engine.encoding.encoder import Encoder, describe_encoder
 from quarry.engine.encoding.no_encoder import has_encoder
@@ -30,7 +30,7 @@ class ViewResources:
         options: memory limit, backend and number of threads.
         device: device of backend "gpu".
         chosen_encoder: the encoder that the caller chose, which may be another one than the index was built with;
-            None: the bundled one that the index has, whether or not it is the default of new indexes.
+            None: the installed one that the index has, whether or not it is the default of new indexes.
         reranker: reranker of hits, or None.
         unknown_fields: the fields of filters that callers were warned about.
     """
@@ -45,13 +45,13 @@ class ViewResources:
     def has_encoder_of(self, record: EncoderRecord) -> bool:
         """Return whether texts can be encoded for an index with this encoder; opens no bundle."""
         if self.chosen_encoder is None:
-            return record.identity in BUNDLED.values()
+            return is_installed(record.identity)
         return self.chosen_encoder.identity == record.identity
 
     def encoder_for(self, record: EncoderRecord) -> Encoder:
         """Return the encoder of texts for an index with this encoder.
 
-        That is the default encoder if none was chosen and the index has none of those that come with the package;
+        That is the default encoder if none was chosen and the index has none of those that are installed;
         a bundle is opened when it is first needed, so a damaged one concerns only the indexes that use it.
 
         Raises:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters.precision.row_scales import scale_rows
 
-__all__ = ["quantize_int8", "quantize_tensors", "quantize_weights"]
+__all__ = ["pack_tables", "quantize_int8", "quantize_tensors", "quantize_weights"]
 
 
 def quantize_int8(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
@@ -87,6 +87,7 @@ _BLOCK = 32  # weights with one scale
 _ZERO = 128  # the point that stands for 0 in uint8
 _ACCURACY_LEVEL = 4  # of the operator: int8 products with one scale per block; 0 is several times slower
 _LEAST_TABLE = 2**16  # elements; smaller tables save too little
+_LEAST_TOKENS = 2**14  # rows of a table that is packed
 _CONTRIB = "com.microsoft"
 
 Floats = npt.NDArray[np.float32]
@@ -119,6 +120,59 @@ def quantize_weights(model: onnx.ModelProto, keep: str) -> onnx.ModelProto:
     quantized.graph.initializer.extend([*kept, *writer.constants.values()])
     quantized.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     return quantized
+
+
+def pack_tables(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph with the vectors of tokens in 4 bits: an eighth of the size.
+
+    Blocks of 32 weights of a row share a float16 scale, by which the weight of the largest absolute value is -8
+    (the layout Q4_0 of GGML): a table that was rounded so before does not change again.
+
+    Args:
+        model: without external data; it is not changed. Rows of its tables have a multiple of 32 weights.
+    """
+    packed = onnx.ModelProto()
+    packed.CopyFrom(model)
+    tables = {tensor.name: tensor for tensor in packed.graph.initializer if _is_vocabulary(tensor)}
+    nodes = []
+    for node in packed.graph.node:
+        if node.op_type == "Gather" and node.input[0] in tables:
+            nodes += _look_up_packed(node, f"{node.input[0]}_scales")
+        else:
+            nodes.append(node)
+    del packed.graph.node[:]
+    packed.graph.node.extend(nodes)
+    for name, tensor in tables.items():
+        codes, scales = _quantize_rows(numpy_helper.to_array(tensor))
+        tensor.CopyFrom(numpy_helper.from_array(codes, name))
+        packed.graph.initializer.append(numpy_helper.from_array(scales, f"{name}_scales"))
+    packed.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    return packed
+
+
+def _is_vocabulary(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is a table of the vectors of tokens; that of positions is a hundredth of it."""
+    return _is_matrix(tensor) and tensor.dims[0] >= _LEAST_TOKENS
+
+
+def _look_up_packed(node: onnx.NodeProto, scales: str) -> list[onnx.NodeProto]:
+    half, output = f"{node.output[0]}_half", node.output[0]
+    inputs = [*node.input, scales]
+    settings = {"bits": 4, "block_size": _BLOCK, "gather_axis": 0, "quantize_axis": 1}
+    return [
+        helper.make_node("GatherBlockQuantized", inputs, [half], name=half, domain=_CONTRIB, **settings),
+        helper.make_node("Cast", [half], [output], name=f"{output}_cast", to=TensorProto.FLOAT),
+    ]
+
+
+def _quantize_rows(table: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    """Return codes (n, dim / 2), two in a byte, and scales (n, dim / 32) of an (n, dim) table."""
+    blocks = table.reshape(len(table), -1, _BLOCK)
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2, keepdims=True), axis=2)
+    scales = (largest / np.float32(-8)).astype(np.float16)
+    steps = np.where(scales == 0, np.float32(1), scales.astype(np.float32))
+    codes = np.clip(np.rint(blocks / steps) + 8, 0, 15).astype(np.uint8).reshape(len(table), -1)
+    return codes[:, ::2] | codes[:, 1::2] << 4, scales[:, :, 0]
 
 
 def _is_matrix(tensor: onnx.TensorProto) -> bool:

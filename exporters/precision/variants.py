@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from quarry.exporters.checkpoint.head import Head
 from quarry.exporters.graph.builder import Graph
 from quarry.exporters.graph.head import HEAD, Backbone, build_encoder_model
-from quarry.exporters.precision.int8 import quantize_int8, quantize_weights
+from quarry.exporters.precision.int8 import pack_tables, quantize_int8, quantize_weights
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["convert_encoder", "convert_reranker", "convert_to_fp16"]
@@ -75,17 +75,21 @@ _QUANTIZERS: Mapping[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = M
 )
 
 
-def convert_encoder(backbone: Backbone, head: Head, precision: str) -> onnx.ModelProto:
+def convert_encoder(
+    backbone: Backbone, head: Head, precision: str, packed_tables: bool = False
+) -> onnx.ModelProto:
     """Complete an encoder's graph in a precision; the head always computes in fp32.
 
     Args:
         backbone: the network; its graph is modified.
         head: the head to add.
         precision: one of `quarry.exporters.export.PRECISIONS`.
+        packed_tables: whether vectors of tokens have 4 bits (fp32, int8, int8-weights).
     """
     if precision == "fp16":
         return build_encoder_model(_convert_backbone(backbone), head)
     model = build_encoder_model(backbone, head)
+    model = pack_tables(model) if packed_tables else model
     return _QUANTIZERS[precision](model, HEAD) if precision in _QUANTIZERS else model
 
 

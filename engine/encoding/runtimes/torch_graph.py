@@ -263,6 +263,13 @@ def _gather(_: _Attributes, values: Tensor, places: Tensor) -> Tensor:
     )
 
 
+def _gather_packed(_: _Attributes, codes: Tensor, places: Tensor, scales: Tensor) -> Tensor:
+    """Rows of numbers of 4 bits, two in a byte, in blocks with one scale (`quarry.exporters.precision.int8`)."""
+    rows, steps = (values.index_select(0, places.reshape(-1)) for values in (codes, scales))
+    numbers = torch.stack((rows & 15, rows >> 4), -1).view(*steps.shape, -1).to(steps.dtype) - 8
+    return (numbers * steps.unsqueeze(-1)).view(*places.shape, -1)
+
+
 def _reduce(how: _Call, attributes: _Attributes, values: Tensor, axes: Tensor) -> Tensor:
     wide = values.float() if values.is_floating_point() else values
     reduced: Tensor = how(wide, dim=_integers(axes), keepdim=bool(attributes.get("keepdims", 1)))
@@ -314,6 +321,7 @@ _OPERATORS: Mapping[str, _Call] = {
     "Concat": lambda attributes, *values: torch.cat(values, int(attributes["axis"])),
     "DequantizeLinear": _dequantize,
     "Gather": _gather,
+    "GatherBlockQuantized": _gather_packed,
     "Gelu": lambda attributes, values: functional.gelu(
         values, approximate=attributes.get("approximate", b"none").decode()
     ),

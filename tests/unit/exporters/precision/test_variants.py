@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.models.tiny_checkpoint import DIM, random_weights, write_checkpoint, write_reranker_checkpoint
+from support.models.tiny_checkpoint import CONFIG, DIM, random_weights, write_checkpoint, write_reranker_checkpoint
 
 from quarry import engine
 from quarry.engine.bundled import BUNDLED, bundled_path
@@ -21,7 +21,7 @@ from quarry.exporters import command
 from quarry.exporters.export import PRECISIONS, export, export_reranker
 from quarry.exporters.parity.encoder import LEAST_MEAN_COSINES, check_bundle, check_parity, measure_retrieval
 from quarry.exporters.parity.sample_texts import sample_questions
-from quarry.exporters.precision.int8 import quantize_weights
+from quarry.exporters.precision.int8 import pack_tables, quantize_weights
 from quarry.exporters.precision.variants import convert_to_fp16
 from quarry.formats.bundle.encoder import LEAST_MEAN_COSINE, EncoderBundle, ParityRecord, load_bundle, write_bundle
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, EncoderMismatch, InvalidSetting
@@ -51,6 +51,46 @@ def test_all_have_one_identity_and_say_how_close_they_are(variants: dict[str, En
         assert parity is not None
         assert parity.n_texts == len(TEXTS)
         assert min(parity.token_mean, parity.pooled_mean) >= LEAST_MEAN_COSINES.get(precision, 0.98)
+
+
+def with_large_vocabulary(folder: Path) -> Path:
+    rng, table = np.random.default_rng(3), "embeddings.word_embeddings.weight"
+    weights = random_weights()
+    more = rng.normal(size=(2**14 - len(weights[table]), DIM)).astype(np.float32)
+    weights[table] = np.concatenate([weights[table], more])
+    return write_checkpoint(folder, weights=weights, config={**CONFIG, "vocab_size": 2**14})
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-weights"])
+def test_vectors_of_tokens_in_4_bits(precision: str, tmp_path: Path) -> None:
+    checkpoint = with_large_vocabulary(tmp_path / "checkpoint")
+    packed = export(checkpoint, tmp_path / "packed", precision, texts=TEXTS, retrieval=False, packed_tables=True)
+    n_types = 2 * DIM if precision == "int8" else 0  # the other table of bytes
+    assert packed.files["model.onnx.data"].n_bytes == 2**14 * DIM // 2 + n_types
+    assert packed.identity == export(checkpoint, tmp_path / "exact", "fp32", texts=TEXTS).identity
+    assert packed.settings.parity is not None
+    check_bundle(packed.path)
+
+
+def test_a_table_that_was_rounded_to_4_bits_is_packed_as_it_is() -> None:
+    rng = np.random.default_rng(1)
+    codes, scales = rng.integers(0, 16, (2**14, 2, 32)), rng.uniform(-1, 1, (2**14, 2, 1)).astype(np.float16)
+    codes[:, :, 0] = 0  # the largest absolute value has this code
+    table = ((codes - 8).astype(np.float32) * scales).reshape(2**14, 64)
+    table[5] = 0
+    gather = helper.make_node("Gather", ["table", "input_ids"], ["vectors"])
+    value, result = (
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (
+            ("input_ids", TensorProto.INT64, ["length"]),
+            ("vectors", TensorProto.FLOAT, ["length", 64]),
+        )
+    )
+    graph = helper.make_graph([gather], "graph", [value], [result], [numpy_helper.from_array(table, "table")])
+    model = pack_tables(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    session = import_onnxruntime().InferenceSession(model.SerializeToString())
+    (found,) = session.run(None, {"input_ids": np.arange(2**14)})
+    np.testing.assert_allclose(found, table, rtol=2**-10)  # of float16
 
 
 def test_they_get_smaller(variants: dict[str, EncoderBundle]) -> None:

@@ -1,0 +1,154 @@
+"""The distribution quarry-multilingual, as if it were installed: found by name and identity, in mixed indexes."""
+
+from __future__ import annotations
+
+import tomllib
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.indexes.word_encoder import WordEncoder
+from tokenizers import Tokenizer
+
+from quarry.engine import Encoder, Engine, InvalidSetting, build, open_encoder
+from quarry.engine.bundled import INSTALLABLE, is_installed, path_by_identity
+from quarry.engine.cli.commands import main
+from quarry.formats.bundle.encoder import load_bundle
+
+PROJECT = Path(__file__).parents[4] / "bundles" / "multilingual"
+BUNDLE = PROJECT / "src" / "quarry_multilingual" / "multilingual-e5-small"
+WORDS = WordEncoder()
+DOCS = {
+    "ar": "يخبز الخباز الخبز من الدقيق والخميرة والماء.",
+    "de": "Die Katze schläft auf dem Dach des Hauses.",
+    "el": "Το ηφαίστειο εκτοξεύει λάβα και στάχτη.",
+    "en": "The Moon raises the tides of the sea twice a day.",
+    "es": "El tren nocturno a la costa sale de la estación a las nueve.",
+    "hi": "मधुमक्खियाँ फूलों से शहद बनाती हैं।",
+    "ro": "Medicul vindecă bolnavii la spital cu medicamente.",
+    "ru": "Шахматист объявил мат королю соперника.",
+    "th": "ชาวนาปลูกข้าวในฤดูฝน",
+    "tr": "Terzi, düğün için beyaz bir elbise dikti.",
+    "vi": "Các nhà thiên văn học quan sát các vì sao bằng kính viễn vọng.",
+    "zh": "银行提高了贷款的利率。",
+    "he": "הסופר כתב רומן חדש על המלחמה.",
+    "ja": "サッカーの試合で日本代表が勝った。",
+    "ko": "학생들은 도서관에서 시험 공부를 한다.",
+}
+QUESTIONS = {
+    "how is bread baked?": "ar",
+    "where does the cat sleep?": "de",
+    "eruption of a volcano": "el",
+    "Mond und Gezeiten": "en",
+    "when does the train leave?": "es",
+    "honey from bees": "hi",
+    "treatment of the sick": "ro",
+    "chess": "ru",
+    "planting rice": "th",
+    "wedding dress": "tr",
+    "telescope": "vi",
+    "interest rate of a loan": "zh",
+    "war novel": "he",
+    "football match": "ja",
+    "studying for an exam": "ko",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def encoder() -> Encoder:
+    """The encoder, which is loaded once."""
+    return open_encoder(BUNDLE)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    folder = tmp_path / "site" / "quarry_multilingual-1.0.0.dist-info"
+    folder.mkdir(parents=True)
+    groups = (
+        "\n".join([f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())])
+        for group, entries in project["entry-points"].items()
+    )
+    (folder / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+    (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8")
+    for path in (folder.parent, PROJECT / "src"):
+        monkeypatch.syspath_prepend(path)
+    is_installed.cache_clear()
+    yield
+    is_installed.cache_clear()
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_is_found_by_name_and_by_identity(capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = open_encoder("multilingual")
+    assert (encoder.name, encoder.identity) == ("multilingual-e5-small", load_bundle(BUNDLE).identity)
+    assert path_by_identity(encoder.identity) == BUNDLE
+    assert main(["encoders"]) == 0
+    assert "multilingual: quarry-multilingual 1.0.0\n" in capsys.readouterr().out
+
+
+def test_without_it_the_error_says_how_to_install_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidSetting, match=r"'multilingual' is not installed; expected pip install ./bundles/"):
+        open_encoder("multilingual")
+    with pytest.raises(InvalidSetting, match=r"unknown encoder.*the nearest: multilingual"):
+        open_encoder("multi-lingual")
+    assert main(["encoders", "--json"]) == 0
+    assert '{"name": "multilingual", "origin": "not installed: ' in capsys.readouterr().out
+    assert (PROJECT.parents[1] / INSTALLABLE["multilingual"].split()[2] / "pyproject.toml").exists()
+
+
+@pytest.mark.usefixtures("installed")
+def test_questions_find_documents_in_other_languages(tmp_path: Path) -> None:
+    documents = [{"id": key, "text": text} for key, text in DOCS.items()]
+    build(documents[::2], tmp_path / "index", encoder="multilingual", language="none")
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        index.add(documents[1::2])
+        index.commit()
+        index.delete("en")
+        index.add([documents[list(DOCS).index("en")]])
+        index.commit()
+    with Engine.open(tmp_path / "index") as index:  # by the identity, without a name
+        found = {question: index.search(question, k=1, mode="dense")[0].id for question in QUESTIONS}
+        assert found == QUESTIONS
+        assert [index.search(text, k=1)[0].id for text in DOCS.values()] == list(DOCS)
+
+
+def test_forms_of_the_same_text_have_the_same_vector(encoder: Encoder) -> None:
+    for text, other in (
+        ("Zürich naïve café", unicodedata.normalize("NFD", "Zürich naïve café")),
+        ("full width 123", "ｆｕｌｌ　ｗｉｄｔｈ　１２３"),
+        ("한국어", unicodedata.normalize("NFD", "한국어")),
+        ("ﬁnal oﬃce", "final office"),
+        ("ハングル", "ﾊﾝｸﾞﾙ"),
+    ):
+        np.testing.assert_array_equal(encoder.encode_query(text), encoder.encode_query(other), err_msg=text)
+
+
+def test_no_character_of_its_scripts_is_unknown() -> None:
+    tokenizer = Tokenizer.from_file(str(BUNDLE / "tokenizer.json"))
+    others = "ქართული ენა հայերեն తెలుగు ಕನ್ನಡ മലയാളം ភាសាខ្មែរ አማርኛ ພາສາລາວ မြန်မာ سنڌي සිංහල ગુજરાતી ਪੰਜਾਬੀ বাংলা"
+    for text in [*DOCS.values(), *others.split()]:
+        assert "<unk>" not in tokenizer.encode(text).tokens, text
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "words"),
+    [
+        ("قرأ الولد كتابًا في المكتبة", "كتابًا", ["كتابًا"]),
+        ("הַיֶּלֶד קָרָא סֵפֶר", "קָרָא", ["קָרָא"]),
+        ("यह हिन्दी की किताब है", "हिन्दी", ["हिन्दी"]),
+        ("Der Zug nach Zu\u0308rich fa\u0308hrt", "Zürich", ["Zu\u0308rich"]),
+        ("Ｔｏｋｙｏ　タワー", "tokyo", ["Ｔｏｋｙｏ"]),
+        ("Các vì sao sáng", unicodedata.normalize("NFD", "sáng"), ["sáng"]),
+        ("ราคาข้าวสูงขึ้น", "ข้าว", ["ข้าว"]),
+    ],
+)
+def test_words_are_marked_where_they_are(text: str, query: str, words: list[str], tmp_path: Path) -> None:
+    build([text, "the tide goes out"], tmp_path / "index", encoder=WORDS, language="none")
+    with Engine.open(tmp_path / "index", encoder=WORDS) as index:
+        hit = index.search(query, k=1, mode="lexical")[0]
+        passage = hit.passages[0]
+        assert passage.text in hit.text
+        assert [passage.text[start:end] for start, end in passage.words] == words
