@@ -345,6 +345,7 @@ class Engine(IndexReader):
         readers: Readers = None,
         dry_run: bool = False,
         remove_all: bool = False,
+        progress: ProgressSetting = False,
     ) -> SyncReport:
         """Make the documents of a folder in the index those of its files; see `quarry.readers.sync`.
 
@@ -369,6 +370,7 @@ class Engine(IndexReader):
             readers: functions that read files of other kinds; see `build`.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
             remove_all: whether to continue if none of the files that were indexed from the folder is left.
+            progress: see `add`; each file that is left counts as one document of the total.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
@@ -396,7 +398,10 @@ class Engine(IndexReader):
             encoder,
             readers,
         )
-        report = plan.report() if writer is None else plan.carry_out(writer, self._thresholds.sync_s)
+        if writer is None:
+            return plan.report()
+        with Progress(progress, "adding") as bar:
+            report = plan.carry_out(writer, self._thresholds.sync_s, bar.update)
         self._follow()
         return report
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from quarry import engine
-from quarry.engine.cli.output import print_lines
+from quarry.engine.cli.output import print_lines, reported
 from quarry.engine.cli.words import decode_text, parse_path
 from quarry.formats.errors import IndexNotFound
 
@@ -73,6 +73,7 @@ def _report(args: argparse.Namespace) -> SyncReport:
             title=args.title,
             dry_run=args.dry_run,
             remove_all=args.remove_all,
+            progress=reported("adding"),
         )
 
 

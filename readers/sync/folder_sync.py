@@ -17,6 +17,7 @@ from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import drop_empty_windows
 from quarry.engine.sync import SyncReport
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
@@ -142,6 +143,7 @@ class FolderSync:
         self._found = _Found()
         self._found.owners = {doc_id: file.path for file in self._stored.values() for doc_id in file.ids}
         self._refused: dict[str, str] = {}  # files with a document that the encoder refused, and why
+        self._progress: Report = no_report
         self._has_torn = False  # whether others of its documents may have been collected
 
     def report(self) -> SyncReport:
@@ -155,12 +157,13 @@ class FolderSync:
                 pass
         return self._found.report(None)
 
-    def carry_out(self, writer: IndexWriter, commit_s: float) -> SyncReport:
+    def carry_out(self, writer: IndexWriter, commit_s: float, report: Report) -> SyncReport:
         """Change the index, in one commit unless it takes long; if that fails, nothing is left to commit.
 
         Args:
             writer: the writer of the index.
             commit_s: seconds after which what was done so far is committed, if there is more to do.
+            report: called with the number of documents that were read, and that with the files which are left.
 
         Raises:
             InvalidSetting: something is not committed yet, or none of the files of the index is in the folder.
@@ -170,6 +173,7 @@ class FolderSync:
             raise InvalidSetting(
                 "there are additions or deletions that are not committed; commit or roll back first"
             )
+        self._progress = report
         try:
             waiting = self._add(writer, self._files(), commit_s)
             while waiting:
@@ -256,6 +260,8 @@ class FolderSync:
         end = time.monotonic() + commit_s
         while waiting:
             yield from self._documents_of(waiting.popleft())
+            n_read = len(self._found.origins)
+            self._progress(n_read, n_read + len(waiting))
             if time.monotonic() >= end:
                 return
 

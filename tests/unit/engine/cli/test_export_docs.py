@@ -38,10 +38,13 @@ def content(path):
         return sorted((doc.id, doc.text, doc.title, repr(doc.metadata)) for doc in index)
 
 
-def test_exported_documents_can_be_indexed_again(index, tmp_path):
+def test_exported_documents_can_be_indexed_again(index, tmp_path, capsys):
     out = tmp_path / "docs.jsonl"
     assert run("export-docs", index, out) == 0
     assert len(out.read_bytes().splitlines()) == len(DOCS)
+    capsys.readouterr()
+    assert run("export-docs", index, out, "--overwrite", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"n_documents": 3, "has_vectors": False}
     engine.build(out, tmp_path / "again", encoder=ENCODER)
     assert content(tmp_path / "again") == content(index)
 
