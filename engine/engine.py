@@ -335,7 +335,7 @@ class Engine(IndexReader):
         return writer.add_columns(columns)
 
     @finishes_before_exit
-    def sync(
+    def sync(  # noqa: PLR0913  # keywords, each with a default
         self,
         folder: str | os.PathLike[str],
         *,
@@ -345,6 +345,8 @@ class Engine(IndexReader):
         readers: Readers = None,
         dry_run: bool = False,
         remove_all: bool = False,
+        include: str | Sequence[str] = (),
+        exclude: str | Sequence[str] = (),
         progress: ProgressSetting = False,
     ) -> SyncReport:
         """Make the documents of a folder in the index those of its files; see `quarry.readers.sync`.
@@ -370,6 +372,8 @@ class Engine(IndexReader):
             readers: functions that read files of other kinds; see `build`.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
             remove_all: whether to continue if none of the files that were indexed from the folder is left.
+            include: patterns, as in ``.gitignore``, of the only files that are read; others are treated as gone.
+            exclude: patterns, as in ``.gitignore``, of files and folders that are left out, too.
             progress: see `add`; each file that is left counts as one document of the total.
 
         Raises:
@@ -397,6 +401,7 @@ class Engine(IndexReader):
             checked_flag(remove_all, "remove_all"),
             encoder,
             readers,
+            (include, exclude),
         )
         if writer is None:
             return plan.report()

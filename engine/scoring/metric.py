@@ -69,8 +69,8 @@ class Metric:
     def rows(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 rows that are stored for (n, dim) float32 vectors.
 
-        A vector of zeros has no direction; for "cosine" it stays zero, up to the mean. One that an index has stored as
-        int8 stays as it is, so that scores in an index of the same type are those of before.
+        A vector of zeros has no direction; for "cosine" it stays zero, up to the mean. One that an index has given
+        out as int8 stays as it is, so that its scores are those of before.
         """
         if self.mean is not None or self.name != "cosine":
             return self._compared(vectors)
