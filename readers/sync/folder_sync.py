@@ -221,8 +221,8 @@ class FolderSync:
         if is_empty and not any(map(self._is_moved, present)):
             raise InvalidSetting(
                 f"none of the {len(missing)} files that the index has is in the folder, or passes the patterns;"
-                " if it is the right folder, pass remove_all=True (on the command line --remove-all) to delete their"
-                " documents",
+                " if it is the right folder, pass remove_all=True (on the command line --remove-all) to delete"
+                " their documents",
                 path=self._folder,
             )
         for path in missing:
