@@ -77,7 +77,7 @@ class IndexOperations:
         listing = "List the documents that pass a filter"
         getting, searching = "Get documents by their ids", "Search with several queries"
         document = "/documents/{id:document_id}"
-        documents = {NDJSON: _DOCUMENT_TO_ADD, JSON: _DOCUMENTS_TO_ADD}
+        documents = {NDJSON: _DOCUMENT_TO_ADD, JSON: _array(_DOCUMENT_TO_ADD)}
         return [
             Operation("GET", "/v1/indexes", "read", self._list_indexes, "List the indexes", (JSON, _INDEXES)),
             _of("GET", "", "read", self._describe, "Show the statistics of an index", _DESCRIBED),
@@ -259,12 +259,6 @@ _DOCUMENT_TO_ADD: Schema = {
         "title": {"type": ["string", "null"]},
         "metadata": {"type": ["object", "null"]},
     },
-}
-_DOCUMENTS_TO_ADD: Schema = {
-    **_DOCUMENT_TO_ADD,
-    "type": ["array", "object"],
-    "items": _DOCUMENT_TO_ADD,
-    "description": "several documents, or one",
 }
 _DELETION: Schema = {
     "type": "object",
