@@ -336,6 +336,7 @@ def test_filters_follow_the_query_and_are_kept_in_the_address(
             browser.get(f"{server.url}#q=lamp&filters={odd}")
             until(lambda: len(page.all(".hit")) == 10)
             assert page.texts("#applied button") == []
+        browser.get("about:blank")  # a request that the end of the server cuts off would be an error
 
 
 def test_the_requests_are_described_on_a_page(page: Page, server: RunningServer, browser: Any) -> None:
@@ -437,6 +438,7 @@ def test_a_key_is_asked_for(path: Path, open_page: Callable[[RunningServer], Pag
             "document.getElementById('index').dispatchEvent(new Event('change'))"
         )
         until(lambda: "index=two" in page.browser.current_url and len(page.all(".hit")) == 10)
+        page.browser.get("about:blank")  # a request that the end of the server cuts off would be an error
 
 
 def test_a_query_is_kept_in_the_address(page: Page, server: RunningServer, browser: Any) -> None:
