@@ -335,7 +335,7 @@ class Engine(IndexReader):
         return writer.add_columns(columns)
 
     @finishes_before_exit
-    def sync(
+    def sync(  # noqa: PLR0913  # keywords, each with a default
         self,
         folder: str | os.PathLike[str],
         *,
@@ -345,6 +345,9 @@ class Engine(IndexReader):
         readers: Readers = None,
         dry_run: bool = False,
         remove_all: bool = False,
+        include: str | Sequence[str] = (),
+        exclude: str | Sequence[str] = (),
+        progress: ProgressSetting = False,
     ) -> SyncReport:
         """Make the documents of a folder in the index those of its files; see `quarry.readers.sync`.
 
@@ -369,6 +372,9 @@ class Engine(IndexReader):
             readers: functions that read files of other kinds; see `build`.
             dry_run: whether to change nothing and only report; works on an index opened for reading.
             remove_all: whether to continue if none of the files that were indexed from the folder is left.
+            include: patterns, as in ``.gitignore``, of the only files that are read; others are treated as gone.
+            exclude: patterns, as in ``.gitignore``, of files and folders that are left out, too.
+            progress: see `add`; each file that is left counts as one document of the total.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
@@ -395,8 +401,12 @@ class Engine(IndexReader):
             checked_flag(remove_all, "remove_all"),
             encoder,
             readers,
+            (include, exclude),
         )
-        report = plan.report() if writer is None else plan.carry_out(writer, self._thresholds.sync_s)
+        if writer is None:
+            return plan.report()
+        with Progress(progress, "adding") as bar:
+            report = plan.carry_out(writer, self._thresholds.sync_s, bar.update)
         self._follow()
         return report
 

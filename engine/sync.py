@@ -25,6 +25,8 @@ class SyncReport:
             with a document that cannot be encoded, or whose id is that of another document.
         empty: files without text.
         left_out: tables that hold no documents, and why: often the column of the texts has to be named.
+        moved: files of `added` and `changed` whose content the index had under another path, which is the value:
+            they are not encoded again.
         n_unchanged: files whose content is the same.
         generation: that the index has now; None for a dry run.
     """
@@ -35,6 +37,7 @@ class SyncReport:
     failed: dict[str, str]
     empty: tuple[str, ...]
     left_out: dict[str, str]
+    moved: dict[str, str]
     n_unchanged: int
     generation: int | None
 

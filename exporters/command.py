@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import threading
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="compare a bundle with the results that its export recorded"
     )
+    parser.add_argument("--json", action="store_true", help="print JSON objects, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +98,11 @@ def _check(args: argparse.Namespace) -> int:
         raise InvalidSetting("--check takes one folder, a bundle", actual=args.out)
     _refuse(args, _OPTIONS, "not an option with --check")
     check = check_reranker_bundle if read_bundle_kind(args.checkpoint) == "reranker" else check_bundle
-    print_lines(f"{args.checkpoint}: as recorded ({_format_record(check(args.checkpoint))})")
+    record = check(args.checkpoint)
+    if args.json:
+        print_lines(json.dumps({"path": str(args.checkpoint), "parity": asdict(record)}))
+    else:
+        print_lines(f"{args.checkpoint}: as recorded ({_format_record(record)})")
     return 0
 
 
@@ -127,15 +133,18 @@ def _export(args: argparse.Namespace) -> int:
         options = {name: getattr(args, name) for name in _ENCODER_OPTIONS}
         exported = export(folder, args.out, args.precision, name=args.name, **options)
     settings = exported.settings
-    print_lines(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}")
-    for what, record in (
-        ("compared with fp32", settings.parity),
-        ("effect", getattr(settings, "retrieval", None)),
-    ):
-        if record is not None:
-            print_lines(f"{what}: {_format_record(record)}")
+    records = {"parity": settings.parity, "retrieval": getattr(settings, "retrieval", None)}
+    if args.json:
+        told = {"path": str(exported.path), "kind": kind, "name": settings.name, "precision": settings.precision}
+        measured = {name: asdict(record) for name, record in records.items() if record is not None}
+        print_lines(json.dumps({**told, "identity": exported.identity, **measured}))
+    else:
+        print_lines(f"{exported.path}: {kind} {settings.name}, {settings.precision}, {exported.identity}")
+        for what, record in zip(("compared with fp32", "effect"), records.values(), strict=True):
+            if record is not None:
+                print_lines(f"{what}: {_format_record(record)}")
     if args.tensorrt:
-        build_and_print(exported.path, target=args.target)
+        build_and_print(exported.path, args.json, target=args.target)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from quarry.engine.cli.output import print_lines
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timing-cache", type=parse_path, metavar="FILE", help="file that keeps kernel timings between builds"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,15 +30,22 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         QuarryError: the engine cannot be built.
     """
-    build_and_print(args.bundle, target=args.target, library=args.library, timing_cache=args.timing_cache)
+    choices = {"target": args.target, "library": args.library, "timing_cache": args.timing_cache}
+    build_and_print(args.bundle, args.json, **choices)
     return 0
 
 
 def build_and_print(
-    bundle: Path, *, target: str | None, library: str | None = None, timing_cache: Path | None = None
+    bundle: Path,
+    as_json: bool,
+    *,
+    target: str | None,
+    library: str | None = None,
+    timing_cache: Path | None = None,
 ) -> None:
     """Build a bundle's engine (`quarry.exporters.to_tensorrt.build_plan`) and print its path and size."""
     from quarry.exporters.to_tensorrt import build_plan
 
     plan = build_plan(bundle, target=target, library=library, timing_cache=timing_cache)
-    print_lines(f"{bundle / plan.stem}.plan: {plan.file.n_bytes} bytes")
+    path, n_bytes = f"{bundle / plan.stem}.plan", plan.file.n_bytes
+    print_lines(json.dumps({"path": path, "n_bytes": n_bytes}) if as_json else f"{path}: {n_bytes} bytes")

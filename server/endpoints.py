@@ -70,25 +70,27 @@ class IndexOperations:
         results = _object(results=_array(hits))
         facets = _object(facets={"type": "object", "additionalProperties": schema_of(Facets)})
         added = _object(n_added=_COUNT, generation=_COUNT)
-        adding = "Add documents in one commit, one JSON object a line; the last of equal ids stays"
-        deleting = "Delete documents in one commit; ids that no document has are ignored"
+        adding = "Add documents in one commit; the last of equal ids stays"
+        deleting = "Delete documents in one commit, by ids, of which unknown ones are ignored, or by a filter"
+        changing = "Change the metadata of documents in one commit, without encoding them again"
         counting = "Count the documents that have each value of some fields"
         listing = "List the documents that pass a filter"
         getting, searching = "Get documents by their ids", "Search with several queries"
         document = "/documents/{id:document_id}"
-        lines = (NDJSON, _DOCUMENT_TO_ADD)
+        documents = {NDJSON: _DOCUMENT_TO_ADD, JSON: _array(_DOCUMENT_TO_ADD)}
         return [
             Operation("GET", "/v1/indexes", "read", self._list_indexes, "List the indexes", (JSON, _INDEXES)),
             _of("GET", "", "read", self._describe, "Show the statistics of an index", _DESCRIBED),
-            _of("POST", "/search", "read", self._search, "Search with one query", hits, (JSON, search)),
-            _of("POST", "/search/batch", "read", self._search_batch, searching, results, (JSON, batch)),
+            _of("POST", "/search", "read", self._search, "Search with one query", hits, {JSON: search}),
+            _of("POST", "/search/batch", "read", self._search_batch, searching, results, {JSON: batch}),
             _of("GET", "/documents", "read", self._get_documents, getting, several, query={"id": _IDS}),
-            _of("POST", "/documents", "write", self._add, adding, added, lines),
+            _of("POST", "/documents", "write", self._add, adding, added, documents),
+            _of("PATCH", "/documents", "write", self._update, changing, _UPDATED, {JSON: _UPDATE}),
             _of("GET", document, "read", self._get_document, "Get a document", _DOCUMENT),
             _of("DELETE", document, "write", self._delete_document, "Delete a document", _DELETED),
-            _of("POST", "/list", "read", self._list_documents, listing, listed, (JSON, self._listing)),
-            _of("POST", "/facets", "read", self._count_facets, counting, facets, (JSON, _FACETS)),
-            _of("POST", "/delete", "write", self._delete, deleting, _DELETED, (JSON, _DELETION)),
+            _of("POST", "/list", "read", self._list_documents, listing, listed, {JSON: self._listing}),
+            _of("POST", "/facets", "read", self._count_facets, counting, facets, {JSON: _FACETS}),
+            _of("POST", "/delete", "write", self._delete, deleting, _DELETED, {JSON: _DELETION}),
         ]
 
     async def _list_indexes(self, _: Request) -> Response:
@@ -172,12 +174,16 @@ class IndexOperations:
 
     async def _delete(self, request: Request) -> Response:
         index, body = self._index(request), await self._read(request)
-        wanted = parsed(body, _DELETION)
-        return self._written(index, "deleted", await finished(index.delete(wanted["ids"])))
+        return self._written(index, "deleted", await finished(index.delete(**parsed(body, _DELETION))))
+
+    async def _update(self, request: Request) -> Response:
+        index, body = self._index(request), await self._read(request)
+        wanted = parsed(body, _UPDATE)
+        return self._written(index, "updated", await finished(index.update(wanted.pop("metadata"), **wanted)))
 
     async def _delete_document(self, request: Request) -> Response:
         index, doc_id = self._index(request), request.path_params["id"]
-        written = await finished(index.delete([doc_id]))
+        written = await finished(index.delete(ids=[doc_id]))
         if not written.count:
             raise _no_document(doc_id)
         return self._written(index, "deleted", written)
@@ -209,11 +215,11 @@ def _of(
     answer: Callable[[Request], Awaitable[Response]],
     summary: str,
     result: Schema,
-    body: tuple[str, Schema] | None = None,
+    body: Mapping[str, Schema] | None = None,
     query: Mapping[str, Schema] | None = None,
 ) -> Operation:
     """Return the description of an operation on one index; the path is that below the index."""
-    return Operation(method, _INDEX + path, needs, answer, summary, (JSON, result), body, query or {})
+    return Operation(method, _INDEX + path, needs, answer, summary, (JSON, result), body or {}, query or {})
 
 
 def _found(index: ServedIndex, wanted: ParsedSearch) -> list[dict[str, object]]:
@@ -224,7 +230,7 @@ def _found(index: ServedIndex, wanted: ParsedSearch) -> list[dict[str, object]]:
         refused.field = "like" if wanted.queries is None else refused.field
         raise refused from error
     answers = [answers] if wanted.queries is None else answers
-    return [hits_json(hits, has_texts=wanted.has_texts) for hits in answers]
+    return [hits_json(hits, wanted.fields) for hits in answers]
 
 
 def _no_document(doc_id: str) -> RequestError:
@@ -255,8 +261,22 @@ _DOCUMENT_TO_ADD: Schema = {
     },
 }
 _DELETION: Schema = {
-    **_object(ids={"type": "array", "items": ID_SCHEMA, "minItems": 1, "maxItems": 100_000}),
+    "type": "object",
     "additionalProperties": False,
+    "oneOf": [{"required": ["ids"]}, {"required": ["filter"]}],
+    "properties": {
+        "ids": {"type": "array", "items": ID_SCHEMA, "minItems": 1, "maxItems": 100_000},
+        "filter": {"type": "object", "description": "see search; not empty"},
+    },
+}
+_CHANGES = "fields and their new values; null removes a field"
+_UPDATE: Schema = {
+    **_DELETION,
+    "required": ["metadata"],
+    "properties": {
+        **_DELETION["properties"],
+        "metadata": {"type": "object", "description": _CHANGES},
+    },
 }
 _FILTER: Schema = {"type": ["object", "null"], "default": None, "description": "see search"}
 _FACETS: Schema = {
@@ -314,4 +334,5 @@ _INDEXES["properties"]["errors"] = {
     "description": "the indexes that cannot be read, if there are any",
     "items": _object(name=_TEXT, error=ERROR_SCHEMA["properties"]["error"]),
 }
+_UPDATED = _object(n_updated=_COUNT, generation=_COUNT)
 _DELETED = _object(n_deleted=_COUNT, generation=_COUNT)

@@ -47,8 +47,15 @@ _LIKE: Schema = {
 _TEXTS: Schema = {
     "type": "boolean",
     "default": True,
-    "description": "whether hits have the whole texts of the documents",
+    "description": "whether hits have texts: of the documents and of their passages",
 }
+_FIELDS = tuple(schemas_of_fields(Hit))
+_HIT_FIELDS: Schema = {
+    "type": "array",
+    "items": {"type": "string", "enum": _FIELDS},
+    "description": "what hits have, instead of everything",
+}
+_OF_TEXTS = frozenset({"text", "passages", "matches", "before", "after"})
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,13 @@ class ParsedSearch:
     Attributes:
         queries: the texts; None: a document is the query, the option `like`.
         k: number of hits of each.
-        has_texts: whether hits have the whole texts of documents.
+        fields: the names of what hits have, which alone is read and computed.
         options: the other options of `Engine.search`.
     """
 
     queries: Sequence[str] | None
     k: int
-    has_texts: bool
+    fields: Sequence[str]
     options: SearchKeywords
 
 
@@ -106,15 +113,12 @@ def parse_batch(body: object, limits: Limits) -> ParsedSearch:
     return _parsed_search(queries, given, limits)
 
 
-def hits_json(hits: Hits, *, has_texts: bool) -> dict[str, object]:
-    """Return the hits of one query.
-
-    Args:
-        hits: the hits.
-        has_texts: whether each hit has the whole text of its document.
-    """
+def hits_json(hits: Hits, fields: Sequence[str]) -> dict[str, object]:
+    """Return the hits of one query, each with the fields of these names."""
     return {
-        "hits": [hit.to_dict() if has_texts else _without_text(hit) for hit in hits],
+        "hits": [
+            hit.to_dict() if len(fields) == len(_FIELDS) else {name: hit[name] for name in fields} for hit in hits
+        ],
         "answerable": hits.answerable,
         "exactness": hits.exactness.value,
         "total": hits.total,
@@ -124,9 +128,7 @@ def hits_json(hits: Hits, *, has_texts: bool) -> dict[str, object]:
 
 def hits_schema() -> Schema:
     """Return the schema of the hits of one query."""
-    hit = schema_of(Hit)
-    hit["required"].remove("text")
-    hit["properties"]["text"] |= {"description": "missing if the request has `texts` false"}
+    hit = schema_of(Hit) | {"required": [], "description": "with `fields` or `texts` false, a part of these"}
     return {
         "type": "object",
         "required": ["hits", "answerable", "exactness", "total", "coverage"],
@@ -157,8 +159,9 @@ def _parsed_search(queries: list[str] | None, given: dict[str, Any], limits: Lim
         message, expected = "the request asks for too many hits", f"at most {max_hits} hits in all"
         raise RequestError(422, "InvalidRequest", message, field="k", expected=expected, found=n_hits)
     k, has_texts = given.pop("k", _DEFAULT_K), given.pop("texts", True)
+    fields = [name for name in given.pop("fields", _FIELDS) if has_texts or name not in _OF_TEXTS]
     given.setdefault("timeout", limits.timeout_s)
-    return ParsedSearch(queries, k, has_texts, cast("SearchKeywords", given))
+    return ParsedSearch(queries, k, fields, cast("SearchKeywords", given))
 
 
 def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:
@@ -179,10 +182,5 @@ def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:
     for name, (low, high) in bounds.items():
         options[name] = {**options[name], "minimum": low, "maximum": high}
     options["timeout"] = {**options["timeout"], "type": "number", "default": limits.timeout_s}
-    properties = {**queries, **options, "texts": _TEXTS}
+    properties = {**queries, **options, "texts": _TEXTS, "fields": _HIT_FIELDS}
     return {"type": "object", "additionalProperties": False, "properties": properties}
-
-
-def _without_text(hit: Hit) -> dict[str, object]:
-    """Return a hit without the text, which is not even read from the index for it."""
-    return {name: hit[name] for name in hit if name != "text"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ class Written:
     """The result of a write.
 
     Attributes:
-        count: number of documents deleted, or added and not replaced by later ones of the same upload.
+        count: number of documents deleted or changed, or added and not replaced by later ones of the same upload.
         generation: the generation that has the change.
     """
 
@@ -99,12 +99,16 @@ class ServedIndex:
         return self.reader
 
     def add(self, documents: Path) -> Future[Written]:
-        """Add the documents of a file of JSON Lines in one commit, or none if one of them is not valid."""
+        """Add the documents of a file of JSON in one commit, or none if one of them is not valid."""
         return self._write(lambda index: index.add(documents))
 
-    def delete(self, ids: Sequence[str]) -> Future[Written]:
-        """Delete documents in one commit; ids that no document has are ignored."""
-        return self._write(lambda index: index.delete(ids))
+    def delete(self, **which: Any) -> Future[Written]:  # noqa: ANN401
+        """Delete documents in one commit, see `Engine.delete`."""
+        return self._write(lambda index: index.delete(**which))
+
+    def update(self, changes: Mapping[str, object], **which: Any) -> Future[Written]:  # noqa: ANN401
+        """Change metadata in one commit, see `Engine.update_metadata`."""
+        return self._write(lambda index: index.update_metadata(changes=changes, **which))
 
     def close(self) -> None:
         """Finish the writes that have begun, cancel the others, and close the index."""

@@ -1,4 +1,4 @@
-"""The operations on the server itself: the page, health, metrics and the OpenAPI document."""
+"""The operations on the server itself: the pages, health, metrics and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -62,13 +62,17 @@ class ServiceOperations:
         counted, described = "Metrics in the text format of Prometheus", {"type": "object"}
         return [
             Operation("GET", "/", "nothing", self._page, "The page for searching", ("text/html", text)),
+            Operation("GET", "/docs", "nothing", self._docs, "A page about all requests", ("text/html", text)),
             Operation("GET", "/health", "nothing", self._health, healthy, (JSON_TYPE, health)),
             Operation("GET", "/metrics", "read", self._get_metrics, counted, ("text/plain", text)),
             Operation("GET", "/openapi.json", "nothing", self._openapi, "This document", (JSON_TYPE, described)),
         ]
 
     async def _page(self, _: Request) -> Response:
-        return _page_response()
+        return _page_response("page.html")
+
+    async def _docs(self, _: Request) -> Response:
+        return _page_response("docs.html")
 
     async def _health(self, _: Request) -> Response:
         sizes = await self._sizes()
@@ -102,12 +106,12 @@ def _size(index: ServedIndex) -> int | None:
 
 
 @cache
-def _page_response() -> Response:
-    """Return the page for searching, one file.
+def _page_response(name: str) -> Response:
+    """Return a page, one file.
 
     Its Content-Security-Policy allows what is inline by digests, requests to this server, and nothing else.
     """
-    page = resources.files("quarry.server").joinpath("page.html").read_text(encoding="utf-8")
+    page = resources.files("quarry.server").joinpath(name).read_text(encoding="utf-8")
     digests: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in _INLINE.findall(page):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from quarry.engine.cli.output import print_lines
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="folder of the run: checkpoints, history, curves, and in the end OUT/final for quarry export",
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,5 +35,6 @@ def run(args: argparse.Namespace) -> int:
     with requiring("training needs libraries that are not installed", "'quarry-search[train]'"):
         from quarry.training.run import train
     final = train(args.recipe, args.out, show_progress=sys.stderr is not None and sys.stderr.isatty())
-    print_lines(f"{final}: trained; quarry export makes a bundle of it")
+    told = f"{final}: trained; quarry export makes a bundle of it"
+    print_lines(json.dumps({"checkpoint": str(final)}) if args.json else told)
     return 0

@@ -12,7 +12,9 @@ import errno
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -22,8 +24,17 @@ from typing import Any, TypeAlias, cast
 
 from quarry import engine
 from quarry.engine.cli import evaluation_commands, export_docs_command, sync_command
+from quarry.engine.cli.completion_command import SHELLS, completion_script
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import format_facets, format_hit, marks_words, print_error, print_lines, printable
+from quarry.engine.cli.output import (
+    format_facets,
+    format_hit,
+    marks_words,
+    print_error,
+    print_lines,
+    printable,
+    reported,
+)
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_object, parse_path
 from quarry.formats.errors import InvalidQuery, InvalidSetting, QuarryError
 
@@ -36,6 +47,14 @@ exit codes:
   2    wrong usage
   130  interrupted
 """
+_GROUPS = {
+    "make and search": ("demo", "build", "sync", "search"),
+    "change": ("add", "delete", "add-indexes", "reencode", "upgrade", "merge"),
+    "inspect and copy": ("info", "verify", "export-docs", "snapshot"),
+    "quality": ("eval", "tune"),
+    "serve": ("serve", "mcp"),
+    "models": ("encoders", "export", "train", "plan"),
+}
 _PLUGINS = "quarry.commands"
 _DEMO_FOLDER = Path(".demo")
 
@@ -113,37 +132,60 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    return _parser_and_commands(words)[0]
+
+
+def _parser_and_commands(words: Sequence[str]) -> tuple[argparse.ArgumentParser, _Subparsers]:
     parser: argparse.ArgumentParser = _Parser(
         prog="quarry",
+        usage="quarry [-h] [--version] COMMAND ...",
         description="Semantic search over your own texts, in your own process.",
-        epilog=_EXIT_CODES_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(prog="quarry", dest="COMMAND", required=True, help=argparse.SUPPRESS)
     for add in (
         _add_demo,
         _add_build,
+        _add_sync,
         _add_search,
         _add_add,
         _add_delete,
-        _add_sync,
         _add_add_indexes,
-        _add_export_docs,
-        _add_eval,
-        _add_tune,
-        _add_merge,
         _add_reencode,
         _add_upgrade,
+        _add_merge,
         _add_info,
         _add_verify,
         _add_encoders,
+        _add_export_docs,
         _add_snapshot,
+        _add_eval,
+        _add_tune,
+        _add_completion,
     ):
         add(commands)
     if not words or words[0] not in commands.choices:
         _add_plugins(commands, words[0] if words else "")
-    return parser
+    parser.epilog = _list_commands(commands.choices) + _EXIT_CODES_HELP
+    return parser, commands
+
+
+def _list_commands(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Return the commands with their summaries, in groups; argparse lists them in one."""
+    others = tuple(name for name in parsers if not any(name in names for names in _GROUPS.values()))
+    width = min(shutil.get_terminal_size().columns, 120) - 2
+    lines = []
+    for title, names in {**_GROUPS, "others": others}.items():
+        lines.append(f"{title}:")
+        for name in names:
+            if name in parsers:
+                summary = parsers[name].description or ""
+                lines += textwrap.wrap(
+                    f"  {name:<13}{summary}", max(width, 40), subsequent_indent=" " * 15, break_on_hyphens=False
+                )
+        lines.append("")
+    return "\n".join(lines) + "\n"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -177,7 +219,7 @@ def _add_plugins(commands: _Subparsers, name: str) -> None:
 def _add_command(
     commands: _Subparsers, name: str, summary: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=summary.replace("%", "%%"), description=summary)
+    parser = commands.add_parser(name, description=summary)
     parser.set_defaults(run=run)
     return parser
 
@@ -282,6 +324,7 @@ def _run_build(args: argparse.Namespace) -> int:
         shards=args.shards,
         workers=args.workers,
         like=args.like,
+        progress=reported("building"),
         **cast("Any", {name: value for name, value in given.items() if value is not None}),
     )
     _print_fields(asdict(report), args.json)
@@ -465,7 +508,7 @@ def _run_add(args: argparse.Namespace) -> int:
     with engine.Engine.open(
         args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
     ) as index:
-        n_added = index.add(args.source, id=args.id, text=args.text, title=args.title)
+        n_added = index.add(args.source, id=args.id, text=args.text, title=args.title, progress=reported("adding"))
         generation = index.commit()
         _print_fields({"n_added": n_added - generation.n_replaced, "generation": generation}, args.json)
     return 0
@@ -541,6 +584,7 @@ def _add_export_docs(commands: _Subparsers) -> None:
     parser = _add_command(commands, "export-docs", export_docs_command.SUMMARY, export_docs_command.run)
     _add_index(parser)
     export_docs_command.add_arguments(parser)
+    _add_json(parser, "a report as one JSON object, if FILE is not standard output")
 
 
 def _add_merge(commands: _Subparsers) -> None:
@@ -558,8 +602,8 @@ def _add_merge(commands: _Subparsers) -> None:
 
 def _run_merge(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, threads=args.threads) as index:
-        generation = index.merge(retrain=args.retrain)
-        n_graphs = index.optimize() if args.graphs else 0
+        generation = index.merge(retrain=args.retrain, progress=reported("merging"))
+        n_graphs = index.optimize(progress=reported("writing graphs of")) if args.graphs else 0
         fields = {
             "generation": generation,
             "n_segments": index.stats()["n_segments"],
@@ -581,7 +625,7 @@ def _add_reencode(commands: _Subparsers) -> None:
 
 def _run_reencode(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index, writable=True, wait=args.wait, threads=args.threads) as index:
-        generation = index.reencode(args.encoder, progress=False if args.json else None)
+        generation = index.reencode(args.encoder, progress=reported("reencoding"))
         _print_fields({"generation": generation, "encoder": index.stats()["encoder"]}, args.json)
     return 0
 
@@ -600,7 +644,7 @@ def _run_upgrade(args: argparse.Namespace) -> int:
     with engine.Engine.open(
         args.index, writable=True, wait=args.wait, encoder=args.encoder, threads=args.threads
     ) as index:
-        generation = index.upgrade(progress=False if args.json else None)
+        generation = index.upgrade(progress=reported("dividing"))
         _print_fields({"generation": generation, "n_passages": index.stats()["n_passages"]}, args.json)
     return 0
 
@@ -673,6 +717,18 @@ def _add_snapshot(commands: _Subparsers) -> None:
 def _run_snapshot(args: argparse.Namespace) -> int:
     with engine.Engine.open(args.index) as index:
         _print_fields(asdict(index.snapshot(args.path)), args.json)
+    return 0
+
+
+def _add_completion(commands: _Subparsers) -> None:
+    parser = _add_command(
+        commands, "completion", "print a script that completes commands and options in a shell", _run_completion
+    )
+    parser.add_argument("shell", choices=SHELLS, help='such as: eval "$(quarry completion bash)"')
+
+
+def _run_completion(args: argparse.Namespace) -> int:
+    print(completion_script(args.shell, _parser_and_commands(())[1].choices))
     return 0
 
 

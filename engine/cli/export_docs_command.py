@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from quarry import engine
-from quarry.engine.cli.output import print_error
+from quarry.engine.cli.output import print_error, print_lines
 from quarry.engine.cli.words import decode_text, parse_filter_option, parse_path
 from quarry.formats.errors import InvalidSetting
 
@@ -67,10 +67,14 @@ def run(args: argparse.Namespace) -> int:
         else:
             lines = map(_fields_of, index.documents(filter=only))
         with _open_output(args.out, args.overwrite) as output:
+            n_documents = 0
             for line in lines:
                 text = json.dumps(line, ensure_ascii=False)
                 output.write(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode() + b"\n")
-        if has_vectors:
+                n_documents += 1
+        if args.json and str(args.out) != "-":
+            print_lines(json.dumps({"n_documents": n_documents, "has_vectors": has_vectors}))
+        elif has_vectors:
             kind = "approximate vectors, of their codes" if index.stats()["stored"] == "none" else "vectors"
             print_error(f"documents were written with {kind}, which quarry build --like INDEX takes as they are")
     return 0

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import time
 import unicodedata
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from quarry.engine import Facets, Hit, Passage
+    from quarry.engine.progress import Report
 
 __all__ = [
     "PrintableFormatter",
@@ -22,11 +24,13 @@ __all__ = [
     "print_error",
     "print_lines",
     "printable",
+    "reported",
 ]
 
 _ID_WIDTH = 36  # characters, as of a UUID
 _TEXT_WIDTH = 84  # characters of a passage in a line
 _BEFORE_WORD = 20  # characters before the first word that matches, when the beginning of a passage is left out
+_REPORT_S = 10.0  # between two lines of progress
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _CUT = "..."
 _JOINERS = "\u200c\u200d"  # invisible characters of several scripts, which do not change the order of others
@@ -58,6 +62,25 @@ def print_lines(*lines: str) -> None:
 def print_error(message: str) -> None:
     """Print a message to standard error, in one line without control characters."""
     print("quarry:", printable(" ".join(message.split())), file=sys.stderr)  # noqa: T201
+
+
+def reported(label: str) -> Report | None:
+    """Return how a command reports progress: by a bar on a terminal (None), else by a line every ten seconds.
+
+    Args:
+        label: what is done to documents, in a word or two.
+    """
+    if sys.stderr is None or sys.stderr.isatty():
+        return None
+    due = time.monotonic() + _REPORT_S
+
+    def report(n_done: int, n_total: int | None) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + _REPORT_S
+            print_error(f"{label} {n_done:,}{'' if n_total is None else f' of {n_total:,}'} documents")
+
+    return report
 
 
 class PrintableFormatter(logging.Formatter):

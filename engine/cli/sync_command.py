@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry import engine
-from quarry.engine.cli.output import print_lines
+from quarry.engine.cli.output import print_error, print_lines, reported
 from quarry.engine.cli.words import decode_text, parse_path
-from quarry.formats.errors import IndexNotFound
+from quarry.engine.process.libraries import requiring
+from quarry.formats.errors import IndexNotFound, InvalidSetting, QuarryError
 
 if TYPE_CHECKING:
     from quarry.engine import SyncReport
 
 __all__ = ["SUMMARY", "add_arguments", "add_columns", "run"]
+
+_FIRST_MS = 500  # until the folder is looked at again after the watch has begun
 
 SUMMARY = "add, update and delete documents as the files of a folder have changed"
 
@@ -27,6 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "index", metavar="INDEX", type=parse_path, help="the folder of the index; made if it is missing"
     )
     add_columns(parser)
+    for name, what in (("include", "read only files"), ("exclude", "leave out files and folders")):
+        parser.add_argument(
+            f"--{name}",
+            metavar="PATTERN",
+            type=decode_text,
+            action="append",
+            default=[],
+            help=f"{what} that match, as in .gitignore: '*.md', 'drafts/'; may be repeated",
+        )
+    parser.add_argument("--watch", action="store_true", help="go on, and follow each change of the folder")
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only say what would change")
     parser.add_argument(
         "--remove-all", action="store_true", help="go on if none of the files of the index is in the folder"
@@ -46,9 +60,42 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 1 if a file could not be read, else 0."""
+    if args.watch and args.dry_run:
+        raise InvalidSetting("--watch changes the index", expected="--watch or --dry-run")
     report = _report(args)
-    print_lines(*([json.dumps(asdict(report))] if args.json else _lines(report)))
+    _print(args, report)
+    if args.watch:
+        _follow(args)
     return 1 if report.failed else 0
+
+
+def _print(args: argparse.Namespace, report: SyncReport) -> None:
+    print_lines(*([json.dumps(asdict(report))] if args.json else _lines(report)))
+
+
+def _follow(args: argparse.Namespace) -> None:
+    """Synchronize whenever files below the folder change, but for those of the index, until interrupted."""
+    with requiring("the library that watches folders is not installed", "'quarry-search[watch]'"):
+        from watchfiles import DefaultFilter, watch
+
+    usual, index = DefaultFilter(), args.index.resolve()
+    is_first = True  # what changed before it watched is found after a timeout
+    for changed in watch(
+        args.folder.resolve(),
+        watch_filter=lambda change, path: usual(change, path) and index not in (Path(path), *Path(path).parents),
+        rust_timeout=_FIRST_MS,
+        yield_on_timeout=True,
+    ):
+        if not changed and not is_first:
+            continue
+        is_first = False
+        try:
+            report = _report(args)
+        except (QuarryError, OSError) as error:  # such as a lock; the next change is tried again
+            print_error(str(error))
+            continue
+        if report.added or report.changed or report.removed or report.failed:
+            _print(args, report)
 
 
 def _report(args: argparse.Namespace) -> SyncReport:
@@ -60,7 +107,8 @@ def _report(args: argparse.Namespace) -> SyncReport:
         from quarry.engine.sync import folder_sync
 
         columns = Columns.of(args.id, args.text, args.title)
-        plan = folder_sync()(args.folder, args.index, (), columns, args.remove_all, open_encoder(args.encoder))
+        settings = (columns, args.remove_all, open_encoder(args.encoder), None, (args.include, args.exclude))
+        plan = folder_sync()(args.folder, args.index, (), *settings)
         if args.dry_run:
             return plan.report()
         engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)
@@ -73,6 +121,9 @@ def _report(args: argparse.Namespace) -> SyncReport:
             title=args.title,
             dry_run=args.dry_run,
             remove_all=args.remove_all,
+            include=args.include,
+            exclude=args.exclude,
+            progress=reported("adding"),
         )
 
 
@@ -85,12 +136,17 @@ def _lines(report: SyncReport) -> list[str]:
     from quarry.engine.search.hits.hits import snippet
 
     marks = (("+", report.added), ("~", report.changed), ("-", report.removed), ("0", report.empty))
-    lines = [f"{mark} {snippet(name, 200)}" for mark, names in marks for name in names]
-    lines += [f"! {snippet(name, 200)}: {snippet(reason, 400)}" for name, reason in report.failed.items()]
+    lines = [f"{mark} {snippet(name, 200)}{_origin(report, name)}" for mark, names in marks for name in names]
+    for mark, reasons in ((".", report.left_out), ("!", report.failed)):
+        lines += [f"{mark} {snippet(name, 200)}: {snippet(reason, 400)}" for name, reason in reasons.items()]
     counts = ((len(report.added), "added"), (len(report.changed), "changed"), (len(report.removed), "removed"))
     ends = ((len(report.failed), "failed"), (len(report.empty), "without text"), (report.n_unchanged, "unchanged"))
-    left_out = (
-        [(len(report.left_out), "left out (tables without documents, see --json)")] if report.left_out else []
-    )
+    left_out = [(len(report.left_out), "left out")] if report.left_out else []
     state = "nothing was changed" if report.generation is None else f"generation {report.generation}"
     return [*lines, ", ".join(f"{count} {what}" for count, what in (*counts, *ends, *left_out)) + f"; {state}"]
+
+
+def _origin(report: SyncReport, name: str) -> str:
+    from quarry.engine.search.hits.hits import snippet
+
+    return f" (was {snippet(report.moved[name], 200)})" if name in report.moved else ""

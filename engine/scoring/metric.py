@@ -21,11 +21,13 @@ import numpy as np
 from quarry.engine.scoring.query_vectors import Queries, to_host_vectors
 from quarry.formats.arrays import Float32Array, Float64Array
 from quarry.formats.manifest import IndexSettings, Manifest, MetricRecord
+from quarry.formats.vectors.centroids import quantize_int8
 
 __all__ = ["Metric", "metric_queries", "stored_dim"]
 
 
 _UNIT = 1e-6  # norms that differ from 1 by no more are left unchanged, such as those of an encoder's vectors
+_INT8_UNIT = 2e-3  # norms of unit vectors that were rounded to int8; .0006 at most was seen with 384 dimensions
 _ALIGNED = 8  # lengths are multiples of it
 _ADDED = 3  # dimensions for "l2", one of which is used
 
@@ -67,15 +69,16 @@ class Metric:
     def rows(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 rows that are stored for (n, dim) float32 vectors.
 
-        A vector of zeros has no direction; for "cosine" it stays zero, up to the mean.
+        A vector of zeros has no direction; for "cosine" it stays zero, up to the mean. One that an index has given
+        out as int8 stays as it is, so that its scores are those of before.
         """
-        if self.mean is not None:
-            return self._padded((self.exact(vectors) - self.mean).astype(np.float32))
-        return self._padded(unit_rows(vectors) if self.name == "cosine" else vectors)
+        if self.mean is not None or self.name != "cosine":
+            return self._compared(vectors)
+        return self._padded(unit_rows(vectors, keeps_int8=self.stored_as != "float16"))
 
     def queries(self, vectors: Float32Array) -> Float32Array:
         """Return the (n, stored_dim) float32 queries for (n, dim) float32 vectors."""
-        return vectors if self.name == "ip" else self.rows(vectors)
+        return vectors if self.name == "ip" else self._compared(vectors)
 
     def vectors(self, rows: Float32Array) -> Float32Array:
         """Return the (n, dim) vectors that (n, stored_dim) rows were stored for."""
@@ -108,6 +111,11 @@ class Metric:
         """The difference of scores of stored rows that users see as 1."""
         return 0.5 if self.name == "l2" else 1.0
 
+    def _compared(self, vectors: Float32Array) -> Float32Array:
+        if self.mean is not None:
+            return self._padded((self.exact(vectors) - self.mean).astype(np.float32))
+        return self._padded(unit_rows(vectors) if self.name == "cosine" else vectors)
+
     def _padded(self, vectors: Float32Array) -> Float32Array:
         if vectors.shape[1] == self.stored_dim:
             return vectors
@@ -116,15 +124,24 @@ class Metric:
         return rows
 
 
-def unit_rows(vectors: Float32Array) -> Float32Array:
+def unit_rows(vectors: Float32Array, *, keeps_int8: bool = False) -> Float32Array:
     """Scale (n, dim) float32 rows to norm 1; rows of zeros, and rows of norm 1 but for rounding, stay unchanged.
 
     Norms are computed in float64, in which no square of a float32 number overflows or underflows.
+
+    Args:
+        vectors: the rows.
+        keeps_int8: whether rounding to int8 is such a rounding, too.
     """
     wide = vectors.astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
     scaled = np.abs(norms - 1) > _UNIT
     scaled &= norms > 0
+    if keeps_int8:
+        close = np.flatnonzero(scaled & (np.abs(norms - 1) < _INT8_UNIT))
+        values, scales = quantize_int8(vectors[close])
+        errors = np.abs(values * scales[:, None] - vectors[close]).max(axis=1, initial=0)
+        scaled[close[errors <= _UNIT * scales]] = False
     if not scaled.any():
         return vectors
     rows = vectors.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,7 +51,9 @@ class Unlisted(NamedTuple):
     error: QuarryError
 
 
-def folder_files(folder: Path, kinds: FileKinds, left_out: str = "") -> Iterator[FolderFile | Unlisted]:
+def folder_files(
+    folder: Path, kinds: FileKinds, left_out: str = "", exclude: str | Iterable[str] = ()
+) -> Iterator[FolderFile | Unlisted]:
     """Yield the files of a folder and of the folders in it.
 
     Left out are files of other kinds, what a ``.gitignore`` file excludes, names that begin with a dot, and
@@ -61,16 +63,24 @@ def folder_files(folder: Path, kinds: FileKinds, left_out: str = "") -> Iterator
         folder: an absolute path.
         kinds: the kinds of the files that are read.
         left_out: the path of a folder in it that is left out, relative to it and with slashes; "" for none.
+        exclude: further lines, as of a ``.gitignore`` file in the folder; those of files in the folders below it
+            come first.
+
+    Raises:
+        InvalidSetting: a line of `exclude` is not a pattern.
     """
+    excluded = IgnoreRules.of_patterns(exclude)
     try:
         rules = IgnoreRules.above(folder)
     except AccessFailed as error:
         yield Unlisted("", error)
         return
-    yield from _files_of(folder, kinds, rules, left_out)
+    yield from _files_of(folder, kinds, rules, left_out, excluded)
 
 
-def _files_of(top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str) -> Iterator[FolderFile | Unlisted]:
+def _files_of(
+    top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str, excluded: IgnoreRules
+) -> Iterator[FolderFile | Unlisted]:
     waiting: list[tuple[Path, str, IgnoreRules]] = [(top, "", above)]
     while waiting:
         path, name, rules = waiting.pop()
@@ -95,7 +105,7 @@ def _files_of(top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str) ->
                 yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
                 continue
             here = f"{name}{entry}"
-            if is_folder and here == left_out:
+            if (is_folder and here == left_out) or excluded.matches_path(here + "/" * is_folder):
                 continue
             below.append(
                 (path / entry, f"{here}/", rules.below(entry)) if is_folder else (path / entry, here, rules)

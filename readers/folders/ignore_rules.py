@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from quarry.engine.arguments import iterator_of
+from quarry.formats.errors import InvalidSetting
 from quarry.formats.system_errors import access_failed
 from quarry.readers.folders.glob_pattern import GlobPattern
 
@@ -71,6 +74,22 @@ class IgnoreRules:
             place /= name
         return rules
 
+    @classmethod
+    def of_patterns(cls, patterns: str | Iterable[str]) -> Self:
+        """Return the rules of one line, or several, like those of a file in the folder that is read.
+
+        Raises:
+            InvalidSetting: a line is not a pattern.
+        """
+        rules = []
+        for line in (patterns,) if isinstance(patterns, str) else iterator_of(patterns) or (patterns,):
+            rule = _rule(line.encode("utf-8", "surrogateescape"), 0) if isinstance(line, str) else None
+            if rule is None:
+                expected = "a pattern as in .gitignore, such as *.log or drafts/"
+                raise InvalidSetting("not a pattern of files", expected=expected, actual=repr(line)[:60])
+            rules.append(rule)
+        return cls((), tuple(rules))
+
     def below(self, name: str) -> Self:
         """Return the rules that hold in a folder of this one, without those of its own file."""
         return type(self)((*self._names, _encode_name(name)), self._rules)
@@ -92,6 +111,16 @@ class IgnoreRules:
         lines = content.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
         rules = (_rule(line, len(self._names)) for line in lines)
         return type(self)(self._names, (*self._rules, *filter(None, rules)))
+
+    def matches_path(self, path: str) -> bool:
+        """Whether a file at this path below the folder of the rules matches, or a folder above it."""
+        *folders, name = path.split("/")
+        rules = self
+        for folder in folders:
+            if rules.is_ignored(folder, True):
+                return True
+            rules = rules.below(folder)
+        return bool(name) and rules.is_ignored(name, False)
 
     def is_ignored(self, name: str, is_folder: bool) -> bool:
         """Whether a file or folder of this folder is left out."""

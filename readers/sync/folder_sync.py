@@ -16,8 +16,11 @@ from quarry.engine.documents.document import Document
 from quarry.engine.documents.place import shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
+from quarry.engine.index.partition import read_document
 from quarry.engine.indexer.index_writer import IndexWriter
+from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import drop_empty_windows
+from quarry.engine.scoring.metric import Metric
 from quarry.engine.sync import SyncReport
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting, QuarryError
 from quarry.formats.snapshot import Snapshot
@@ -31,6 +34,7 @@ from quarry.readers.files.file_documents import (
 )
 from quarry.readers.files.kinds import FileKinds, FileReader
 from quarry.readers.folders.folder_files import TABLE, FolderFile, Unlisted, folder_files
+from quarry.readers.folders.ignore_rules import IgnoreRules
 from quarry.readers.folders.table_rows import NotDocumentsError, documents_of_table
 from quarry.readers.folders.without_links import check_without_links
 from quarry.readers.sync.stored_files import StoredFile, stored_files
@@ -55,6 +59,7 @@ class _Found:
     failed: dict[str, str] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
     n_unchanged: int = 0
     gone: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
@@ -73,6 +78,7 @@ class _Found:
             failed=dict(sorted(self.failed.items())),
             empty=tuple(sorted(self.empty)),
             left_out=dict(sorted(self.left_out.items())),
+            moved=dict(sorted(self.moved.items())),
             n_unchanged=self.n_unchanged,
             generation=generation,
         )
@@ -107,9 +113,10 @@ class FolderSync:
         remove_all: whether to go on if none of the files of the index is in the folder.
         encoder: the encoder of the index; None: it is not known whether a text has tokens.
         readers: see `FileKinds`.
+        patterns: `include` and `exclude` of `Engine.sync`.
 
     Raises:
-        InvalidSetting: there is no such folder, or it is that of the index.
+        InvalidSetting: there is no such folder, it is that of the index, or a pattern is not one.
     """
 
     def __init__(
@@ -121,15 +128,19 @@ class FolderSync:
         remove_all: bool,
         encoder: Encoder | None,
         readers: Mapping[str, FileReader] | None = None,
+        patterns: tuple[str | Sequence[str], str | Sequence[str]] = ((), ()),
     ) -> None:
         self._kinds = FileKinds(readers)
         if not stat.S_ISDIR(mode_at(folder)):
             raise InvalidSetting("there is no such folder to read files from", path=folder)
         self._folder = folder.absolute()
         self._left_out = _place_in(folder, index)
+        include, self._exclude = patterns
+        self._included = IgnoreRules.of_patterns(include) if include else None
         self._snapshots = snapshots
         self._name = resolved_name(folder)
         stored = stored_files(snapshots)
+        self._by_hash = {file.hash: file for file in stored if not file.is_torn}
         self._stored = _by_path(file for file in stored if file.folder in ("", self._name))
         self._elsewhere: dict[str, list[StoredFile]] = defaultdict(list)  # files of other folders, by their paths
         for each in stored:
@@ -142,6 +153,7 @@ class FolderSync:
         self._found = _Found()
         self._found.owners = {doc_id: file.path for file in self._stored.values() for doc_id in file.ids}
         self._refused: dict[str, str] = {}  # files with a document that the encoder refused, and why
+        self._progress: Report = no_report
         self._has_torn = False  # whether others of its documents may have been collected
 
     def report(self) -> SyncReport:
@@ -155,12 +167,13 @@ class FolderSync:
                 pass
         return self._found.report(None)
 
-    def carry_out(self, writer: IndexWriter, commit_s: float) -> SyncReport:
+    def carry_out(self, writer: IndexWriter, commit_s: float, report: Report) -> SyncReport:
         """Change the index, in one commit unless it takes long; if that fails, nothing is left to commit.
 
         Args:
             writer: the writer of the index.
             commit_s: seconds after which what was done so far is committed, if there is more to do.
+            report: called with the number of documents that were read, and that with the files which are left.
 
         Raises:
             InvalidSetting: something is not committed yet, or none of the files of the index is in the folder.
@@ -170,6 +183,7 @@ class FolderSync:
             raise InvalidSetting(
                 "there are additions or deletions that are not committed; commit or roll back first"
             )
+        self._progress = report
         try:
             waiting = self._add(writer, self._files(), commit_s)
             while waiting:
@@ -188,7 +202,11 @@ class FolderSync:
 
     def _files(self) -> list[FolderFile]:
         """Return the files of the folder; find those that are gone."""
-        files = list(folder_files(self._folder, self._kinds, self._left_out))
+        found = folder_files(self._folder, self._kinds, self._left_out, self._exclude)
+        rules = self._included
+        files = [
+            file for file in found if rules is None or isinstance(file, Unlisted) or rules.matches_path(file.name)
+        ]
         there = {file.name for file in files if isinstance(file, FolderFile)}
         self._follow_forms(there)
         unlisted = [file for file in files if isinstance(file, Unlisted)]
@@ -202,8 +220,9 @@ class FolderSync:
         is_empty = self._stored and len(missing) == len(self._stored) and not self._remove_all
         if is_empty and not any(map(self._is_moved, present)):
             raise InvalidSetting(
-                f"none of the {len(missing)} files that the index has is in the folder; if it is the right folder,"
-                " pass remove_all=True (on the command line --remove-all) to delete their documents",
+                f"none of the {len(missing)} files that the index has is in the folder, or passes the patterns;"
+                " if it is the right folder, pass remove_all=True (on the command line --remove-all) to delete"
+                " their documents",
                 path=self._folder,
             )
         for path in missing:
@@ -256,6 +275,8 @@ class FolderSync:
         end = time.monotonic() + commit_s
         while waiting:
             yield from self._documents_of(waiting.popleft())
+            n_read = len(self._found.origins)
+            self._progress(n_read, n_read + len(waiting))
             if time.monotonic() >= end:
                 return
 
@@ -280,6 +301,7 @@ class FolderSync:
                 self._keep(known)
                 return
             self._check_ids(documents, file)
+            documents = self._with_stored_vectors(documents, file.name, content.hash)
             self._check_texts(documents)
         except (NotDocumentsError, InvalidDocument, AccessFailed) as error:
             if known is not None and is_same and file.kind is TABLE:  # read by other columns than before
@@ -301,6 +323,26 @@ class FolderSync:
         if file.kind is TABLE:
             return documents_of_table(file, content, self._columns, self._name)
         return documents_of_file(content, file.kind, file.name, file.path, self._name)
+
+    def _with_stored_vectors(self, documents: list[Document], name: str, hash_: str) -> list[Document]:
+        """Return documents with the vectors that the index has of the same content in a file of another name."""
+        twin = self._by_hash.get(hash_)
+        if twin is None:
+            return documents
+        metric, found = Metric.of(self._snapshots[0].manifest), []
+        for document in documents:
+            twin_id = composed(twin.path) + document.id.removeprefix(composed(name))
+            place = next(filter(None, (each.find(twin_id) for each in self._snapshots)), None)
+            if place is None or twin_id not in twin.ids:
+                return documents
+            stored = read_document(twin_id, *place, metric, with_vectors=True)
+            if stored.full_text != document.full_text:  # read by another reader, or other columns
+                return documents
+            fields = (document.id, document.text, document.title, document.metadata, document.origin)
+            found.append(Document(*fields, vectors=stored.vectors, spans=stored.spans))
+        if found:
+            self._found.moved[name] = twin.path
+        return found
 
     def _known(self, name: str) -> StoredFile | None:
         """Return what the index has of a file, also if it was in another folder before; None if it is new."""
@@ -393,6 +435,7 @@ class FolderSync:
             with contextlib.suppress(ValueError):
                 names.remove(file.name)
         self._found.failed[file.name] = self._refused[file.name] = str(error)
+        self._found.moved.pop(file.name, None)
         self._has_torn |= file.kind.has_several
 
 

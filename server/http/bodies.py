@@ -52,7 +52,7 @@ async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes
 
 @contextlib.asynccontextmanager
 async def received_file(request: Request, max_bytes: int, timeout_s: float) -> AsyncIterator[Path]:
-    """Write a body of JSON Lines to a temporary file, deleted at the end.
+    """Write a body of JSON or JSON Lines to a temporary file, deleted at the end.
 
     So neither memory nor a lock is held while a client sends.
 
@@ -65,13 +65,13 @@ async def received_file(request: Request, max_bytes: int, timeout_s: float) -> A
         RequestError: as `read_body`; 507, the file cannot be written.
         InvalidDocument: that of the block, without the path of the file.
     """
-    _check_type(request, NDJSON_TYPES)
+    is_json = _check_type(request, (*NDJSON_TYPES, *JSON_TYPES)) in JSON_TYPES
     _check_length(request, max_bytes)
     with (
         _reporting_failures(),
         tempfile.TemporaryDirectory(prefix="quarry-", ignore_cleanup_errors=True) as folder,
     ):
-        path = Path(folder) / "body.jsonl"
+        path = Path(folder) / ("body.json" if is_json else "body.jsonl")
         with path.open("wb") as file:
             n_bytes, buffer = 0, bytearray()
             async for part in _parts(request, timeout_s):
@@ -105,7 +105,8 @@ async def _parts(request: Request, timeout_s: float) -> AsyncIterator[bytes]:
         yield part
 
 
-def _check_type(request: Request, allowed: Collection[str]) -> None:
+def _check_type(request: Request, allowed: Collection[str]) -> str:
+    """Return the media type of a body, one of those that are allowed."""
     given = request.headers.get("content-type", "")
     kind, _, parameters = given.partition(";")
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
@@ -114,6 +115,7 @@ def _check_type(request: Request, allowed: Collection[str]) -> None:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise _wrong_type("content-encoding", ["identity"], encoding)
+    return kind.strip().lower()
 
 
 def _wrong_type(header: str, allowed: Collection[str], given: str) -> RequestError:

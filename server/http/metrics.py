@@ -47,7 +47,7 @@ class Metrics:
         )
         self._documents = {
             change: self._counter(f"quarry_documents_{change}", f"Documents {change} by this server.", "index")
-            for change in ("added", "deleted")
+            for change in ("added", "deleted", "updated")
         }
         # Prometheus has names for values of every process; here they are of all processes of the server together.
         self._cpu_s = self._counter("process_cpu_seconds", "CPU time.")
@@ -84,7 +84,7 @@ class Metrics:
             self._measure_process()
 
     def count_documents(self, index: str, change: str, count: int) -> None:
-        """Count documents of an index that were "added" or "deleted"."""
+        """Count documents of an index that were "added", "deleted" or "updated"."""
         self._documents[change].labels(index).inc(count)
 
     def text(self, sizes: Mapping[str, int | None]) -> bytes:

@@ -69,8 +69,8 @@ def _describe(operation: Operation, access: Access) -> dict[str, Any]:
         },
     }
     if operation.body:
-        kind, schema = operation.body
-        described["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
+        content = {kind: {"schema": schema} for kind, schema in operation.body.items()}
+        described["requestBody"] = {"required": True, "content": content}
     if operation.needs == "write" or (operation.needs == "read" and not access.is_reading_free):
         described["security"] = [{"key": []}]
     elif operation.needs == "read":

@@ -36,7 +36,7 @@ class Operation:
         answer: answers a request.
         summary: what it does, in one sentence.
         result: media type and schema of the response.
-        body: media type and schema of the body, if it has one.
+        body: schemas of the body by the media types that it may have; empty: there is none.
         query: schemas of the parameters after the path, by name.
     """
 
@@ -46,7 +46,7 @@ class Operation:
     answer: Callable[[Request], Awaitable[Response]]
     summary: str
     result: tuple[str, Schema]
-    body: tuple[str, Schema] | None = None
+    body: Mapping[str, Schema] = field(default_factory=dict)
     query: Mapping[str, Schema] = field(default_factory=dict)
 
 

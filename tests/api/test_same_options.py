@@ -75,7 +75,7 @@ def words(capsys: pytest.CaptureFixture[str]) -> Callable[[str], set[str]]:
     ("command", "wanted"),
     [
         ("search", {*SearchKeywords.__annotations__, "encoder", "threads", "reranker"}),
-        ("sync", set(inspect.signature(Engine.sync).parameters) - {"self", "folder", "readers"}),
+        ("sync", set(inspect.signature(Engine.sync).parameters) - {"self", "folder", "readers", "progress"}),
         ("add", set(inspect.signature(Engine.add).parameters) - {"self", *ELSEWHERE}),
         ("delete", {"filter"}),
         ("build", set(inspect.signature(engine.build).parameters) - ELSEWHERE),

@@ -41,6 +41,12 @@ def test_the_loss_of_a_precision_is_reported(checkpoint: Path, tmp_path: Path, c
     assert f"token_mean {settings.parity.token_mean}" in close
     assert effect.startswith("effect: collection docstrings")
     assert f"ndcg_10 {settings.retrieval.ndcg_10}" in effect
+    assert main(["export", str(checkpoint), str(tmp_path / "other"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["precision"], told["identity"]) == ("int8", load_bundle(out).identity)
+    assert told["retrieval"]["ndcg_10"] == settings.retrieval.ndcg_10
+    assert main(["export", "--check", "--json", str(out)]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(out)
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,18 @@ def test_a_batch_has_the_hits_of_each_query(reader: RunningServer, name: str) ->
 
 
 def test_texts_can_be_left_out(reader: RunningServer) -> None:
-    hits = reader.search("whole", query="w1", texts=False).json["hits"]
+    hits = reader.search("whole", query="w1", texts=False, explain=True).json["hits"]
     assert len(hits) == 10
-    assert all("text" not in hit for hit in hits)
+    assert all(hit.keys() & {"text", "passages", "matches"} == set() and hit["terms"] for hit in hits)
+
+
+def test_hits_have_the_fields_that_are_asked_for(reader: RunningServer) -> None:
+    hits = reader.search("whole", query="w1", k=3, fields=["id", "relevance", "text"]).json["hits"]
+    assert [list(hit) for hit in hits] == [["id", "relevance", "text"]] * 3
+    (hit,) = reader.search("whole", query="w1", k=1, fields=["id", "text"], texts=False).json["hits"]
+    assert hit.keys() == {"id"}
+    answer = reader.search("whole", query="w1", fields=["ID"])
+    assert (answer.status, answer.error["field"]) == (422, "fields[0]")
 
 
 @pytest.mark.parametrize("name", ["whole", "sharded"])
@@ -340,12 +349,48 @@ def test_no_document_is_added_if_one_is_not_valid(
         assert len(index) == 2
 
 
+@BOTH_KINDS
+def test_documents_are_added_as_json(writer: RunningServer, path: Path) -> None:
+    documents = "/v1/indexes/index/documents"
+    answer = writer.post(documents, [{"id": "n1", "text": "first"}, {"id": "n2", "text": "second"}], **bearer())
+    assert (answer.status, answer.json["n_added"]) == (200, 2)
+    answer = writer.post(documents, [{"id": "n4", "text": "fourth"}, {"id": "n5"}], **bearer())
+    assert (answer.status, answer.error["field"]) == (422, "body")
+    assert str(path.parent) not in answer.body.decode()
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert sorted(index.ids()) == ["bread", "moon", "n1", "n2"]
+
+
+@BOTH_KINDS
+def test_metadata_is_changed_by_ids_or_a_filter(writer: RunningServer, path: Path) -> None:
+    def change(body: object) -> Answer:
+        headers = {"content_type": "application/json", **bearer()}
+        return writer.ask("PATCH", "/v1/indexes/index/documents", json.dumps(body), **headers)
+
+    answer = change({"ids": ["moon", "nobody"], "metadata": {"price": 3}})
+    assert (answer.status, answer.json["n_updated"]) == (200, 1)
+    assert change({"filter": {"price": 3}, "metadata": {"price": None, "sold": True}}).json["n_updated"] == 1
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert index.get("moon")[0].metadata == {"sold": True}
+    for wrong, field in (
+        ({"metadata": {"a": 1}}, "ids"),
+        ({"ids": ["moon"]}, "metadata"),
+        ({"ids": ["moon"], "filter": {}, "metadata": {"a": 1}}, "filter"),
+        ({"filter": {}, "metadata": {"a": 1}}, "filter"),
+        ({"ids": ["moon"], "metadata": {"title": "x"}}, None),
+    ):
+        assert (change(wrong).status, change(wrong).error["field"]) == (422, field), wrong
+    deleted = writer.post("/v1/indexes/index/delete", {"filter": {"sold": True}}, **bearer())
+    assert (deleted.status, deleted.json["n_deleted"]) == (200, 1)
+    assert writer.post("/v1/indexes/index/delete", {"filter": {}}, **bearer()).status == 422
+
+
 def test_nothing_is_added_by_an_empty_body(writer: RunningServer) -> None:
     answer = writer.add("index", [])
     assert (answer.status, answer.json["n_added"]) == (200, 0)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/csv", "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("kind", ["text/csv", "application/x-www-form-urlencoded"])
 def test_documents_of_another_type_are_refused(writer: RunningServer, kind: str) -> None:
     answer = writer.ask("POST", "/v1/indexes/index/documents", "{}", content_type=kind, **bearer())
     assert (answer.status, answer.error["expected"].split()[0]) == (415, NDJSON)
@@ -833,14 +878,14 @@ def test_the_description_has_every_operation(reader: RunningServer) -> None:
         for name in reference.split("/"):
             value = value[name]
     names = [each["operationId"] for methods in described["paths"].values() for each in methods.values()]
-    assert len(names) == len(set(names)) == 15
+    assert len(names) == len(set(names)) == 17
     for path, methods in described["paths"].items():
         filled = path.replace("{index}", "whole").replace("{id}", "a")
         for method, operation in methods.items():
             answer = reader.ask(method.upper(), filled)
             assert str(answer.status) in operation["responses"], (method, path, answer.status)
             assert answer.status != 405
-        other = reader.ask("PATCH", filled)
+        other = reader.ask("PUT", filled)
         assert (other.status, other.headers["allow"]) == (405, other.headers["allow"])
         assert {each.lower() for each in other.headers["allow"].split(", ")} - {"head"} == set(methods)
 

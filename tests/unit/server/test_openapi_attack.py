@@ -34,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of schemathesis, and of fil
 ENCODER = WordEncoder()
 OPERATIONS = {
     "GET /": "positive",
+    "GET /docs": "positive",
     "GET /health": "positive",
     "GET /metrics": "positive",
     "GET /v1/indexes": "positive",
@@ -42,6 +43,7 @@ OPERATIONS = {
     "POST /v1/indexes/{index}/search/batch": "both",
     "GET /v1/indexes/{index}/documents": "both",
     "POST /v1/indexes/{index}/documents": "both",
+    "PATCH /v1/indexes/{index}/documents": "both",
     "GET /v1/indexes/{index}/documents/{id}": "positive",
     "DELETE /v1/indexes/{index}/documents/{id}": "positive",
     "POST /v1/indexes/{index}/list": "both",

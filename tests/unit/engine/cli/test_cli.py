@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from quarry import engine
 from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
 from quarry.engine.cli.commands import main
 from quarry.engine.cli.demo import run_demo
-from quarry.engine.cli.output import marks_words, printable
+from quarry.engine.cli.output import marks_words, printable, reported
 from quarry.engine.search.hits.hits import snippet
 
 
@@ -417,6 +418,48 @@ def test_help_lists_commands_and_exit_codes(capsys) -> None:
     out = capsys.readouterr().out
     for name in ("demo", "build", "search", "add", "delete", "info", "verify", "130"):
         assert re.search(rf"^ +{name} ", out, re.MULTILINE)
+
+
+def test_help_lists_commands_in_groups(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["-h"])
+    titles = re.findall(r"^([a-z ]+):$", capsys.readouterr().out, re.MULTILINE)
+    assert titles[1:4] == ["make and search", "change", "inspect and copy"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="completion of bash is run by it")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("quarry se", "search serve"), ("quarry info --j", "--json"), ("quarry info fil", ""), ("quarry no --j", "")],
+)
+def test_bash_completes_commands_and_options(quarry, words: str, completed: str) -> None:
+    given = words.split()
+    call = f"COMP_WORDS=({words}); COMP_CWORD={len(given) - 1}; _quarry quarry {given[-1]}; echo ${{COMPREPLY[@]}}"
+    script = quarry("completion", "bash").out + call
+    done = subprocess.run(["bash", "-uc", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == completed.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_other_shells_name_every_command(quarry, shell: str) -> None:
+    script = quarry("completion", shell).out
+    assert all(name in script for name in ("export-docs", "completion", "serve", "overwrite"))
+
+
+def test_progress_is_a_line_now_and_then_without_a_terminal(capsys, monkeypatch) -> None:
+    times = iter([0.0, 9.0, 10.0, 10.0, 15.0, 21.0, 21.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(times))
+    report = reported("adding")
+    assert report is not None
+    for n_done in (1, 2000, 2500):
+        report(n_done, None)
+    report(3000, 4000)
+    assert capsys.readouterr().err.splitlines() == [
+        "quarry: adding 2,000 documents",
+        "quarry: adding 3,000 of 4,000 documents",
+    ]
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert reported("adding") is None
 
 
 def start(repository: Path, *words: object, **streams: int) -> subprocess.Popen[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pydoc_data.topics import topics
 
 import pytest
 from support.indexes.sharded import ENCODER
@@ -38,10 +39,13 @@ def content(path):
         return sorted((doc.id, doc.text, doc.title, repr(doc.metadata)) for doc in index)
 
 
-def test_exported_documents_can_be_indexed_again(index, tmp_path):
+def test_exported_documents_can_be_indexed_again(index, tmp_path, capsys):
     out = tmp_path / "docs.jsonl"
     assert run("export-docs", index, out) == 0
     assert len(out.read_bytes().splitlines()) == len(DOCS)
+    capsys.readouterr()
+    assert run("export-docs", index, out, "--overwrite", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"n_documents": 3, "has_vectors": False}
     engine.build(out, tmp_path / "again", encoder=ENCODER)
     assert content(tmp_path / "again") == content(index)
 
@@ -105,6 +109,25 @@ def test_vectors_of_an_index_with_an_encoder(tmp_path, capsys):
         old, new = (each.get("a", vectors=True)[0].vectors for each in (before, after))
         assert old == pytest.approx(new, abs=0.01)
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("centroids", ["int8", "none"])
+def test_an_index_of_exported_vectors_gives_the_same_answers(tmp_path, centroids, capsys):
+    """Answers are the same to the last bit, passages of long documents included."""
+    names = ("assert", "power", "integers", "truth", "numbers")
+    docs = [{"id": name, "text": topics[name] * n, "metadata": {"n": n}} for n, name in enumerate(names, 1)]
+    engine.build(docs, tmp_path / "index", centroids=centroids)
+    assert run("export-docs", tmp_path / "index", tmp_path / "out.jsonl", "--vectors") == 0
+    assert run("build", tmp_path / "out.jsonl", tmp_path / "back", "--like", tmp_path / "index") == 0
+    capsys.readouterr()
+    for unit in ("document", "passage"):
+        answers = []
+        for folder in ("index", "back"):
+            with Engine.open(tmp_path / folder) as index:
+                hits = index.search("which numbers are true?", unit=unit)
+                answers.append([(hit.id, hit.passage, hit.score, hit.relevance) for hit in hits])
+        assert answers[0] == answers[1]
+        assert len(answers[0]) >= len(names)
 
 
 def test_control_characters_are_escaped(tmp_path, capfdbinary):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -240,12 +242,60 @@ def test_a_mailbox_that_shrinks_loses_its_last_messages(folder: Path, index: Eng
     assert texts(index) == expected(folder)
 
 
-def test_all_files_may_be_renamed(folder: Path, index: Engine) -> None:
+def test_renamed_and_copied_files_are_not_encoded_again(folder: Path, index: Engine, monkeypatch) -> None:
+    """All files may be renamed, also the only one; documents of tables and mailboxes follow, too."""
+    write(folder / "t.csv", "id,text\nx,Text of a row.\ny,Text of another.\n")
+    index.sync(folder)
     known = sorted(texts(index).values())
+    encoded: set[str] = set()
+    real = WordEncoder.windows
+    monkeypatch.setattr(WordEncoder, "windows", lambda self, text: (encoded.add(text), real(self, text))[1])
     for path in [each for each in folder.rglob("*") if each.is_file()]:
         path.rename(path.with_name(f"new {path.name}"))
-    assert len(index.sync(folder).removed) == len(known)
+    report = index.sync(folder)
+    assert (len(report.added), len(report.removed), report.failed) == (4, 4, {})
+    assert report.moved["sub/new c.py"] == "sub/c.py"
+    assert sorted(report.moved.values()) == ["a.txt", "b.md", "sub/c.py", "t.csv"]
     assert sorted(texts(index).values()) == known
+    shutil.copy(folder / "new a.txt", folder / "copy.txt")
+    assert index.sync(folder).moved == {"copy.txt": "new a.txt"}
+    for path in [each for each in folder.rglob("*") if each.is_file() and each.name != "copy.txt"]:
+        path.unlink()
+    index.sync(folder)
+    (folder / "copy.txt").rename(folder / "last.txt")
+    assert index.sync(folder).moved == {"last.txt": "copy.txt"}
+    assert texts(index) == {"last.txt": "Text of a.txt."}
+    assert encoded == {"text given"}  # the query
+
+
+def test_files_are_chosen_by_patterns(folder: Path, index: Engine, tmp_path: Path) -> None:
+    report = index.sync(folder, exclude=["sub/", "*.md"])
+    assert (report.removed, report.n_unchanged) == (("b.md", "sub/c.py"), 1)
+    with pytest.raises(InvalidSetting, match="or passes the patterns"):
+        index.sync(folder, include=["*.py", "/b.*"])
+    assert index.sync(folder, include=["*.py", "/b.*"], remove_all=True).added == ("b.md", "sub/c.py")
+    assert texts(index).keys() == {"b.md", "sub/c.py"}
+    assert index.sync(folder, include="sub", exclude="!c.py").removed == ("b.md",)
+    with pytest.raises(InvalidSetting, match="not a pattern"):
+        index.sync(folder, exclude=[""])
+    with pytest.raises(InvalidSetting, match="not a pattern"):
+        index.sync(folder, include=7)
+    words = ["sync", str(folder), str(tmp_path / "new"), "--include", "*.md", "--include", "*.txt", "--exclude"]
+    assert main([*words, "a.*", "--dry-run"]) == 0
+
+
+def test_the_command_follows_changes(folder: Path, tmp_path: Path, repository: Path) -> None:
+    pytest.importorskip("watchfiles", reason="following a folder needs the extra watch")
+    command = [sys.executable, "-m", "quarry", "sync", str(folder), str(folder / "index"), "--watch"]
+    with subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(4)]
+            assert lines[0] == "+ a.txt\n"
+            (folder / "a.txt").rename(folder / "z.txt")
+            assert process.stdout.readline() == "+ z.txt (was a.txt)\n"
+        finally:
+            process.kill()
 
 
 def test_ids_do_not_depend_on_the_form_of_names(folder: Path, index: Engine) -> None:
@@ -544,7 +594,9 @@ def test_columns_of_tables_are_named(folder: Path, index: Engine, tmp_path: Path
     assert "no column 'text'; expected text='NAME'" in report.left_out["books.csv"]
     names = ["--id", "isbn", "--title", "name", "--text", "blurb"]
     assert main(["sync", str(folder), str(tmp_path / "index"), "--dry-run"]) == 0
-    assert "1 left out (tables" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert re.search(r"^\. books\.csv: no column|^\. books\.csv: .*no column 'text'", out, re.MULTILINE), out
+    assert "1 left out;" in out
     index.sync(folder, id="isbn", title="name", text="blurb")
     assert index.get("books.csv#007")[0].title == "Tides"
     for more in (["--dry-run"], []):

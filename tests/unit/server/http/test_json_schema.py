@@ -139,12 +139,12 @@ def test_all_options_are_given_to_the_engine() -> None:
         "group_size": 2,
         "total": True,
     }
-    wanted = parse_search({"query": "tides", "k": 7, "texts": False, **options}, LIMITS)
-    assert (wanted.queries, wanted.k, wanted.has_texts, wanted.options) == (["tides"], 7, False, options)
+    wanted = parse_search({"query": "tides", "k": 7, "fields": ["id"], **options}, LIMITS)
+    assert (wanted.queries, wanted.k, wanted.fields, wanted.options) == (["tides"], 7, ["id"], options)
     liked = parse_search({"like": "d1", "timeout": 1}, LIMITS)
     assert (liked.queries, liked.options) == (None, {"like": "d1", "timeout": 1})
-    assert set(search_schema(LIMITS)["properties"]) == {"query", "like", "k", "texts", *options}
-    assert set(batch_schema(LIMITS)["properties"]) == {"queries", "k", "texts", *options}
+    assert set(search_schema(LIMITS)["properties"]) == {"query", "like", "k", "texts", "fields", *options}
+    assert set(batch_schema(LIMITS)["properties"]) == {"queries", "k", "texts", "fields", *options}
 
 
 def test_the_schema_of_nested_values_is_checked() -> None:
