@@ -164,6 +164,21 @@ def test_long_documents_do_not_crowd_out_others(tmp_path, shards, mode):
             assert len(index.search("storm moon", k=3, offset=k, mode=mode)) == 3
 
 
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_passages_with_equal_scores_do_not_crowd_out_other_documents(tmp_path, shards, mode):
+    docs = [{"id": f"short{n}", "text": "storm moon."} for n in range(5)]
+    docs.append({"id": "long", "text": "storm moon. " * 700})  # of more passages than candidates
+    build(docs, tmp_path / "index", encoder=ENCODER, passage_words=2, shards=shards)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        hits = [index.search("storm moon", k=k, mode=mode) for k in (4, 6, 100)]
+        assert [[hit.id for hit in each] for each in hits] == [
+            sorted(each["id"] for each in docs)[:k] for k in (4, 6, 6)
+        ]
+        few = index.search("storm moon", k=9, mode=mode, filter={"id": {"$in": ["long", "short1"]}})
+        assert [hit.id for hit in few] == ["long", "short1"]
+
+
 def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
     text = "storm moon river castle " * 6
     for name, words in (("cut", MAX_WORDS), ("whole", None)):
