@@ -107,7 +107,7 @@ def test_a_passage_is_searched_like_a_document(shards, docs):
                 index.commit()
             check(cut, apart)
         for index in (cut, apart):
-            index.optimize()
+            index.merge()
         check(cut, apart)
         kept = [each for number, each in enumerate(made) if number != 1 or len(made) == 1]
         assert {each.id: each.text for each in cut.documents()} == {each.id: each.text for each in kept}
@@ -193,7 +193,7 @@ def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
             ("cut", 2),
             ("whole", 0),
         ]
-        index.optimize()
+        index.merge()
         assert [hit.text for hit in index.search("river", k=10, unit="passage", filter={"id": "whole"})] == [text]
 
 
