@@ -27,6 +27,7 @@ __all__ = [
     "MergedRanking",
     "Retriever",
     "best_of_each",
+    "find_scale",
     "merge_candidates",
     "merge_pool",
     "pool_size",
@@ -384,7 +385,7 @@ def merge_pool(candidates: Mapping[int, Candidates], options: SearchOptions) -> 
         return joined, partitions
     by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
     pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
-    names = ("segments", "docs", "dense", "lexical", "documents")
+    names = (*_COLUMNS, "documents")
     columns = {name: value[pool] for name in names if (value := getattr(joined, name)) is not None}
     return joined._replace(**columns, keys=joined.read_keys(pool)), partitions[pool]
 
@@ -406,9 +407,29 @@ def _score(candidates: Candidates, options: SearchOptions, least_range: float) -
         scores = lexical if dense is None else dense
         assert scores is not None
         return Ranking(segments, docs, scores, dense, lexical, candidates.exactness)
-    fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range)
+    scale = find_scale(candidates, options)
+    fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range, scale)
     exactness = Exactness.EXACT if len(docs) == candidates.n_allowed else Exactness.APPROXIMATE
     return Ranking(segments, docs, fused, dense, lexical, exactness)
+
+
+def find_scale(candidates: Candidates, options: SearchOptions) -> tuple[Float32Array, Float32Array]:
+    """Return the dense and the lexical scores that decide the scale of fused ones, see `fuse`.
+
+    They are those of all candidates, or if a search had to look deeper, of the first ones of both sides alone: so
+    hits do not depend on how many are asked for. A side on which these are equal is scaled by all.
+    """
+    n, dense, lexical = pool_size(options), candidates.dense, candidates.lexical
+    by_vector, by_terms = candidates.by_vector, candidates.by_terms
+    assert dense is not None
+    assert lexical is not None
+    assert by_vector is not None
+    assert by_terms is not None
+    if max(np.count_nonzero(by_vector), np.count_nonzero(by_terms)) <= n:
+        return dense, lexical
+    first = np.union1d(_cut_side(candidates, dense, by_vector, n), _cut_side(candidates, lexical, by_terms, n))
+    own_dense, own_lexical = (each[first] if np.ptp(each[first]) else each for each in (dense, lexical))
+    return own_dense, own_lexical
 
 
 def _best_of(
@@ -417,14 +438,20 @@ def _best_of(
     """Return the places of the best candidates of a side, ascending: as many as `Retriever` takes of one index."""
     assert scores is not None
     assert side is not None
-    places, n = np.flatnonzero(side), pool_size(options)
+    n, n_wanted = pool_size(options), min(options.n_retrieved, joined.n_documents)
     while True:
-        best = places[cut_places(scores[places], n, lambda cut: joined.read_keys(places[cut]))]
-        if joined.documents is None or len(best) == len(places):
+        best = _cut_side(joined, scores, side, n)
+        if joined.documents is None or len(best) == np.count_nonzero(side):
             return best
-        if not _is_of_too_few(joined.documents[best], min(options.n_retrieved, joined.n_documents)):
+        if not _is_of_too_few(joined.documents[best], n_wanted):
             return best
         n *= _DEEPENING
+
+
+def _cut_side(candidates: Candidates, scores: Float32Array, side: BoolArray, n: int) -> Int64Array:
+    """Return the places of the n best candidates of a side, ascending."""
+    places = np.flatnonzero(side)
+    return places[cut_places(scores[places], n, lambda cut: candidates.read_keys(places[cut]))]
 
 
 def _is_of_too_few(documents: Int64Array, n_wanted: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import tempfile
 import zlib
@@ -177,6 +178,22 @@ def test_passages_with_equal_scores_do_not_crowd_out_other_documents(tmp_path, s
         ]
         few = index.search("storm moon", k=9, mode=mode, filter={"id": {"$in": ["long", "short1"]}})
         assert [hit.id for hit in few] == ["long", "short1"]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_hits_of_long_documents_do_not_depend_on_how_many_are_asked_for(tmp_path, shards, mode):
+    """A deeper search has candidates with lower scores, by which the others must not be scaled."""
+    draw = random.Random(0)
+    topics = [[f"topic{n}word{number}" for number in range(5)] for n in range(4)]
+    docs = [{"id": f"d{n}", "text": " ".join(draw.choices(topics[n % 4] + WORDS, k=500))} for n in range(24)]
+    build(docs, tmp_path / "index", encoder=ENCODER, passage_words=4, shards=shards)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for topic in topics:
+            query = " ".join([*topic[:2], "storm"])
+            whole = [hit.id for hit in index.search(query, k=24, mode=mode)]
+            pages = [index.search(query, k=6, offset=first, mode=mode) for first in range(0, 24, 6)]
+            assert [hit.id for page in pages for hit in page] == whole
 
 
 def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
