@@ -240,6 +240,8 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
         "k1": before.k1,
         "b": before.b,
         "seed": before.seed,
+        "passage_words": before.passages.max_words if before.passages else None,
+        "passage_overlap": before.passages.overlap if before.passages else 0,
     }
     if before.metric is not None:
         given["metric"] = before.metric.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from quarry.engine.documents.outline import Heading, Outline
 
 __all__ = ["FilePlace", "find_place", "heading_starts"]
 
+_WORD = re.compile(r"\w")
 _SHORT = {"line": ("line", "lines"), "page": ("p.", "pp."), "cell": ("cell", "cells")}
 
 
@@ -69,7 +71,9 @@ def find_place(
         return FilePlace(path, part)
     start, end = max(0, spans[0][0] - offset), spans[-1][1] - offset
     outline = Outline.unpacked(file.get("places"))
-    headings = tuple(text[each.start : each.end] for each in _headings_above(outline.headings, start))
+    word = _WORD.search(text, start, end)  # a heading may begin after marks: "# Title"
+    above = _headings_above(outline.headings, word.start() if word else start)
+    headings = tuple(text[each.start : each.end] for each in above)
     if outline.unit == "line":
         first = 1 + text.count("\n", 0, start)
         return FilePlace(path, part, "line", first, first + text.count("\n", start, max(start, end - 1)), headings)

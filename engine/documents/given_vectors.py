@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -104,7 +104,7 @@ def read_spans(value: object, n_vectors: int, n_characters: int, place: Place) -
     expected = f"{n_vectors} pairs (start, end) of integers, one for each vector"
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | Set | Mapping) or not isinstance(value, Iterable):
         raise place.error("spans", "is not a list of pairs", expected=expected, actual=kind_of(value))
     pairs = [tuple(pair) if isinstance(pair, list | tuple | np.ndarray) else () for pair in value]
     if len(pairs) != n_vectors:

@@ -60,6 +60,7 @@ class Allowed:
     Attributes:
         flags: (n_docs,) bool, not to be written to.
         n: number of documents.
+        n_documents: likewise; of passages, the number of documents that they belong to.
 
     Args:
         flags: see above.
@@ -68,7 +69,7 @@ class Allowed:
 
     def __init__(self, flags: BoolArray, table: PassageTable | None = None) -> None:
         self.flags = flags
-        self.n = int(np.count_nonzero(flags))
+        self.n = self.n_documents = int(np.count_nonzero(flags))
         self._table = table
 
     @cached_property
@@ -76,7 +77,9 @@ class Allowed:
         """The passages of the documents, by their ordinals."""
         if self._table is None or not self._table.is_divided:
             return self
-        return Allowed(self._table.flags(self.flags))
+        passages = Allowed(self._table.flags(self.flags))
+        passages.n_documents = self.n
+        return passages
 
     @cached_property
     def docs(self) -> Int64Array:

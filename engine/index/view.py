@@ -36,7 +36,7 @@ from quarry.engine.search.arrangement import (
     fields_condition,
     merge_arranged,
 )
-from quarry.engine.search.candidates import MergedRanking, merge_candidates, merge_pool
+from quarry.engine.search.candidates import MergedRanking, find_scale, merge_candidates, merge_pool
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
 from quarry.engine.search.query import Query, browses, filter_of, give_vectors
@@ -416,9 +416,7 @@ class View(Generic[P_co]):
             found = gathering.run(lambda number: self.partitions[number].find(queries, options, collection))
             for place in range(len(queries)):
                 pool, _ = merge_pool({number: each[place] for number, each in found.items()}, options)
-                assert pool.dense is not None
-                assert pool.lexical is not None
-                references[place] = Reference((pool.dense, pool.lexical), self._estimator.least_range)
+                references[place] = Reference(find_scale(pool, options), self._estimator.least_range)
 
         def arrange(number: int) -> list[Arranged]:
             return self.partitions[number].arrange(queries, options, collection, references, groups)

@@ -27,6 +27,7 @@ __all__ = [
     "MergedRanking",
     "Retriever",
     "best_of_each",
+    "find_scale",
     "merge_candidates",
     "merge_pool",
     "pool_size",
@@ -83,6 +84,7 @@ class Candidates(NamedTuple):
         lexical: (n,) float32, exact BM25 scores; None in dense mode.
         keys: what orders passages with equal scores: where they are read, or these themselves.
         n_allowed: passages of the partition that may be found; 0 unless in hybrid mode.
+        n_documents: documents that these belong to; 0 unless in hybrid mode.
         exactness: the exactness of the ranking by one score.
         by_vector: (n,) bool, which are among the best by dense score; None unless in hybrid mode.
         by_terms: (n,) bool, which are among the best by BM25; None unless in hybrid mode.
@@ -97,6 +99,7 @@ class Candidates(NamedTuple):
     lexical: Float32Array | None
     keys: IdOrder | Sequence[Key]
     n_allowed: int = 0
+    n_documents: int = 0
     exactness: Exactness = Exactness.APPROXIMATE
     by_vector: BoolArray | None = None
     by_terms: BoolArray | None = None
@@ -132,7 +135,7 @@ class Retriever:
 
     def __init__(self, segments: Sequence[OpenSegment], dense: Searcher) -> None:
         self._dense = dense
-        self._n_live = [segment.n_live_passages for segment in segments]
+        self._n_live = [(segment.n_live_passages, segment.record.n_live) for segment in segments]
         self._passages = [segment.reader.passages for segment in segments]
         n_docs = sum(table.n_docs for table in self._passages)
         n_passages = sum(table.n_passages for table in self._passages)
@@ -185,6 +188,8 @@ class Retriever:
             allowed: for each segment the passages that may be found; None: all.
         """
         n, vector = self._depth(options), query.vector
+        n_allowed, n_documents = self._count(allowed)
+        n_wanted = min(options.n_retrieved, n_documents)
         if by_vector is not None:
             assert vector is not None
             own = vector[np.newaxis]
@@ -193,7 +198,7 @@ class Retriever:
                 how, n_candidates = _for_passages(options, n)
                 return self._dense.search(own, how, allowed, n_candidates=n_candidates, keep_ties=True)[0]
 
-            by_vector = self._deepen(by_vector, n, options, search_again)
+            by_vector = self._deepen(by_vector, n, n_wanted, options, search_again)
         if bm25 is None:
             assert by_vector is not None
             return self._best(by_vector, options)
@@ -202,10 +207,11 @@ class Retriever:
         def search(n: int) -> Ranking:
             return terms.top(n, allowed, keep_ties=True)
 
-        by_terms = self._deepen(search(n), n, options, search)
+        by_terms = self._deepen(search(n), n, n_wanted, options, search)
         if by_vector is None or vector is None:
             return self._best(by_terms, options, terms)
-        return self._pool(vector, terms, (by_vector, by_terms), options, self._count_allowed(allowed))
+        candidates = self._pool(vector, terms, (by_vector, by_terms), options)
+        return candidates._replace(n_allowed=n_allowed, n_documents=n_documents)
 
     def _finds_documents(self, options: SearchOptions) -> bool:
         """Return whether only the best passage of each document is wanted, and a document has several."""
@@ -218,23 +224,27 @@ class Retriever:
         return options.n_retrieved * (self._per_document if self._finds_documents(options) else 1)
 
     def _deepen(
-        self, ranking: Ranking, n: int, options: SearchOptions, search: Callable[[int], Ranking]
+        self, ranking: Ranking, n: int, n_wanted: int, options: SearchOptions, search: Callable[[int], Ranking]
     ) -> Ranking:
         """Return a ranking, or a deeper one if it is of too few documents; in hybrid mode the best n of it alone.
 
         Args:
             ranking: the best n passages, and those that tie with the last.
             n: number of passages.
+            n_wanted: number of documents.
             options: the options of the search.
             search: returns a ranking like it of another number of passages.
         """
-        if self._finds_documents(options):
-            while len(ranking.docs) >= n and _is_of_too_few(
-                self._documents_of(ranking.segments, ranking.docs), options
-            ):
-                n *= _DEEPENING
-                ranking = search(n)
-        return self._order.cut(ranking, n) if options.mode == "hybrid" else ranking
+        while True:
+            n_found = len(ranking.docs)
+            if options.mode == "hybrid":
+                ranking = self._order.cut(ranking, n)
+            if not self._finds_documents(options) or n_found < n:
+                return ranking
+            if not _is_of_too_few(self._documents_of(ranking.segments, ranking.docs), n_wanted):
+                return ranking
+            n *= _DEEPENING
+            ranking = search(n)
 
     def _documents_of(self, segments: Int64Array, passages: Int64Array) -> Int64Array:
         """Return a number of the document that each passage belongs to, (n,) int64; see `_document_keys`."""
@@ -245,10 +255,13 @@ class Retriever:
                 documents[inside] = table.documents_of(documents[inside])
         return _document_keys(segments, documents)
 
-    def _count_allowed(self, allowed: AllowedDocs | None) -> int:
-        if allowed is None:
-            return sum(self._n_live)
-        return sum(n if docs is None else docs.n for n, docs in zip(self._n_live, allowed, strict=True))
+    def _count(self, allowed: AllowedDocs | None) -> tuple[int, int]:
+        """Return how many passages may be found, and how many documents they belong to."""
+        counts = [
+            n_live if docs is None else (docs.n, docs.n_documents)
+            for n_live, docs in zip(self._n_live, allowed or [None] * len(self._n_live), strict=True)
+        ]
+        return sum(n for n, _ in counts), sum(n for _, n in counts)
 
     def _best(self, ranking: Ranking, options: SearchOptions, terms: Bm25Query | None = None) -> Candidates:
         """Return the best passages of a ranking by one score, or the best ones of documents, best first."""
@@ -273,7 +286,6 @@ class Retriever:
         terms: Bm25Query,
         sides: tuple[Ranking, Ranking],
         options: SearchOptions,
-        n_allowed: int,
     ) -> Candidates:
         parts = [self._score_segment(vector, terms, *sides, segment) for segment in range(len(self._passages))]
         columns = zip(_NO_CANDIDATES, *parts, strict=True)
@@ -285,7 +297,6 @@ class Retriever:
             lexical=lexical,
             by_vector=by_vector,
             by_terms=by_terms,
-            n_allowed=n_allowed,
             keys=self._order,
             terms=terms,
             documents=self._documents_of(segments, docs) if self._finds_documents(options) else None,
@@ -374,7 +385,7 @@ def merge_pool(candidates: Mapping[int, Candidates], options: SearchOptions) -> 
         return joined, partitions
     by_vector = _best_of(joined, joined.dense, joined.by_vector, options)
     pool = np.union1d(by_vector, _best_of(joined, joined.lexical, joined.by_terms, options))
-    names = ("segments", "docs", "dense", "lexical", "documents")
+    names = (*_COLUMNS, "documents")
     columns = {name: value[pool] for name in names if (value := getattr(joined, name)) is not None}
     return joined._replace(**columns, keys=joined.read_keys(pool)), partitions[pool]
 
@@ -396,9 +407,29 @@ def _score(candidates: Candidates, options: SearchOptions, least_range: float) -
         scores = lexical if dense is None else dense
         assert scores is not None
         return Ranking(segments, docs, scores, dense, lexical, candidates.exactness)
-    fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range)
+    scale = find_scale(candidates, options)
+    fused = fuse(dense, lexical, options.fusion, options.fusion_weight, least_range, scale)
     exactness = Exactness.EXACT if len(docs) == candidates.n_allowed else Exactness.APPROXIMATE
     return Ranking(segments, docs, fused, dense, lexical, exactness)
+
+
+def find_scale(candidates: Candidates, options: SearchOptions) -> tuple[Float32Array, Float32Array]:
+    """Return the dense and the lexical scores that decide the scale of fused ones, see `fuse`.
+
+    They are those of all candidates, or if a search had to look deeper, of the first ones of both sides alone: so
+    hits do not depend on how many are asked for. A side on which these are equal is scaled by all.
+    """
+    n, dense, lexical = pool_size(options), candidates.dense, candidates.lexical
+    by_vector, by_terms = candidates.by_vector, candidates.by_terms
+    assert dense is not None
+    assert lexical is not None
+    assert by_vector is not None
+    assert by_terms is not None
+    if max(np.count_nonzero(by_vector), np.count_nonzero(by_terms)) <= n:
+        return dense, lexical
+    first = np.union1d(_cut_side(candidates, dense, by_vector, n), _cut_side(candidates, lexical, by_terms, n))
+    own_dense, own_lexical = (each[first] if np.ptp(each[first]) else each for each in (dense, lexical))
+    return own_dense, own_lexical
 
 
 def _best_of(
@@ -407,19 +438,25 @@ def _best_of(
     """Return the places of the best candidates of a side, ascending: as many as `Retriever` takes of one index."""
     assert scores is not None
     assert side is not None
-    places, n = np.flatnonzero(side), pool_size(options)
+    n, n_wanted = pool_size(options), min(options.n_retrieved, joined.n_documents)
     while True:
-        best = places[cut_places(scores[places], n, lambda cut: joined.read_keys(places[cut]))]
-        if joined.documents is None or len(best) == len(places):
+        best = _cut_side(joined, scores, side, n)
+        if joined.documents is None or len(best) == np.count_nonzero(side):
             return best
-        if not _is_of_too_few(joined.documents[best], options):
+        if not _is_of_too_few(joined.documents[best], n_wanted):
             return best
         n *= _DEEPENING
 
 
-def _is_of_too_few(documents: Int64Array, options: SearchOptions) -> bool:
-    """Return whether passages, given numbers of their documents, are of fewer than a search returns."""
-    return len(set(documents.tolist())) < options.n_retrieved
+def _cut_side(candidates: Candidates, scores: Float32Array, side: BoolArray, n: int) -> Int64Array:
+    """Return the places of the n best candidates of a side, ascending."""
+    places = np.flatnonzero(side)
+    return places[cut_places(scores[places], n, lambda cut: candidates.read_keys(places[cut]))]
+
+
+def _is_of_too_few(documents: Int64Array, n_wanted: int) -> bool:
+    """Return whether passages, given numbers of their documents, are of fewer than are wanted."""
+    return len(set(documents.tolist())) < n_wanted
 
 
 def _join(candidates: Mapping[int, Candidates]) -> Candidates:
@@ -439,6 +476,7 @@ def _join(candidates: Mapping[int, Candidates]) -> Candidates:
     return Candidates(
         **{name: column(name) for name in _COLUMNS},
         n_allowed=sum(each.n_allowed for each in parts),
+        n_documents=sum(each.n_documents for each in parts),
         exactness=Exactness.weakest(each.exactness for each in parts),
         keys=[key for each in parts for key in each.read_keys(np.arange(len(each.docs)))],
         documents=documents,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import tempfile
 import zlib
@@ -107,7 +108,7 @@ def test_a_passage_is_searched_like_a_document(shards, docs):
                 index.commit()
             check(cut, apart)
         for index in (cut, apart):
-            index.optimize()
+            index.merge()
         check(cut, apart)
         kept = [each for number, each in enumerate(made) if number != 1 or len(made) == 1]
         assert {each.id: each.text for each in cut.documents()} == {each.id: each.text for each in kept}
@@ -164,6 +165,37 @@ def test_long_documents_do_not_crowd_out_others(tmp_path, shards, mode):
             assert len(index.search("storm moon", k=3, offset=k, mode=mode)) == 3
 
 
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_passages_with_equal_scores_do_not_crowd_out_other_documents(tmp_path, shards, mode):
+    docs = [{"id": f"short{n}", "text": "storm moon."} for n in range(5)]
+    docs.append({"id": "long", "text": "storm moon. " * 700})  # of more passages than candidates
+    build(docs, tmp_path / "index", encoder=ENCODER, passage_words=2, shards=shards)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        hits = [index.search("storm moon", k=k, mode=mode) for k in (4, 6, 100)]
+        assert [[hit.id for hit in each] for each in hits] == [
+            sorted(each["id"] for each in docs)[:k] for k in (4, 6, 6)
+        ]
+        few = index.search("storm moon", k=9, mode=mode, filter={"id": {"$in": ["long", "short1"]}})
+        assert [hit.id for hit in few] == ["long", "short1"]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_hits_of_long_documents_do_not_depend_on_how_many_are_asked_for(tmp_path, shards, mode):
+    """A deeper search has candidates with lower scores, by which the others must not be scaled."""
+    draw = random.Random(0)
+    topics = [[f"topic{n}word{number}" for number in range(5)] for n in range(4)]
+    docs = [{"id": f"d{n}", "text": " ".join(draw.choices(topics[n % 4] + WORDS, k=500))} for n in range(24)]
+    build(docs, tmp_path / "index", encoder=ENCODER, passage_words=4, shards=shards)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for topic in topics:
+            query = " ".join([*topic[:2], "storm"])
+            whole = [hit.id for hit in index.search(query, k=24, mode=mode)]
+            pages = [index.search(query, k=6, offset=first, mode=mode) for first in range(0, 24, 6)]
+            assert [hit.id for page in pages for hit in page] == whole
+
+
 def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
     text = "storm moon river castle " * 6
     for name, words in (("cut", MAX_WORDS), ("whole", None)):
@@ -178,7 +210,7 @@ def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
             ("cut", 2),
             ("whole", 0),
         ]
-        index.optimize()
+        index.merge()
         assert [hit.text for hit in index.search("river", k=10, unit="passage", filter={"id": "whole"})] == [text]
 
 

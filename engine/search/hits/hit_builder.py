@@ -81,6 +81,7 @@ class HitBuilder:
                     dense_score=dense,
                     lexical_score=lexical,
                     relevance=probability,
+                    _is_explained=options.explain,
                     _finder=finder,
                     _place=place if options.unit == "passage" else None,
                 )
@@ -90,11 +91,7 @@ class HitBuilder:
         )
         if options.explain:
             for number, hit in enumerate(hits):
-                stored, finder = documents[number].unpack(), finders[number]
-                self._explain(hit, stored, answer, number, finder)
-                if options.unit == "document":
-                    finder = finder._replace(place=PassagePlace(finder.place.path))
-                hit.words = finder.find_words(stored)
+                self._explain(hit, documents[number].unpack(), answer, number, finders[number])
         return hits
 
     def _shares(self, answer: Answer) -> Float32Array | None:

@@ -115,8 +115,6 @@ class Hit(JsonMapping):
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
         mistyped: with ``explain=True`` maps each matched term to the misspelled term that it replaced.
-        words: with ``explain=True`` the words of the document, or of the passage, that match words of the query,
-            with their positions in the document's full text (its title, a line break, its text); otherwise empty.
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
             between queries and collections; None if the encoder has no calibration. See
             `quarry.engine.search.relevance`.
@@ -138,8 +136,8 @@ class Hit(JsonMapping):
     matches: tuple[Match, ...] = ()
     terms: Mapping[str, float] = field(default_factory=dict)
     mistyped: Mapping[str, str] = field(default_factory=dict)
-    words: tuple[MatchedWord, ...] = ()
     group: str | int | float | bool | None = None
+    _is_explained: bool = False
     _finder: PassageFinder | None = None
     _place: PassagePlace | None = None
     _passages: tuple[Passage, ...] | None = field(default=None, init=False)
@@ -147,7 +145,7 @@ class Hit(JsonMapping):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in (*_FIELDS, "passage"))
+        return all(getattr(self, name) == getattr(other, name) for name in (*_FIELDS, "words", "passage"))
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -155,6 +153,17 @@ class Hit(JsonMapping):
         if self._passages is None:
             self._passages = () if self._finder is None else self._finder.find(self._document.unpack())
         return self._passages
+
+    @property
+    def words(self) -> tuple[MatchedWord, ...]:
+        """With ``explain=True`` the words of the document, or of the passage, that match words of the query.
+
+        Their positions are in the document's full text (its title, a line break, its text). Otherwise empty.
+        """
+        finder = self._finder if self._is_explained else None
+        if finder is not None and self._place is None:
+            finder = finder._replace(place=PassagePlace(finder.place.path))
+        return () if finder is None else finder.find_words(self._document.unpack())
 
     @property
     def text(self) -> str:
@@ -231,7 +240,7 @@ class Hit(JsonMapping):
 _FIELDS = tuple(each.name for each in fields(Hit) if not each.name.startswith("_"))
 _OF_PASSAGES = ("passage", "extent", "before", "after")
 _FIRST = ("id", "score", "relevance", "title", "text", "metadata", *_OF_PASSAGES, "place", "passages")
-_NAMES = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
+_NAMES = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST), "words")
 del Hit.__dataclass_fields__  # by which FastAPI would convert hits attribute by attribute, private ones too
 
 

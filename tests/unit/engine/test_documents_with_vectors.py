@@ -166,6 +166,10 @@ def test_later_changes_of_an_array_have_no_effect(tmp_path):
         ({"vectors": [1, 2, 3, 4], "text": "abc", "spans": [(2, 1)]}, "is not within the text"),
         ({"vectors": [1, 2, 3, 4], "text": "abc", "spans": [(0, 1.5)]}, "not a pair of integers"),
         ({"vectors": [1, 2, 3, 4], "text": "abc", "spans": 3}, "'spans' is not a list of pairs"),
+        (
+            {"vectors": [[1, 2, 3, 4]] * 2, "text": "abc", "spans": {(0, 1), (1, 2)}},
+            "'spans' is not a list of pairs",
+        ),
         ({"text": "abc", "spans": [(0, 1)]}, "'spans' is given without vectors"),
     ],
 )

@@ -80,9 +80,10 @@ def check_like_a_build(path, tmp_path, encoder=NEW, **settings):
                 assert columns(index.search(query)) == columns(built.search(query))
 
 
-@pytest.mark.parametrize("centroids", ["int8", "float16", "none"])
-def test_documents_stay_and_vectors_are_new(tmp_path, centroids):
-    path, settings = tmp_path / "index", SETTINGS | {"centroids": centroids}
+@pytest.mark.parametrize(("centroids", "passages"), [("int8", (9, 3)), ("float16", (None, 0)), ("none", (260, 0))])
+def test_documents_stay_and_vectors_are_new(tmp_path, centroids, passages):
+    settings = SETTINGS | {"centroids": centroids, "passage_words": passages[0], "passage_overlap": passages[1]}
+    path = tmp_path / "index"
     engine.build(DOCUMENTS, path, encoder=OLD, thresholds=LISTS, **settings)
     with opened(path, writable=True) as index:
         index.delete("document 0002")

@@ -937,6 +937,15 @@ def test_the_outline_of_a_long_document_keeps_the_upper_headings() -> None:
     assert many.packed() == ""
 
 
+def test_a_passage_is_under_the_heading_that_it_begins_with(tmp_path: Path) -> None:
+    text = "# First\n\n" + "one word. " * 40 + "\n\n## Second\n\n" + "other word. " * 40
+    (tmp_path / "notes.md").write_text(text, encoding="utf-8")
+    engine.build(tmp_path / "notes.md", tmp_path / "index", passage_words=60)
+    with engine.Engine.open(tmp_path / "index") as index:
+        hits = sorted(index.search("word", k=9, unit="passage"), key=lambda hit: hit.passage or 0)
+        assert [hit.place.headings for hit in hits if hit.place] == [("First",)] * 2 + [("First", "Second")] * 2
+
+
 def test_a_hit_says_where_it_was_found(tmp_path: Path) -> None:
     filler = "\n".join(f"Nothing to see in line {number} of this file." for number in range(2, 40))
     (tmp_path / "docs").mkdir()
