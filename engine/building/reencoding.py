@@ -240,6 +240,8 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
         "k1": before.k1,
         "b": before.b,
         "seed": before.seed,
+        "searchable": before.searchable,
+        "synonyms": dict(before.synonyms),
     }
     if before.metric is not None:
         given["metric"] = before.metric.name
