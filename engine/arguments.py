@@ -133,8 +133,10 @@ def python_scalar(value: object) -> object:
     """Return a bool, an integer or a real number of NumPy as Python's, and a date or a date with a time as text.
 
     The text is that of `datetime.isoformat`, also of dates of NumPy. Any other value is returned as it is, missing
-    dates and those of years with more than four digits too.
+    dates and those of years with more than four digits too. An array without axes is its element.
     """
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
     if isinstance(value, np.datetime64):
         return value if np.isnat(value) else time_of_numpy(value)
     if isinstance(value, date) and (text := value.isoformat())[4:5] == "-":  # a datetime is a date

@@ -12,6 +12,7 @@ from typing import NoReturn, Self, Unpack
 
 import numpy as np
 
+from quarry.engine.analysis.synonyms import checked_synonyms
 from quarry.engine.arguments import checked_flag, checked_seconds
 from quarry.engine.backends.protocol import BackendType
 from quarry.engine.backends.registry import check_backend
@@ -75,7 +76,7 @@ class Engine(IndexReader):
     * reading: `get`, `documents`, `ids`, `count`, `facets`, ``len(index)``, ``id in index``;
     * changing, until `commit` or `rollback`: `add`, `add_columns`, `delete`, `update_metadata`;
     * changing with commits of their own: `sync`, `add_indexes`, `merge`, `reencode`, `upgrade`,
-      `set_dense_weight`;
+      `set_dense_weight`, `set_synonyms`;
     * maintaining: `optimize`, `verify`, `snapshot`, `stats`, `refresh`, `close`.
 
     It reads the generation that was current when it was opened, until `refresh` or its own `commit`. Any number of
@@ -658,9 +659,40 @@ class Engine(IndexReader):
         """
         writer = self._require_writer()
         checked = SearchOptions(dense_weight=weight).dense_weight
-        generation = writer.set_dense_weight(None if checked is None else float(checked))
+        chosen = None if checked is None else float(checked)
+        generation = writer.change_manifests(lambda manifest: manifest.with_dense_weight(chosen))
         self._follow()
         return generation
+
+    @finishes_before_exit
+    def set_synonyms(self, synonyms: Mapping[str, Sequence[str]]) -> int:
+        """Store what else stands for words of queries, in place of what was stored; return the generation.
+
+        It is committed at once; nothing is indexed again. With ``{"tv": ["television", "flat screen"]}`` a query
+        with "tv" finds documents with any of these as if they were one word, in hybrid and lexical mode, and one
+        with "television" finds no others than before. Words are compared as the index compares them:
+        "Televisions", too. An alternative of several words is in passages that have all of them. A key of several
+        words is a word of its own beside them. `Hit.terms` has the alternatives of a word joined by "|".
+
+        Args:
+            synonyms: lists of up to 64 texts by words; up to 10,000 words, of 1 MiB together.
+
+        Raises:
+            InvalidSetting: they are something else, a text has no word but stop words, or there are additions or
+                deletions that are not committed.
+            CommitFailed: nothing was committed.
+            ReadOnlyIndex: the index was not opened writable.
+        """
+        writer, settings = self._require_writer(), self._view.get().settings
+        entries = checked_synonyms(synonyms, settings.language, settings.analysis_rules)
+        generation = writer.change_manifests(lambda manifest: manifest.with_synonyms(entries))
+        self._follow()
+        return generation
+
+    @property
+    def synonyms(self) -> dict[str, list[str]]:
+        """What else stands for words of queries; see `set_synonyms`."""
+        return {word: list(others) for word, others in self._view.get().settings.synonyms}
 
     @finishes_before_exit
     def rollback(self) -> None:

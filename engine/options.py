@@ -7,13 +7,25 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypedDict
 
-from quarry.engine.arguments import check_names, checked_flag, checked_integer, checked_number, is_one_of, shown
+from quarry.engine.analysis.analyzer import RULES
+from quarry.engine.analysis.synonyms import checked_synonyms
+from quarry.engine.arguments import (
+    check_names,
+    checked_flag,
+    checked_integer,
+    checked_number,
+    is_one_of,
+    iterator_of,
+    lone_surrogate,
+    shown,
+)
 from quarry.engine.boosts import parse_boosts
 from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, Mode, Unit
 from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import MAX_PASSAGE_WORDS, METRICS, PassageRecord
+from quarry.formats.manifest import MAX_PASSAGE_WORDS, MAX_SEARCHABLE, METRICS, PassageRecord
+from quarry.formats.metadata.columns import MAX_PATH_BYTES
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
@@ -57,6 +69,8 @@ class BuildKeywords(TypedDict, total=False):
     metric: str | None
     passage_words: int | None
     passage_overlap: int
+    searchable: Sequence[str]
+    synonyms: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +97,10 @@ class BuildOptions:
             spans instead. None: a document is never divided.
         passage_overlap: words at the end of a passage that the next one begins with, less than half of
             `passage_words`; searches by words count them twice.
+        searchable: paths of metadata fields whose texts and numbers are found by words, besides titles and texts:
+            "sku", "author.name"; "id" is the id of the document. Encoders do not read them.
+        synonyms: words, or several together, with lists of texts that stand for them in queries; see
+            `Engine.set_synonyms`.
     """
 
     centroids: CentroidType = "int8"
@@ -94,6 +112,8 @@ class BuildOptions:
     metric: str | None = None
     passage_words: int | None = 260  # ARCHITECTURE.md, measured once
     passage_overlap: int = 0
+    searchable: Sequence[str] = ()
+    synonyms: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, keywords: BuildKeywords) -> Self:
@@ -121,6 +141,9 @@ class BuildOptions:
         _check_integer(self, "passage_overlap", 0, longest)
         if self.code_bytes is not None:
             _check_integer(self, "code_bytes", 0, MAX_DIM)
+        object.__setattr__(self, "searchable", _checked_paths(self.searchable))
+        entries = checked_synonyms(self.synonyms, self.language, RULES) if self.synonyms != {} else ()
+        object.__setattr__(self, "synonyms", entries)
         if self.code_bytes == 0 and self.centroids == "none":
             raise InvalidSetting(
                 "an index must store centroids or codes", expected="code_bytes above 0", actual=self.code_bytes
@@ -406,6 +429,27 @@ def _check_integer(options: object, name: str, low: int, high: int) -> None:
 
 def _check_number(options: object, name: str, low: float, high: float) -> None:
     object.__setattr__(options, name, checked_number(getattr(options, name), name, low, high))
+
+
+def _checked_paths(given: object) -> tuple[str, ...]:
+    """Return the paths of searchable fields, each once, ascending."""
+    found = None if isinstance(given, str | bytes | Mapping) else iterator_of(given)
+    paths = None if found is None else list(found)
+    wrong = [given] if paths is None else [path for path in paths if not _is_searchable(path)]
+    if wrong or paths is None or len(set(paths)) > MAX_SEARCHABLE:
+        raise InvalidSetting(
+            "searchable does not name fields of metadata",
+            expected=f"a list of up to {MAX_SEARCHABLE} paths, or 'id'; titles and texts are always searched",
+            actual=shown(wrong[0] if wrong else given),
+            setting="searchable",
+        )
+    return tuple(sorted(map(str, set(paths))))
+
+
+def _is_searchable(path: object) -> bool:
+    if not isinstance(path, str) or path in ("", "title", "text") or lone_surrogate(path) is not None:
+        return False
+    return len(path.encode()) <= MAX_PATH_BYTES
 
 
 def _sort_fields(sort: object) -> tuple[str, ...]:

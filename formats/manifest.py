@@ -24,6 +24,8 @@ from quarry.formats.container.layout import (
     METRIC_FEATURE,
     PASSAGE_SETTINGS_FEATURE,
     SEARCH_DEFAULTS_FEATURE,
+    SEARCHABLE_FEATURE,
+    SYNONYMS_FEATURE,
     FileKind,
     FileRecord,
 )
@@ -35,6 +37,8 @@ from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
     "MAX_PASSAGE_WORDS",
+    "MAX_SEARCHABLE",
+    "MAX_SYNONYMS",
     "METRICS",
     "EncoderRecord",
     "IndexSettings",
@@ -49,6 +53,8 @@ __all__ = [
 
 METRICS = ("ip", "cosine", "l2")
 MAX_PASSAGE_WORDS = 1 << 16
+MAX_SEARCHABLE = 64
+MAX_SYNONYMS = 10_000  # words
 T = TypeVar("T")
 
 _MAX_SEGMENTS = 1 << 16
@@ -129,6 +135,8 @@ class IndexSettings:
         seed: the seed of all random choices.
         metric: the metric; None: "cosine" if the vectors of the encoder have norm 1, otherwise "ip".
         passages: how documents are cut into passages; None: a document is one passage.
+        searchable: paths of metadata whose values have terms, too, or "id"; each once, ascending.
+        synonyms: words with the texts that stand for them in queries, ascending by the words; they may be changed.
     """
 
     dim: int
@@ -144,6 +152,8 @@ class IndexSettings:
     seed: int
     metric: MetricRecord | None = None
     passages: PassageRecord | None = None
+    searchable: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +235,11 @@ class Manifest(RootFile):
             quantizers=quantizers,
         )
 
+    def with_synonyms(self, synonyms: tuple[tuple[str, tuple[str, ...]], ...]) -> Manifest:
+        """Return the manifest of the next commit, which changes nothing but the synonyms."""
+        settings = replace(self.settings, synonyms=synonyms)
+        return replace(self.next(self.segments, self.quantizers), settings=settings)
+
     def with_dense_weight(self, weight: float | None) -> Manifest:
         """Return the manifest of the next commit, which changes nothing but the default weight of dense scores."""
         return replace(self.next(self.segments, self.quantizers), dense_weight=weight)
@@ -254,10 +269,19 @@ class Manifest(RootFile):
         features = (METRIC_FEATURE if metric else 0) | (MEAN_FEATURE if metric and metric.mean else 0)
         return features | (PASSAGE_SETTINGS_FEATURE if self.settings.passages else 0)
 
+    @property
+    def writer_features(self) -> int:
+        """The features of the file that writers must support."""
+        features = SEARCHABLE_FEATURE if self.settings.searchable else 0
+        return features | (SYNONYMS_FEATURE if self.settings.synonyms else 0)
+
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the file."""
-        weight = self.dense_weight
+        weight, searchable = self.dense_weight, list(self.settings.searchable)
+        synonyms = [[word, *others] for word, others in self.settings.synonyms]
         return {
+            **({"searchable": searchable} if searchable else {}),
+            **({"synonyms": synonyms} if synonyms else {}),
             **({} if weight is None else {"search_defaults": {"dense_weight": weight}}),
             "generation": self.generation,
             "parent_id": self.parent_id,
@@ -274,6 +298,12 @@ class Manifest(RootFile):
         manifest = _parse_manifest(container.fields, commit_id, container.path, features)
         if container.optional_features & SEARCH_DEFAULTS_FEATURE:
             manifest = replace(manifest, dense_weight=_parse_dense_weight(container.fields))
+        if container.writer_features & SEARCHABLE_FEATURE:
+            paths = container.fields.texts("searchable", MAX_SEARCHABLE)
+            manifest = replace(manifest, settings=replace(manifest.settings, searchable=paths))
+        if container.writer_features & SYNONYMS_FEATURE:
+            synonyms = _parse_synonyms(container.fields)
+            manifest = replace(manifest, settings=replace(manifest.settings, synonyms=synonyms))
         return replace(manifest, unknown_features=container.unknown_writer_features)
 
 
@@ -330,8 +360,21 @@ def _parse_dense_weight(fields: Fields) -> float:
     return weight
 
 
+def _parse_synonyms(fields: Fields) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    entries: dict[str, tuple[str, ...]] = {}
+    for item in fields.items("synonyms", MAX_SYNONYMS):
+        texts = [each for each in item if isinstance(each, str)] if isinstance(item, list) else []
+        if len(texts) < 2 or texts != item or texts[0] <= next(reversed(entries), ""):
+            raise CorruptFile("synonyms are no words with texts, ascending", path=fields.path)
+        entries[texts[0]] = tuple(texts[1:])
+    if not entries:
+        raise CorruptFile("synonyms without a word", path=fields.path)
+    return tuple(entries.items())
+
+
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
     fields = asdict(settings)
+    del fields["searchable"], fields["synonyms"]
     for name, among in (("metric", fields), ("passages", fields), ("mean", fields["metric"] or {})):
         if among.get(name, b"") is None:
             del among[name]

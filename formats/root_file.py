@@ -50,6 +50,11 @@ class RootFile(ABC):
         return 0
 
     @property
+    def writer_features(self) -> int:
+        """The features of the file that writers must support."""
+        return 0
+
+    @property
     def optional_features(self) -> int:
         """The features of the file that readers may ignore."""
         return 0
@@ -110,6 +115,7 @@ class RootFile(ABC):
             self.file_id,
             required_features=self.required_features,
             optional_features=self.optional_features,
+            writer_features=self.writer_features,
         )
         container.finish(self.to_fields())
         try:

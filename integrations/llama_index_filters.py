@@ -22,6 +22,7 @@ _OPERATORS = {
     FilterOperator.NIN: "$nin",
     FilterOperator.ANY: "$in",  # a comparison holds for a list if it holds for one of its members
     FilterOperator.TEXT_MATCH: "$contains",
+    FilterOperator.TEXT_MATCH_INSENSITIVE: "$icontains",
     FilterOperator.CONTAINS: "$eq",
 }
 _WITH_LISTS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}

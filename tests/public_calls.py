@@ -102,6 +102,7 @@ WRITING: dict[str, Call] = {
     "optimize": _writing(lambda index: index.optimize()),
     "delete by filter": _writing(_delete_by_filter),
     "weight": _writing(lambda index: index.set_dense_weight(0.4)),
+    "synonyms": _writing(lambda index: index.set_synonyms({"tv": ["television"]})),
     "rollback": _writing(lambda index: index.rollback()),
     "overwrite": _build(None, "index", overwrite=True),
 }

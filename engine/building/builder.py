@@ -17,8 +17,14 @@ from quarry.engine.building.plan import BuildPlan
 from quarry.engine.building.workers.attempt import BuildAttempt, collect_staging
 from quarry.engine.building.workers.job import WrittenBatch, divide
 from quarry.engine.building.workers.worker_processes import WorkerProcesses
-from quarry.engine.documents.document import Document
-from quarry.engine.documents.reader import DocumentSource, DocumentStream, Readers, read_documents
+from quarry.engine.documents.document import FILE_FIELDS, Document
+from quarry.engine.documents.reader import (
+    DocumentSource,
+    DocumentStream,
+    Readers,
+    is_folder_of_files,
+    read_documents,
+)
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.opening import EncoderSource
 from quarry.engine.indexer.build_folder import BuildFolder
@@ -151,6 +157,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         WorkerFailed: processes of `workers` ended again and again, for example for lack of memory.
     """
     started = time.perf_counter()
+    if like is None and is_folder_of_files(docs):
+        settings = {"searchable": FILE_FIELDS, **settings}
     if like is None:
         plan = BuildPlan.of(encoder, representation, settings, dim)
     else:

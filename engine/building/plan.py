@@ -143,6 +143,8 @@ def _settings_of(options: BuildOptions, encoder: Encoder, representation: Repres
         seed=options.seed,
         metric=record,
         passages=options.passages,
+        searchable=tuple(options.searchable),
+        synonyms=options.synonyms,  # type: ignore[arg-type]  # as checked
     )
     if options.metric == "l2":
         if encoder.beta is not None:

@@ -242,6 +242,8 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
         "seed": before.seed,
         "passage_words": before.passages.max_words if before.passages else None,
         "passage_overlap": before.passages.overlap if before.passages else 0,
+        "searchable": before.searchable,
+        "synonyms": dict(before.synonyms),
     }
     if before.metric is not None:
         given["metric"] = before.metric.name

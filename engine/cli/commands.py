@@ -290,6 +290,12 @@ def _add_build(commands: _Subparsers) -> None:
     )
     parser.add_argument("--language", help="language of the analyzer: english (default), german, ..., none")
     parser.add_argument(
+        "--searchable",
+        metavar="FIELD",
+        action="append",
+        help="a field of metadata that is found by words, too; may be repeated (default: paths and addresses)",
+    )
+    parser.add_argument(
         "--centroids",
         metavar="TYPE",
         help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
@@ -309,7 +315,7 @@ def _add_build(commands: _Subparsers) -> None:
 
 
 def _run_build(args: argparse.Namespace) -> int:
-    given = {"language": args.language, "centroids": args.centroids, "code_bytes": args.code_bytes}
+    given = {name: getattr(args, name) for name in ("language", "searchable", "centroids", "code_bytes")}
     report = engine.build(
         args.source,
         args.index,

@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quarry import engine
 from quarry.engine.cli.output import print_error, print_lines, reported
@@ -102,6 +102,7 @@ def _report(args: argparse.Namespace) -> SyncReport:
     try:
         opened = _opened(args)
     except IndexNotFound:
+        from quarry.engine.documents.document import FILE_FIELDS
         from quarry.engine.documents.tables.columns import Columns
         from quarry.engine.encoding.opening import open_encoder
         from quarry.engine.sync import folder_sync
@@ -111,7 +112,8 @@ def _report(args: argparse.Namespace) -> SyncReport:
         plan = folder_sync()(args.folder, args.index, (), *settings)
         if args.dry_run:
             return plan.report()
-        engine.build([], args.index, encoder=args.encoder, threads=args.threads, progress=False)
+        resources: Any = {"encoder": args.encoder, "threads": args.threads, "progress": False}
+        engine.build([], args.index, searchable=FILE_FIELDS, **resources)
         opened = _opened(args)
     with opened as index:
         return index.sync(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from quarry.engine.documents.given_vectors import read_spans, read_vectors
@@ -13,9 +13,11 @@ from quarry.engine.documents.place import Place, kind_of, shown, surrogate_in
 from quarry.engine.json_mapping import JsonMapping
 from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
+from quarry.formats.metadata.values import Kind, iterate_values
 
 __all__ = [
     "DOCUMENT_FIELDS",
+    "FILE_FIELDS",
     "MAX_ID_BYTES",
     "MAX_METADATA_BYTES",
     "MAX_METADATA_DEPTH",
@@ -26,6 +28,7 @@ __all__ = [
     "has_given_id",
     "passage_text",
     "repeated_title",
+    "searchable_texts",
 ]
 
 MAX_ID_BYTES = 4 << 10
@@ -35,6 +38,8 @@ MAX_TEXT_CHARACTERS = 4 << 20
 _MAX_REPEATED_TITLE = 512  # characters; a longer one would be a large part of every passage
 
 _EXPECTED_ID = "a str; integers become their digits when the field is named: id='id', on the command line --id id"
+FILE_FIELDS = ("attachments", "cc", "file.path", "from", "to")
+"""What is searchable by default in documents of a folder: the paths of files; senders and recipients of mail."""
 DOCUMENT_FIELDS = frozenset({"id", "_id", "text", "title", "metadata", "vectors", "spans"})
 """The names that `document_from` reads."""
 
@@ -160,6 +165,29 @@ def passage_text(title: str, full: str, extent: tuple[int, int]) -> str:
     if start == 0:
         return full[: end or None]
     return full_text(repeated_title(title), full[start:end])
+
+
+def searchable_texts(
+    doc_id: str, metadata: Mapping[str, object], paths: Collection[str], n_passages: int
+) -> list[str]:
+    """Return what lexical search reads of each passage besides its text: searchable values, each in a line.
+
+    Like a title they are repeated in all passages, unless they are long.
+
+    Args:
+        doc_id: id of the document.
+        metadata: its metadata.
+        paths: the searchable fields; "id" is the id of the document, too.
+        n_passages: number of its passages.
+    """
+    values: list[object] = [doc_id] if "id" in paths else []
+    values += [
+        scalar.payload
+        for path, scalar in iterate_values(metadata)
+        if path in paths and scalar.kind in (Kind.TEXT, Kind.INTEGER, Kind.FLOAT)
+    ]
+    text = "\n".join(map(str, values))
+    return [text, *[repeated_title(text)] * (n_passages - 1)]
 
 
 def has_given_id(document: Document) -> bool:

@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +23,7 @@ from quarry.engine.documents.tables.table_files import TABLE_ENDINGS, open_table
 from quarry.formats.errors import AccessFailed, InvalidDocument, InvalidSetting
 from quarry.formats.system_errors import checked_path, mode_at, system_errors
 
-__all__ = ["DocumentSource", "DocumentStream", "Readers", "read_documents"]
+__all__ = ["DocumentSource", "DocumentStream", "Readers", "is_folder_of_files", "read_documents"]
 
 DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.PathLike[str] | Any
 """What ``read_documents`` reads; tables of other libraries have no type in common."""
@@ -161,6 +162,14 @@ def _of_path(path: Path, columns: Columns, readers: Readers) -> Entries:
         expected=f"one of {', '.join(TABLE_ENDINGS)}, or a text, page, notebook, message, PDF, DOCX or EPUB file,"
         " or one of an ending that readers= or an installed package has",
     )
+
+
+def is_folder_of_files(source: object) -> bool:
+    """Return whether a source is the path of a folder whose files are documents."""
+    if isinstance(source, str | os.PathLike):
+        with suppress(TypeError):  # an object that is no path is refused when it is read
+            return os.path.isdir(source) and _corpus_of(Path(source)) is None  # noqa: PTH112  # no error if too long
+    return False
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:

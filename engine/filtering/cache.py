@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from quarry.engine.filtering.evaluation import Allowed, AllowedDocs, Kinds, evaluate
 from quarry.engine.filtering.filter import Condition, count_bytes
-from quarry.engine.filtering.own_fields import OWN_FIELDS
+from quarry.engine.filtering.own_fields import FILTERED_FIELDS
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.formats.snapshot import OpenSegment
 
@@ -104,11 +104,11 @@ class DocumentFilter:
 
     def find_nearest(self, field: str) -> list[str]:
         """Return the most similar names of fields that live documents have values for in columns."""
-        names = OWN_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
+        names = FILTERED_FIELDS.union(*(segment.reader.metadata.paths for segment in self._segments))
         return find_nearest_names(field, names, self._is_known)
 
     def _is_known(self, field: str) -> bool:
-        return field in OWN_FIELDS or any(_has_values(segment, field) for segment in self._segments)
+        return field in FILTERED_FIELDS or any(_has_values(segment, field) for segment in self._segments)
 
 
 def _has_values(segment: OpenSegment, path: str) -> bool:

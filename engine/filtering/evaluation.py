@@ -25,14 +25,17 @@ from quarry.engine.filtering.filter import (
     Condition,
     Existence,
     HasId,
+    HasMember,
     HasPhrase,
+    ListSize,
     Negation,
     get_type_name,
     iterate_comparisons,
     iterate_leaves,
+    text_test,
 )
 from quarry.engine.filtering.one_document import DocumentValues, Kinds, make_test
-from quarry.engine.filtering.own_fields import OWN_FIELDS, OwnFields
+from quarry.engine.filtering.own_fields import FILTERED_FIELDS, OwnFields
 from quarry.formats.arrays import BoolArray, Float32Array, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.documents.passages import PassageTable
@@ -113,7 +116,7 @@ def evaluate(
 ) -> Evaluation:
     """Find the live documents that satisfy a condition.
 
-    Columns are searched. Documents are read only for long texts, for paths without a column, for titles and for
+    Columns are searched. Documents are read only for long texts, lists, paths without a column, titles, texts and
     phrases, each at most once, and only those that the rest of the condition does not decide.
 
     Args:
@@ -124,8 +127,9 @@ def evaluate(
     Raises:
         FormatError: a segment is damaged.
     """
-    paths = dict.fromkeys(comparison.path for comparison in iterate_comparisons(condition))
-    kinds: Kinds = {path: frozenset({Kind.TEXT}) if path in OWN_FIELDS else frozenset() for path in paths}
+    leaves = (leaf for leaf in iterate_leaves(condition) if isinstance(leaf, Comparison | ListSize))
+    paths = dict.fromkeys(leaf.path for leaf in leaves)
+    kinds: Kinds = {path: frozenset({Kind.TEXT}) if path in FILTERED_FIELDS else frozenset() for path in paths}
     return Evaluation([_SegmentEvaluation(each, terms, kinds).evaluate(condition) for each in segments], kinds)
 
 
@@ -189,29 +193,50 @@ class _SegmentEvaluation:
         """Return documents, without the parts of their content that the condition is not about."""
         ids, metadata = self._reader.ids.read(docs), self._reader.metadata
         paths = {getattr(leaf, "path", "title") for leaf in iterate_leaves(condition)}
-        is_own = metadata.beyond is None and all(metadata.column(each) is None for each in OWN_FIELDS)
+        paths |= {path for leaf in iterate_leaves(condition) for path in getattr(leaf, "searchable", ())}
+        is_own = metadata.beyond is None and all(metadata.column(each) is None for each in FILTERED_FIELDS)
         if is_own and paths <= {"id"}:
-            return (DocumentValues(doc_id, "", {}) for doc_id in ids)
+            return (DocumentValues(doc_id, "", {}, "") for doc_id in ids)
         stored = zip(ids, self._reader.documents.read(docs), strict=True)
-        if is_own and paths <= OWN_FIELDS:
+        if is_own and paths <= FILTERED_FIELDS:
             return (DocumentValues(doc_id, each.title, {}, each.text) for doc_id, each in stored)
         return (DocumentValues(doc_id, each.title, each.metadata, each.text) for doc_id, each in stored)
 
-    def _bound(self, condition: Condition) -> Bounds:
-        """Return which documents satisfy the condition, as far as that is known without reading them."""
+    def _bound(self, condition: Condition, *, of_member: bool = False) -> Bounds:
+        """Return which documents satisfy the condition, as far as that is known without reading them.
+
+        Args:
+            condition: the condition.
+            of_member: whether one member of a list has to satisfy it, and other members may contradict it.
+        """
         stop_if_cancelled()
         if isinstance(condition, Negation):
-            return ~self._bound(condition.part)
-        if isinstance(condition, AllOf):
-            return reduce(Bounds.__and__, map(self._bound, condition.parts), Bounds.of(self._everything))
-        if isinstance(condition, AnyOf):
-            return reduce(Bounds.__or__, map(self._bound, condition.parts), Bounds.of(self._nothing))
+            bounds = ~self._bound(condition.part, of_member=of_member)
+            return Bounds(self._nothing, self._everything) if of_member else bounds
+        if isinstance(condition, AllOf | AnyOf):
+            join, start = (
+                (Bounds.__and__, self._everything)
+                if isinstance(condition, AllOf)
+                else (Bounds.__or__, self._nothing)
+            )
+            each = (self._bound(part, of_member=of_member) for part in condition.parts)
+            return reduce(join, each, Bounds.of(start))
+        if isinstance(condition, HasMember | ListSize):
+            return self._bound_list(condition)
         if isinstance(condition, HasId):
             return Bounds.of(self._own.has_id(condition.doc_id))
         if isinstance(condition, HasPhrase):
             return self._bound_phrase(condition)
         certain = self._bound_metadata(condition)
-        return certain | self._own.bound(condition) if condition.path in OWN_FIELDS else certain
+        return certain | self._own.bound(condition) if condition.path in FILTERED_FIELDS else certain
+
+    def _bound_list(self, condition: HasMember | ListSize) -> Bounds:
+        there = self._bound_metadata(Existence(condition.path))
+        if isinstance(condition, HasMember):
+            there &= self._bound(condition.part, of_member=True)
+        elif not condition.n_members:  # an empty list has the value of a container
+            there = self._bound_metadata(Comparison(condition.path, "eq", (Scalar(Kind.CONTAINER),)))
+        return Bounds(self._nothing, there.possible)
 
     def _bound_phrase(self, condition: HasPhrase) -> Bounds:
         phrase = open_phrase(condition.text, condition.language, condition.rules)
@@ -248,6 +273,8 @@ class _SegmentEvaluation:
 def _find_codes(column: Column, condition: Comparison | Existence) -> Codes:
     if isinstance(condition, Existence):
         return Codes((column.dictionary.everything,))
+    if (test := text_test(condition)) is not None:
+        return column.dictionary.find_texts(test)
     each = [column.dictionary.compare(condition.operator, operand) for operand in condition.operands]
     return Codes(
         tuple(run for codes in each for run in codes.certain),

@@ -10,12 +10,15 @@ from quarry.engine.filtering.filter import (
     AnyOf,
     Comparison,
     Condition,
+    Existence,
     HasId,
+    HasMember,
     HasPhrase,
+    ListSize,
     Negation,
     get_type_name,
 )
-from quarry.formats.metadata.values import Kind, Scalar, iterate_values
+from quarry.formats.metadata.values import Kind, Scalar, iterate_lists, iterate_values
 
 __all__ = ["DocumentValues", "Kinds", "make_test"]
 
@@ -24,20 +27,30 @@ Kinds = dict[str, frozenset[Kind]]
 
 
 class DocumentValues:
-    """The texts of a document, and its values by path: its metadata, its id, and its title if it has one."""
+    """The texts of a document, and its values by path: its metadata, and its id, title and text if not empty."""
 
-    def __init__(self, doc_id: str, title: str, metadata: Mapping[str, object], text: str = "") -> None:
+    def __init__(self, doc_id: str, title: str, metadata: Mapping[str, object], text: str) -> None:
         self.doc_id = doc_id
         self.texts = (text, title)
-        self._values: dict[str, list[Scalar]] = {"id": [Scalar(Kind.TEXT, doc_id)]}
-        if title:
-            self._values["title"] = [Scalar(Kind.TEXT, title)]
+        self._metadata = metadata
+        own = {"id": doc_id, "title": title, "text": text}
+        self._values = {path: [Scalar(Kind.TEXT, each)] for path, each in own.items() if each}
         for path, value in iterate_values(metadata) if metadata else ():
             self._values.setdefault(path, []).append(value)
 
     def at(self, path: str) -> Sequence[Scalar]:
         """Return the values at a path."""
         return self._values.get(path, ())
+
+    def texts_with(self, paths: Sequence[str]) -> Iterator[str]:
+        """Return the text and the title, and each text at some paths."""
+        yield from self.texts
+        for path in paths:
+            yield from (each.payload for each in self.at(path) if isinstance(each.payload, str))
+
+    def lists_at(self, path: str) -> Iterator[Sequence[object]]:
+        """Return the lists at a path, not those within them."""
+        return iterate_lists(self._metadata, path)
 
     def add_kinds(self, kinds: Kinds) -> None:
         """Add the kinds of its values to those of each path."""
@@ -54,15 +67,34 @@ def make_test(condition: Condition) -> Callable[[DocumentValues], bool]:
     if isinstance(condition, AllOf | AnyOf):
         tests, join = [make_test(part) for part in condition.parts], all if isinstance(condition, AllOf) else any
         return lambda document: join(test(document) for test in tests)
+    if isinstance(condition, ListSize):
+        path, n = condition.path, condition.n_members
+        return lambda document: any(len(each) == n for each in document.lists_at(path))
+    if isinstance(condition, HasMember):
+        return _make_member_test(condition.path, make_test(condition.part))
+    return _make_leaf_test(condition)
+
+
+def _make_leaf_test(condition: Comparison | Existence | HasId | HasPhrase) -> Callable[[DocumentValues], bool]:
     if isinstance(condition, HasId):
         return lambda document: document.doc_id == condition.doc_id
     if isinstance(condition, HasPhrase):
         phrase = open_phrase(condition.text, condition.language, condition.rules)
-        return lambda document: not phrase.alternatives or any(map(phrase.occurs_in, document.texts))
+        if not phrase.alternatives:
+            return lambda _: True
+        return lambda document: any(map(phrase.occurs_in, document.texts_with(condition.searchable)))
     if isinstance(condition, Comparison) and condition.operator == "eq":
         wanted = frozenset(_keys(condition.operands))
         return lambda document: not wanted.isdisjoint(_keys(document.at(condition.path)))
     return lambda document: condition.holds(document.at(condition.path))
+
+
+def _make_member_test(path: str, test: Callable[[DocumentValues], bool]) -> Callable[[DocumentValues], bool]:
+    def has_member(document: DocumentValues) -> bool:
+        members = (member for each in document.lists_at(path) for member in each)
+        return any(test(DocumentValues("", "", {path: member}, "")) for member in members)
+
+    return has_member
 
 
 def _keys(values: Sequence[Scalar]) -> Iterator[tuple[object, object]]:

@@ -1,8 +1,8 @@
-"""Filters on the fields that every document has besides its metadata: ``id`` and ``title``.
+"""Filters on the fields that every document has besides its metadata: ``id``, ``title`` and ``text``.
 
 Format 1.0 has no columns for them. Ids are looked up by their hash; other comparisons need all ids. Titles are
 inside the compressed documents: equality needs the documents that contain all terms of the title, other operators
-need all documents.
+need all documents, as all do for texts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from quarry.formats.arrays import BoolArray, Int64Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["OWN_FIELDS", "OwnFields"]
+__all__ = ["FILTERED_FIELDS", "OWN_FIELDS", "OwnFields"]
 
 OWN_FIELDS = frozenset({"id", "title"})
+FILTERED_FIELDS = OWN_FIELDS | {"text"}
 _FEW_DOCS = 64  # reading so many documents is faster than decoding more postings
 
 
@@ -37,9 +38,9 @@ class OwnFields:
         self._terms = terms
 
     def bound(self, condition: Comparison | Existence) -> Bounds:
-        """Return the documents whose id or title satisfies the condition, as far as that is known unread.
+        """Return the documents whose id, title or text satisfies the condition, as far as that is known unread.
 
-        An empty title counts as missing. Deleted documents may be among the result.
+        An empty one counts as missing. Deleted documents may be among the result.
 
         Raises:
             FormatError: the segment is damaged.
@@ -48,7 +49,7 @@ class OwnFields:
         if isinstance(condition, Existence):
             return Bounds.of(everything) if condition.path == "id" else Bounds(~everything, everything)
         texts = [operand.payload for operand in condition.operands if isinstance(operand.payload, str)]
-        if not texts or condition.operator != "eq":
+        if not texts or condition.operator != "eq" or condition.path == "text":
             return Bounds(~everything, everything) if texts else Bounds.of(~everything)
         find = self._segment.reader.ids.ordinals_of if condition.path == "id" else self._find_by_terms
         docs = ~everything

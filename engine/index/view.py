@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.synonyms import Synonyms
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
@@ -97,6 +98,8 @@ class View(Generic[P_co]):
         self.has_encoder = has_encoder(first.encoder)
         self._encoder_record = first.encoder
         self._chosen_weight = first.dense_weight
+        entries, language, rules = first.settings.synonyms, first.settings.language, first.settings.analysis_rules
+        self._synonyms = Synonyms(entries, language, rules) if entries else None
         self._path = path
         self._resources = resources
         self._threads = threads
@@ -175,8 +178,12 @@ class View(Generic[P_co]):
         """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
         gathering, query, collection = self._gathering(), None, None
         if request.query is not None:
-            operators = request.operators
-            query = Query(request.query, self.settings, condition, operators=operators, has_prefixes=True)
+            query = Query(
+                *(request.query, self.settings, condition),
+                operators=request.operators,
+                has_prefixes=True,
+                synonyms=self._synonyms,
+            )
             condition = query.condition
         self._check_condition(condition, gathering)
         if self._threads is not None and query is not None:
@@ -300,6 +307,7 @@ class View(Generic[P_co]):
                 typos=options.typos,
                 browses=is_lexical and text is not None and browses(text, options),
                 in_passages=options.unit == "passage",
+                synonyms=self._synonyms,
             )
             for text in given
         ]

@@ -123,7 +123,7 @@ class CollectedChanges:
         segments, is_empty = self._committer.live_segments(), True
         kinds = evaluate(condition, segments, self._terms).kinds
         for doc_id, stored in self._live_documents():
-            DocumentValues(doc_id, stored.title, stored.metadata).add_kinds(kinds)
+            DocumentValues(doc_id, stored.title, stored.metadata, stored.text).add_kinds(kinds)
             is_empty = False
         return None if is_empty and not segments else kinds
 
@@ -133,7 +133,7 @@ class CollectedChanges:
         added = [
             doc_id
             for doc_id, stored in self._live_documents()
-            if holds(DocumentValues(doc_id, stored.title, stored.metadata))
+            if holds(DocumentValues(doc_id, stored.title, stored.metadata, stored.text))
         ]
         with self._committer.mutex:
             segments = self._committer.live_segments()

@@ -34,7 +34,7 @@ from quarry.engine.scoring.metric import Metric
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import IndexClosed
-from quarry.formats.manifest import IndexSettings
+from quarry.formats.manifest import IndexSettings, Manifest
 from quarry.formats.shard_set import (
     collect_shard_garbage,
     has_shard_set,
@@ -337,9 +337,9 @@ class IndexWriter:
         (only,) = self.partitions
         return only.rewrite(compose, encoder)
 
-    def set_dense_weight(self, weight: float | None) -> int:
-        """Store the default weight of dense scores in every partition; return their generations added up."""
-        return sum(self._each(lambda each: each.set_dense_weight(weight), "changed"))
+    def change_manifests(self, change: Callable[[Manifest], Manifest]) -> int:
+        """Store what concerns searches alone in every partition; return their generations added up."""
+        return sum(self._each(lambda each: each.change_manifest(change), "changed"))
 
     def rollback(self) -> None:
         """Discard everything collected since the last commit.

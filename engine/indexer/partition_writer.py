@@ -38,7 +38,7 @@ from quarry.formats.errors import (
     InvalidDocument,
     InvalidSetting,
 )
-from quarry.formats.manifest import IndexSettings, MetricRecord
+from quarry.formats.manifest import IndexSettings, Manifest, MetricRecord
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.write_lock import WriteLock
 
@@ -146,9 +146,9 @@ class PartitionWriter:
     @property
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of this index."""
-        return DocumentEncoder(
-            self._encoder, self._representation, self._analyzer, self.metric, self.settings.passages
-        )
+        settings = self.settings
+        parts = self._encoder, self._representation, self._analyzer, self.metric
+        return DocumentEncoder(*parts, settings.passages, settings.searchable)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the files this writer has open."""
@@ -355,9 +355,9 @@ class PartitionWriter:
                 self._merges.start()
             return generation
 
-    def set_dense_weight(self, weight: float | None) -> int:
-        """Store the default weight of dense scores in a generation of its own; return its number."""
-        return self.rewrite(lambda current, _: current.manifest.with_dense_weight(weight))
+    def change_manifest(self, change: Callable[[Manifest], Manifest]) -> int:
+        """Store what concerns searches alone in a generation of its own; return its number."""
+        return self.rewrite(lambda current, _: change(current.manifest))
 
     def raise_merge_failure(self) -> None:
         """Raise the error that a merge in the background failed with, once.

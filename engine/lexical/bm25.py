@@ -33,6 +33,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.synonyms import SYNONYM_SIGN
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.close_terms import (
     CloseTerm,
@@ -169,7 +170,7 @@ class Bm25:
             cache_bytes,
             collection,
             analyzer.edited_stems,
-            [prefix_finder(segment, analyzer).find_term for segment in segments],
+            [prefix_finder(segment, analyzer, settings.searchable).find_term for segment in segments],
         )
 
     def find_expansions(
@@ -282,7 +283,7 @@ class Bm25:
     def _norms_of(self, term: str, segment: int) -> tuple[Float32Array, float]:
         """Return the norms of the documents of a segment for a term, and the least of them."""
         norms = self._norms[segment]
-        if not _IDENTIFIER.match(term) and not term.startswith(PHRASE_SIGN):
+        if SYNONYM_SIGN in term or (not _IDENTIFIER.match(term) and not term.startswith(PHRASE_SIGN)):
             return norms, self._least_norms[segment]
         least = self._k1 * (1 - self._b)
         return np.broadcast_to(np.float32(least), norms.shape), least

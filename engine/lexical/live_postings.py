@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from quarry.engine.analysis.synonyms import SYNONYM_SIGN
 from quarry.engine.lexical.prefixes import PHRASE_SIGN, PREFIX_SIGN
 from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
@@ -26,7 +27,7 @@ class LivePostings:
     Args:
         reader: the segment's postings.
         deleted: (reader.n_docs,) bool, not to be written to; None: nothing is deleted.
-        find: returns the live documents with a prefix or a phrase, given its name; None: terms are neither.
+        find: returns the live documents with a prefix, a phrase or a group, given its name; None: there are none.
 
     Attributes:
         n_ordinals: documents in the segment, deleted ones included.
@@ -107,5 +108,5 @@ class LivePostings:
 
 
 def _is_found(term: str) -> bool:
-    """Return whether no dictionary has a term, because it is a prefix or a phrase."""
-    return term.endswith(PREFIX_SIGN) or term.startswith(PHRASE_SIGN)
+    """Return whether no dictionary has a term, because it is a prefix, a phrase or a group."""
+    return term.endswith(PREFIX_SIGN) or term.startswith(PHRASE_SIGN) or SYNONYM_SIGN in term

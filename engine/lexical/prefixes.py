@@ -17,8 +17,9 @@ import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.phrases import Phrase
+from quarry.engine.analysis.synonyms import alternatives_of
 from quarry.engine.analysis.words import is_unspaced, split_words
-from quarry.engine.documents.document import full_text, passage_text
+from quarry.engine.documents.document import full_text, passage_text, searchable_texts
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import CorruptFile
@@ -41,7 +42,7 @@ _MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
 class PrefixFinder:
-    """Finds the live documents of a segment that have a prefix or a phrase; thread-safe.
+    """Finds the live documents of a segment that have a prefix, a phrase or a group of synonyms; thread-safe.
 
     Args:
         reader: the segment's postings.
@@ -59,10 +60,24 @@ class PrefixFinder:
         self._analyzer = analyzer
 
     def find_term(self, name: str) -> Postings:
-        """Return the documents with a prefix or a phrase, given its name with the sign."""
+        """Return the documents with a prefix, a phrase or a group, given its name with the sign."""
         if name.startswith(PHRASE_SIGN):
             return self.find_phrase(name.removeprefix(PHRASE_SIGN))
-        return self.find(name.removesuffix(PREFIX_SIGN))
+        if name.endswith(PREFIX_SIGN):
+            return self.find(name.removesuffix(PREFIX_SIGN))
+        totals: UInt32Array = np.zeros(self._reader.n_docs, np.uint32)
+        for first, *others in alternatives_of(name):
+            stop_if_cancelled()
+            postings = self._reader.postings(first)
+            for other in map(self._reader.postings, others):
+                docs, left, right = np.intersect1d(postings.docs, other.docs, True, return_indices=True)
+                frequencies = np.minimum(postings.frequencies[left], other.frequencies[right])
+                postings = Postings(docs, frequencies)
+            totals[postings.docs] += postings.frequencies
+        if self._deleted is not None:
+            totals[self._deleted] = 0
+        found = np.flatnonzero(totals)
+        return Postings(found.astype(np.uint32), totals[found])
 
     def find_phrase(self, text: str) -> Postings:
         """Return the documents with a phrase, all of frequency 1; none for one without terms.
@@ -137,18 +152,22 @@ class PrefixFinder:
         return _Bigrams(self._reader)
 
 
-def prefix_finder(segment: OpenSegment, analyzer: Analyzer) -> PrefixFinder:
-    """Return what finds the live documents of a segment that have a prefix."""
-    return PrefixFinder(
-        segment.reader.postings, segment.deleted_passages, partial(_passage_texts, segment.reader), analyzer
-    )
+def prefix_finder(segment: OpenSegment, analyzer: Analyzer, searchable: tuple[str, ...] = ()) -> PrefixFinder:
+    """Return what finds the live documents of a segment that have a prefix, also in searchable fields."""
+    texts = partial(_passage_texts, segment.reader, searchable)
+    return PrefixFinder(segment.reader.postings, segment.deleted_passages, texts, analyzer)
 
 
-def _passage_texts(reader: SegmentReader, passages: Int64Array) -> Iterator[str]:
+def _passage_texts(reader: SegmentReader, searchable: tuple[str, ...], passages: Int64Array) -> Iterator[str]:
     documents = reader.passages.documents_of(passages)
     extents = reader.passages.extents_of(passages)
-    for extent, stored in zip(extents, reader.documents.read(documents), strict=True):
-        yield passage_text(stored.title, full_text(stored.title, stored.text), extent)
+    ids = reader.ids.read(documents) if "id" in searchable else [""] * len(documents)
+    for extent, doc_id, stored in zip(extents, ids, reader.documents.read(documents), strict=True):
+        text = passage_text(stored.title, full_text(stored.title, stored.text), extent)
+        if searchable:
+            first, others = searchable_texts(doc_id, stored.metadata, searchable, 2)
+            text += "\n" + (others if extent[0] else first)
+        yield text
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):

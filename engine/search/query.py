@@ -37,6 +37,7 @@ import numpy as np
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.analysis.positions import locate_words
+from quarry.engine.analysis.synonyms import Synonyms, without_groups
 from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.engine.arguments import iterator_of
 from quarry.engine.documents.mistaken_sources import rows_of_table
@@ -180,6 +181,7 @@ class Query:
         typos: whether terms that no document has are replaced by close ones.
         browses: whether the text is empty, and all documents that satisfy the condition are found.
         in_passages: whether passages, and not documents, must have the words and phrases of conditions.
+        synonyms: of the index; None: there are none.
 
     Attributes:
         text: the text of the query, without conditions; None: it is a vector alone.
@@ -191,7 +193,7 @@ class Query:
         number: the number of its vector in the batch.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # keywords, each with a default
         self,
         text: str | None,
         settings: IndexSettings,
@@ -202,6 +204,7 @@ class Query:
         typos: bool = True,
         browses: bool = False,
         in_passages: bool = False,
+        synonyms: Synonyms | None = None,
     ) -> None:
         self.text = text
         self.browses = browses
@@ -209,6 +212,8 @@ class Query:
         self.number = 0
         self._language, self._rules = settings.language, settings.analysis_rules
         self._operators, self._has_prefixes = operators, has_prefixes
+        self._searchable, self._synonyms = settings.searchable, synonyms
+        self._has_synonyms = synonyms is not None
         self.condition = condition
         self.passage_phrases: Sequence[tuple[str, bool]] = ()
         if operators and text is not None:
@@ -217,7 +222,9 @@ class Query:
         self._expansions: Mapping[str, Sequence[Expansion]] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "vector": self.vector, "batch": None}
+        if self._synonyms is not None and self.text is not None:
+            self.__dict__["parsed"] = self.parsed  # which needs no synonyms any more
+        return {**self.__dict__, "vector": self.vector, "batch": None, "_synonyms": None}
 
     @cached_property
     def vector(self) -> Vectors | None:
@@ -248,7 +255,8 @@ class Query:
         if in_passages:
             self.passage_phrases = phrases
         else:
-            having = [(HasPhrase(phrase, language, rules), is_wanted) for phrase, is_wanted in phrases]
+            fields = self._searchable
+            having = [(HasPhrase(each, language, rules, fields), is_wanted) for each, is_wanted in phrases]
             conditions += [each if is_wanted else Negation(each) for each, is_wanted in having]
         self.condition = join_conditions(conditions) if conditions else None
 
@@ -258,14 +266,14 @@ class Query:
         text = self._known_text
         phrases = () if self._operators is False else find_phrases(text)
         if self._operators:
-            return parse_query(text, self._analyzer, phrases)
-        has_prefixes = self._has_prefixes and self._operators is None
-        parsed = (parse_query if has_prefixes else parse_words)(text, self._analyzer)
-        if not phrases:
-            return parsed
-        several = (phrase for phrase in dict.fromkeys(phrases) if len(split_words(phrase)) > 1)
-        names = tuple(PHRASE_SIGN + phrase for phrase in islice(several, MAX_PHRASES))
-        return ParsedQuery(parsed.free, names)
+            parsed = parse_query(text, self._analyzer, phrases)
+        else:
+            has_prefixes = self._has_prefixes and self._operators is None
+            parsed = (parse_query if has_prefixes else parse_words)(text, self._analyzer)
+            several = (phrase for phrase in dict.fromkeys(phrases) if len(split_words(phrase)) > 1)
+            names = tuple(PHRASE_SIGN + phrase for phrase in islice(several, MAX_PHRASES)) if phrases else ()
+            parsed = replace(parsed, quoted=names) if names else parsed
+        return parsed if self._synonyms is None else replace(parsed, free=self._synonyms.apply(parsed.free))
 
     def expansions(self, bm25: Bm25) -> Mapping[str, Sequence[Expansion]]:
         """Return the terms that stand for mistyped ones, the likeliest first, by the latter.
@@ -300,7 +308,8 @@ class Query:
             return QueryWords(dict.fromkeys(self._analyzer.terms(self.text), 1.0), self._language, self._rules)
         parsed = self.parsed
         quoted = frozenset(parsed.quoted) - {*parsed.free, *terms.mistyped}
-        return QueryWords(terms.idf, self._language, self._rules, quoted, parsed.phrases)
+        weights = without_groups(terms.idf) if self._has_synonyms else terms.idf
+        return QueryWords(weights, self._language, self._rules, quoted, parsed.phrases)
 
     @property
     def _known_text(self) -> str:

@@ -141,6 +141,14 @@ class Fields:
             self._refuse(name, f"an array of at most {max_items} items", value)
         return value
 
+    def texts(self, name: str, max_items: int) -> tuple[str, ...]:
+        """Take an array of one or more texts, ascending and distinct."""
+        items = self.items(name, max_items)
+        texts = tuple(item for item in items if isinstance(item, str))
+        if not texts or len(texts) < len(items) or list(texts) != sorted(set(texts)):
+            self._refuse(name, "distinct texts, ascending", items)
+        return texts
+
     def child(self, name: str) -> Fields:
         """Take a map."""
         return self._make_child(name, self._take(name))

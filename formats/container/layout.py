@@ -38,8 +38,10 @@ __all__ = [
     "PASSAGE_SETTINGS_FEATURE",
     "PREAMBLE",
     "PREAMBLE_BYTES",
+    "SEARCHABLE_FEATURE",
     "SEARCH_DEFAULTS_FEATURE",
     "SEARCH_SETTINGS_FEATURE",
+    "SYNONYMS_FEATURE",
     "UNIT_LENGTH_FEATURE",
     "FileKind",
     "FileRecord",
@@ -63,7 +65,9 @@ DISTANCES_FEATURE = 2  # a quantizer with the field `distances`; readers must su
 CANDIDATE_ROWS_FEATURE = 1  # a quantizer with the field `candidate_rows`; readers may ignore it
 SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; readers may ignore it
 SEARCH_DEFAULTS_FEATURE = 4  # a manifest with the field `search_defaults`; readers may ignore it
-KNOWN_WRITER_FEATURES = 0  # bits of the preamble
+SEARCHABLE_FEATURE = 1  # a manifest with the field `searchable`; writers must support it
+SYNONYMS_FEATURE = 2  # a manifest with the field `synonyms`; writers must support it
+KNOWN_WRITER_FEATURES = SEARCHABLE_FEATURE | SYNONYMS_FEATURE  # bits of the preamble
 KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE | SEARCH_DEFAULTS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")
@@ -120,11 +124,12 @@ class FileRecord:
         return record
 
 
-def pack_preamble(kind: FileKind, file_id: bytes, optional_features: int, required_features: int = 0) -> bytes:
-    """Return the preamble of a file: the features that may be ignored, and those that a reader must support."""
-    head = PREAMBLE.pack(
-        MAGIC, kind, *VERSION, BYTE_ORDER, file_id, required_features, 0, optional_features, bytes(10)
-    )
+def pack_preamble(
+    kind: FileKind, file_id: bytes, optional_features: int, required_features: int = 0, writer_features: int = 0
+) -> bytes:
+    """Return the preamble of a file: the features that may be ignored, or that readers or writers must support."""
+    features = required_features, writer_features, optional_features
+    head = PREAMBLE.pack(MAGIC, kind, *VERSION, BYTE_ORDER, file_id, *features, bytes(10))
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
 
 

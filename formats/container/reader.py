@@ -38,6 +38,7 @@ class ContainerReader:
 
     Attributes:
         required_features: bits of the features that a reader must support, all of them known.
+        writer_features: bits of the features that a writer must support.
         unknown_writer_features: bits of the features that a writer must support and this version does not.
         optional_features: bits of the features that a reader may ignore.
 
@@ -63,10 +64,10 @@ class ContainerReader:
         data = self._file.data
         if len(data) < PREAMBLE_BYTES + FOOTER_BYTES:
             raise TruncatedFile("the file is too short", path=self.path, actual=f"{len(data)} bytes")
-        file_id, self.required_features, writer_features, self.optional_features = check_preamble(
+        file_id, self.required_features, self.writer_features, self.optional_features = check_preamble(
             data[:PREAMBLE_BYTES], kind, self.path
         )
-        self.unknown_writer_features = writer_features & ~KNOWN_WRITER_FEATURES
+        self.unknown_writer_features = self.writer_features & ~KNOWN_WRITER_FEATURES
         self._has_more = bool(self.unknown_writer_features or self.optional_features & ~KNOWN_OPTIONAL_FEATURES)
         self.record, self._contents_at = read_footer(data, file_id, self.path)
         if record is not None:

@@ -33,6 +33,7 @@ class ContainerWriter:
         file_id: 16 random bytes that no other file has.
         optional_features: bits of the features that a reader may ignore.
         required_features: bits of the features that a reader must support.
+        writer_features: bits of the features that a writer must support.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ContainerWriter:
         file_id: bytes,
         optional_features: int = 0,
         required_features: int = 0,
+        writer_features: int = 0,
     ) -> None:
         self._directory = directory
         self._name = name
@@ -51,7 +53,7 @@ class ContainerWriter:
         self._is_finished = False
         self._sections: dict[str, dict[str, object]] = {}
         with self._discard_on_error():
-            self._file.write(pack_preamble(kind, file_id, optional_features, required_features))
+            self._file.write(pack_preamble(kind, file_id, optional_features, required_features, writer_features))
 
     def add(self, name: str, array: AnyArray, alignment: int = ALIGNMENT) -> None:
         """Write a whole array as section `name`."""

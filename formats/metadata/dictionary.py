@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
@@ -119,6 +119,14 @@ class ColumnDictionary:
             )
             return Codes(_drop_empty(*runs))
         return Codes(_drop_empty(self.runs[operand.kind]))
+
+    def find_texts(self, test: Callable[[str], object]) -> Codes:
+        """Return the texts for which a test holds; of a long text only the beginning is known."""
+        first, end = self.runs[Kind.TEXT]
+        numbers = (number for number in range(end - first) if test(self._texts[number].decode()))
+        return Codes(
+            tuple(_join_codes([first + each for each in numbers])), _drop_empty(self.runs[Kind.LONG_TEXT])
+        )
 
     def _contain(self, part: bytes) -> Codes:
         """Return the texts that contain a part; of a long text only the beginning is known."""

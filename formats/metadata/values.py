@@ -8,7 +8,7 @@ the path of the list, so that a path can have several values. A mapping or an em
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ __all__ = [
     "MAX_TEXT_BYTES",
     "Kind",
     "Scalar",
+    "iterate_lists",
     "iterate_values",
     "to_scalar",
     "to_value",
@@ -90,6 +91,22 @@ def iterate_values(metadata: Mapping[str, object]) -> Iterator[tuple[str, Scalar
             waiting.extend((path, member) for member in value)
         else:
             yield path, to_scalar(value)
+
+
+def iterate_lists(metadata: Mapping[str, object], path: str) -> Iterator[Sequence[object]]:
+    """Yield the lists at a path, not those within them."""
+    waiting = deque(metadata.items())
+    while waiting:
+        here, value = waiting.popleft()
+        if here == path:
+            if isinstance(value, list | tuple):
+                yield value
+        elif not path.startswith(f"{here}."):
+            continue
+        elif isinstance(value, Mapping):
+            waiting.extend((f"{here}.{key}", member) for key, member in value.items())
+        elif isinstance(value, list | tuple):
+            waiting.extend((here, member) for member in value)
 
 
 def truncate_long_text(text: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
 
 from quarry.engine.documents.document import MAX_TEXT_CHARACTERS
 from quarry.engine.documents.outline import Heading, Outline
@@ -24,6 +26,10 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")
 _LINE = re.compile(r"[^\n]*\n?")
 _BYTES = 8  # of a text for each character: four, and as many that are left out of line ends
 _MAX_HEADING = 500  # characters; what is longer is not a heading
+_MAX_FRONT_MATTER = 1 << 16  # characters
+_MAX_TAGS = 64
+_ENTRY = re.compile(r"([A-Za-z_][\w-]*):(?:[ \t]+(.*))?")
+_ITEM = re.compile(r"[ \t]*-[ \t]+(.+)")
 
 
 def read_plain(content: bytes, max_characters: int = MAX_TEXT_CHARACTERS) -> FileText:
@@ -37,9 +43,13 @@ def read_source(content: bytes) -> FileText:
 
 
 def read_markdown(content: bytes) -> FileText:
-    """Make the document of a Markdown file."""
+    """Make the document of a Markdown file: title, tags and date of its front matter are title and metadata."""
     text = _decoded(content)
-    return FileText(text, outline=Outline("line", headings=tuple(markdown_headings(text))))
+    lines = _lines(text[:_MAX_FRONT_MATTER])
+    title, metadata = _front_matter([line for _, line in lines[: _front_matter_lines(lines)]])
+    return FileText(
+        text, title, outline=Outline("line", headings=tuple(markdown_headings(text))), metadata=metadata
+    )
 
 
 def read_rst(content: bytes) -> FileText:
@@ -100,6 +110,38 @@ def _front_matter_lines(lines: list[tuple[int, str]]) -> int:
         return 0
     ends = (number for number, (_, line) in enumerate(lines[1:], 2) if line.rstrip() in {"---", "..."})
     return next(ends, 0)
+
+
+def _front_matter(lines: list[str]) -> tuple[str, dict[str, object]]:
+    """Return the title, and the tags and date as metadata, of YAML with scalars and lists of one level."""
+    values: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if entry := _ENTRY.fullmatch(line.rstrip()):
+            name, value = entry[1].lower(), entry[2] or ""
+            is_list = value[:1] == "[" and value[-1:] == "]"
+            parts = (
+                value[1:-1].split(",") if is_list else re.split(r"[,\s]+", value) if name == "tags" else [value]
+            )
+            values[name] = [part for part in map(_scalar, parts) if part]
+        elif name and (item := _ITEM.fullmatch(line.rstrip())) and (part := _scalar(item[1])):
+            values[name].append(part)
+    metadata: dict[str, object] = {"tags": [tag.lstrip("#") for tag in values.get("tags", ())][:_MAX_TAGS]}
+    for day in values.get("date", ())[:1]:
+        with suppress(ValueError):  # it is written in another way
+            moment = datetime.fromisoformat(day)
+            metadata["date"] = moment.date().isoformat() if len(day) <= len("2025-01-02") else moment.isoformat()
+    return " ".join(values.get("title", ())[:1])[:_MAX_HEADING], {
+        key: each for key, each in metadata.items() if each
+    }
+
+
+def _scalar(value: str) -> str:
+    """Return a scalar of YAML without its quotation marks or its comment."""
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1].strip()
+    return value.partition(" #")[0].strip()[:_MAX_HEADING]
 
 
 def _rst_headings(text: str) -> Iterator[Heading]:

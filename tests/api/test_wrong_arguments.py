@@ -211,6 +211,7 @@ def changes(value: Value, writer: Engine) -> Calls:
     yield "add_indexes", lambda: writer.add_indexes(value())
     yield "add_indexes, one", lambda: writer.add_indexes([value()])
     yield "set_dense_weight", lambda: writer.set_dense_weight(value())
+    yield "set_synonyms", lambda: writer.set_synonyms(value())
     yield "sync", lambda: writer.sync(value())
     for name in ("id", "text", "title"):
         yield f"add {name}=", lambda name=name: writer.add([{"a": "b"}], **{name: value()})

@@ -38,6 +38,7 @@ class BatchWriter:
             Analyzer.from_settings(settings.language, settings.analysis_rules),
             Metric.of_settings(settings, is_normalized=self._encoder.normalize),
             settings.passages,
+            settings.searchable,
         )
 
     def write(self, documents: Sequence[Document], order: tuple[int, ...]) -> WrittenBatch:

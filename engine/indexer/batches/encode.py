@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.documents.document import Document, full_text, passage_text, repeated_title
+from quarry.engine.documents.document import Document, full_text, passage_text, repeated_title, searchable_texts
 from quarry.engine.documents.file_place import heading_starts
 from quarry.engine.documents.given_vectors import divide_by_spans
 from quarry.engine.documents.tables.document_columns import DocumentColumns
@@ -96,6 +96,7 @@ class DocumentEncoder:
     analyzer: Analyzer
     metric: Metric
     passages: PassageRecord | None = None
+    searchable: tuple[str, ...] = ()
 
     @cached_property
     def cutter(self) -> Encoder:
@@ -142,10 +143,10 @@ class DocumentEncoder:
             [each.terms for each in passages],
             [sum(each.n_tokens for each in document) for document in encoded],
         )
-        if len(passages) == len(encoded):
-            return batch
-        extents = [(len(document) > 1 and each.extent) or (0, 0) for document in encoded for each in document]
-        return replace(batch, passages=(np.array([*map(len, encoded)]), np.array(extents, np.uint32)))
+        if len(passages) > len(encoded):
+            extents = [(len(document) > 1 and each.extent) or (0, 0) for document in encoded for each in document]
+            batch = replace(batch, passages=(np.array([*map(len, encoded)]), np.array(extents, np.uint32)))
+        return self._with_fields(batch)
 
     def encode_columns(self, columns: DocumentColumns, bounds: tuple[int, int]) -> Batch:
         """Return the rows between two bounds of columns that have vectors, which stand for the whole texts.
@@ -161,7 +162,7 @@ class DocumentEncoder:
         titles = columns.titles[low:high] if columns.titles else [""] * n_docs
         whole = [full_text(*pair) for pair in zip(titles, texts, strict=True)] if columns.titles else texts
         no_spans = pack_spans([()] * n_each)
-        return Batch(
+        batch = Batch(
             columns.ids[low:high],
             titles,
             texts,
@@ -171,7 +172,8 @@ class DocumentEncoder:
             [pack_spans([((0, len(text)),)] * n_each) if text else no_spans for text in whole],
             [self.analyzer.terms(text) if text else () for text in whole],
             [0] * n_docs,
-        ).round(self.metric.stored_as)
+        )
+        return self._with_fields(batch).round(self.metric.stored_as)
 
     def _represent(self, text: str, windows: Iterable[TokenVectors]) -> DocumentVectors:
         """Compute the centroids of a text from its windows, which may be encoded as they are read."""
@@ -221,9 +223,22 @@ class DocumentEncoder:
             order += [len(order) + number for number in ranked]
         no_tokens = [0] * len(documents)
         batch = Batch.of(documents, rows, np.array(counts, np.int64), spans, terms, no_tokens)
-        if len(extents) == len(documents):
+        if len(extents) > len(documents):
+            divided = np.array(sizes), np.array(extents, np.uint32)
+            batch = replace(batch, vectors=rows[order], passages=divided)
+        return self._with_fields(batch)
+
+    def _with_fields(self, batch: Batch) -> Batch:
+        """Return a batch whose passages have the terms of the searchable fields, too."""
+        if not self.searchable:
             return batch
-        return replace(batch, vectors=rows[order], passages=(np.array(sizes), np.array(extents, np.uint32)))
+        sizes = [1] * len(batch) if batch.passages is None else batch.passages[0].tolist()
+        each = zip(batch.ids, batch.metadata, sizes, strict=True)
+        texts = [
+            text for known in each for text in searchable_texts(known[0], known[1], self.searchable, known[2])
+        ]
+        both = zip(batch.terms, map(self.analyzer.terms, texts), strict=True)
+        return replace(batch, terms=[[*own, *added] for own, added in both])
 
     def _has_directions(self, vectors: Float32Array) -> bool:
         return self.metric.name != "cosine" or bool(vectors.any(axis=1).all())

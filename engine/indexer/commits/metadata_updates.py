@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from quarry.engine.documents.document import DOCUMENT_FIELDS, full_text, passage_text
+from quarry.engine.documents.document import DOCUMENT_FIELDS, full_text, passage_text, searchable_texts
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, shown
 from quarry.engine.indexer.commits.deletions import Deletions
@@ -92,10 +93,10 @@ class MetadataUpdates:
         Raises:
             FormatError: a segment is damaged.
         """
-        written = []
+        written, rewrite = [], partial(self._rewrite, current.manifest.settings.searchable)
         for quantizer, segments in _groups(self._find(current, deletions), current).items():
             stored = current.find_quantizer(quantizer) if quantizer else None
-            written.append(self._merger.merge(segments, stored, self._rewrite).record)
+            written.append(self._merger.merge(segments, stored, rewrite).record)
         return [record for record in written if record is not None]
 
     def _find(self, current: CurrentGeneration, deletions: Deletions) -> list[OpenSegment]:
@@ -114,12 +115,13 @@ class MetadataUpdates:
         return segments
 
     def _rewrite(
-        self, doc_id: str, stored: StoredDocument, extents: Extents | None
+        self, searchable: tuple[str, ...], doc_id: str, stored: StoredDocument, extents: Extents | None
     ) -> tuple[Changes, list[Sequence[str]]]:
         metadata = freeze_metadata(_changed(stored.metadata, self._changes[doc_id]), Place(shown(doc_id), None))
         text = full_text(stored.title, stored.text)
         texts = [text] if extents is None else [passage_text(stored.title, text, extent) for extent in extents]
-        return metadata, [self._terms(each) for each in texts]
+        added = searchable_texts(doc_id, metadata, searchable, len(texts))
+        return metadata, [self._terms(f"{own}\n{fields}") for own, fields in zip(texts, added, strict=True)]
 
 
 def checked_changes(changes: object) -> Changes:

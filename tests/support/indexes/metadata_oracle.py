@@ -17,13 +17,19 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-TEXT_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$contains": operator.contains, "$prefix": str.startswith}
+TEXT_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "$contains": operator.contains,
+    "$prefix": str.startswith,
+    "$ieq": lambda value, operand: value.casefold() == operand.casefold(),
+    "$icontains": lambda value, operand: operand.casefold() in value.casefold(),
+    "$iprefix": lambda value, operand: value.casefold().startswith(operand.casefold()),
+}
 
 
 def fields_of(doc_id, title, metadata):
-    """Return metadata with the id of the document, and its title unless empty, added at these paths."""
+    """Return metadata with the id of the document, and its title unless empty, added at these paths in a tuple."""
     own = {"id": doc_id} | ({"title": title} if title else {})
-    return metadata | {name: [value, metadata[name]] if name in metadata else value for name, value in own.items()}
+    return metadata | {name: (value, metadata[name]) if name in metadata else value for name, value in own.items()}
 
 
 def found_at(metadata, path):
@@ -35,11 +41,30 @@ def found_at(metadata, path):
             found.extend([...] if here == path else [])
             for key, member in value.items():
                 walk(member, f"{here}.{key}")
-        elif isinstance(value, list) and value:
+        elif isinstance(value, list | tuple) and value:
             for member in value:
                 walk(member, here)
         elif here == path:
             found.append(... if value == [] else value)
+
+    for key, value in metadata.items():
+        walk(value, key)
+    return found
+
+
+def lists_at(metadata, path):
+    """Return all lists at a path, without those within them."""
+    found = []
+
+    def walk(value, here):
+        if isinstance(value, dict):
+            for key, member in value.items():
+                walk(member, f"{here}.{key}")
+        elif isinstance(value, list) and here == path:
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            for member in value:
+                walk(member, here)
 
     for key, value in metadata.items():
         walk(value, key)
@@ -67,23 +92,29 @@ def passes(metadata, condition):
         elif name == "$not":
             holds = not passes(metadata, value)
         else:
-            holds = all_hold(found_at(metadata, name), value if isinstance(value, dict) else {"$eq": value})
+            holds = all_hold(metadata, name, value if isinstance(value, dict) else {"$eq": value})
         if not holds:
             return False
     return True
 
 
-def all_hold(values, conditions):
-    return all(one_holds(values, name, operand) for name, operand in conditions.items())
+def all_hold(metadata, path, conditions):
+    return all(one_holds(metadata, path, name, operand) for name, operand in conditions.items())
 
 
-def one_holds(values, name, operand):
+def one_holds(metadata, path, name, operand):  # noqa: PLR0911
+    values = found_at(metadata, path)
+    if name == "$size" or (name == "$eq" and operand == []):
+        return any(len(each) == (operand or 0) for each in lists_at(metadata, path))
+    if name == "$elemMatch":
+        members = [member for each in lists_at(metadata, path) for member in each]
+        return any(all_hold({path: member}, path, operand) for member in members)
     if name == "$exists":
         return bool(values) == operand
     if name == "$not":
-        return not all_hold(values, operand)
+        return not all_hold(metadata, path, operand)
     if name in ("$ne", "$nin"):
-        return not one_holds(values, {"$ne": "$eq", "$nin": "$in"}[name], operand)
+        return not one_holds(metadata, path, {"$ne": "$eq", "$nin": "$in"}[name], operand)
     if name in ("$eq", "$in"):
         return any(same(value, each) for value in values for each in (operand if name == "$in" else [operand]))
     compare = (OPERATORS | TEXT_OPERATORS)[name]
@@ -108,9 +139,9 @@ def clashes(documents, condition):
 
 def operators_clash(there, conditions):
     for name, operand in conditions.items():
-        if name == "$not" and operators_clash(there, operand):
+        if name in ("$not", "$elemMatch") and operators_clash(there, operand):
             return True
-        if name not in ("$not", "$exists"):
+        if name not in ("$not", "$elemMatch", "$exists", "$size") and operand != []:
             operands = {type_of(each) for each in (operand if name in ("$in", "$nin") else [operand])}
             if operands and there and None not in operands and not operands & there:
                 return True
@@ -136,7 +167,10 @@ def compares(conditions):
     """Return whether the operators of a path compare values, and do not only test existence."""
     if not isinstance(conditions, dict):
         return True
-    return any(compares(operand) if name == "$not" else name != "$exists" for name, operand in conditions.items())
+    return any(
+        compares(operand) if name in ("$not", "$elemMatch") else name != "$exists"
+        for name, operand in conditions.items()
+    )
 
 
 KEYS = ["a", "b", "c", "a.b", "é", "", "id", "title"]
@@ -192,9 +226,12 @@ operators = st.recursive(
         st.tuples(st.sampled_from(list(OPERATORS)), ordered),
         st.tuples(st.sampled_from(list(TEXT_OPERATORS)), parts),
         st.tuples(st.just("$exists"), st.booleans()),
+        st.tuples(st.just("$size"), st.integers(0, 3)),
+        st.tuples(st.just("$eq"), st.just([])),
     ).map(lambda pair: dict([pair])),
     lambda inside: st.one_of(
         inside.map(lambda condition: {"$not": condition}),
+        inside.filter(lambda condition: "$not" not in condition).map(lambda condition: {"$elemMatch": condition}),
         st.tuples(inside, inside).map(lambda pair: pair[0] | pair[1]),
     ),
     max_leaves=3,

@@ -43,6 +43,7 @@ FULL = manifest([segment(3), segment(7, False, "a.quant"), segment(1)], [file("a
         manifest(representation="x" * 64, representation_settings={}),
         manifest(representation_settings={"a": 1, "b": 65536}),
         manifest(beta=5e-324),
+        manifest(searchable=("a", "b.c"), synonyms=(("a", ("b",)), ("c d", ("e", "f")))),
         manifest(dim=1, centroids="none", code_bytes=65536, seed=(1 << 63) - 1),
         replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalize=False)),
     ],
@@ -248,7 +249,7 @@ def with_features(directory, writer=0, optional=0, fields=()):
     return made
 
 
-@pytest.mark.parametrize("features", [{"writer": 1}, {"writer": 1 << 31}])
+@pytest.mark.parametrize("features", [{"writer": 1 << 2}, {"writer": 1 << 31}])
 def test_features_that_a_writer_must_know(directory, features):
     """An index with unknown features can be read but not written, and unknown fields are ignored."""
     made = with_features(directory, **features, fields={"later": [1, {"more": b"x"}]})
@@ -257,6 +258,20 @@ def test_features_that_a_writer_must_know(directory, features):
     with pytest.raises(FormatTooNew, match=f"{made.name}: the index can be read but not changed"):
         found.check_writable(directory)
     made.check_writable(directory)
+
+
+@pytest.mark.parametrize("wrong", [[], ["b", "a"], ["a", "a"], [1], ["a"] * 65, "a"])
+def test_wrong_searchable_fields_are_damage(directory, wrong):
+    made = with_features(directory, writer=1, fields={"searchable": wrong})
+    with pytest.raises(CorruptFile, match="searchable"):
+        Manifest.load(directory, made.generation)
+
+
+@pytest.mark.parametrize("wrong", [[], [["a"]], [["a", 1]], [["b", "a"], ["a", "b"]], [["a", "b"], ["a", "c"]], 1])
+def test_wrong_synonyms_are_damage(directory, wrong):
+    made = with_features(directory, writer=2, fields={"synonyms": wrong})
+    with pytest.raises(CorruptFile, match="synonyms"):
+        Manifest.load(directory, made.generation)
 
 
 def test_features_that_anyone_may_ignore(directory):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -15,11 +16,12 @@ import pytest
 from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
-from quarry.engine import Engine, InvalidFilter, InvalidQuery, KMeans, UnknownFieldWarning
+from quarry.engine import BackendUnavailable, Engine, InvalidFilter, InvalidQuery, KMeans, UnknownFieldWarning
 from quarry.engine.filtering.cache import DocumentFilter
-from quarry.engine.filtering.filter import AllOf, parse_filter
+from quarry.engine.filtering.filter import AllOf, iterate_leaves, parse_filter
 from quarry.engine.filtering.unknown_fields import UnknownFields
 from quarry.formats.container.directory import Directory
+from quarry.formats.metadata.values import Kind, Scalar
 from quarry.formats.snapshot import Snapshot
 
 ENCODER = WordEncoder()
@@ -544,7 +546,7 @@ def test_an_unknown_field_of_every_generation(tmp_path):
         index.delete("a")
         index.commit()
         assert messages(index, {"field": 1}) == [
-            "filter: no document has the field 'field'; the nearest fields are 'id', 'title'"
+            "filter: no document has the field 'field'; the nearest fields are 'id', 'title', 'text'"
         ]
         index.add([{"id": "c", "text": "text"}])
         index.commit()
@@ -648,11 +650,126 @@ def test_wrong_ranges_and_lists_are_refused(wrong):
         parse_filter({"a": wrong})
 
 
+@pytest.fixture(scope="module")
+def goods(tmp_path_factory):
+    """Build an index of goods with lists and texts, in two segments, with a deleted document."""
+    path = tmp_path_factory.mktemp("goods")
+    long = "Straße " * 40 + "END"
+    metadata = {
+        "tea": {"tags": ["Green", "loose"], "reviews": [{"by": "Ann", "stars": 2}, {"by": "Bob", "stars": 5}]},
+        "cup": {"tags": [], "reviews": [{"by": "Ann", "stars": 5, "tags": ["x"]}], "note": long},
+        "pot": {"tags": "green", "reviews": [], "marks": [[1, 9], [5]]},
+        "tin": {"tags": {}, "reviews": {"by": "Ann", "stars": 5}, "note": "STRASSE", "text": "Tea"},
+        "jar": {"tags": ["loose"], "note": "deleted"},
+    }
+    documents = [{"id": name, "text": f"The {name}\nof Ann", "metadata": each} for name, each in metadata.items()]
+    engine.build(documents[:2], path, encoder=ENCODER, representation=KMeans(2))
+    with Engine.open(path, writable=True, encoder=ENCODER) as index:
+        index.add(documents[2:])
+        index.delete(["jar"])
+        index.commit()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("condition", "passes"),
+    [
+        ({"tags": {"$ieq": "GREEN"}}, "tea pot"),
+        ({"tags": {"$not": {"$ieq": "GREEN"}}}, "cup tin"),
+        ({"note": {"$ieq": "straße"}}, "tin"),
+        ({"note": {"$icontains": "se end"}}, "cup"),
+        ({"note": {"$iprefix": "strass"}}, "cup tin"),
+        ({"id": {"$iprefix": "T"}}, "tea tin"),
+        ({"text": {"$contains": "The p"}}, "pot"),
+        ({"text": {"$icontains": "TEA"}}, "tea tin"),
+        ({"text": "The cup\nof Ann"}, "cup"),
+        ({"text": {"$exists": True}, "note": {"$exists": True}}, "cup tin"),
+        ({"tags": {"$size": 0}}, "cup"),
+        ({"tags": []}, "cup"),
+        ({"tags": {"$ne": []}}, "tea pot tin"),
+        ({"tags": {"$size": 2}}, "tea"),
+        ({"reviews": {"$size": np.int8(1)}}, "cup"),
+        ({"reviews.tags": {"$size": 1}}, "cup"),
+        ({"marks": {"$size": 2}}, "pot"),
+        ({"reviews": {"$elemMatch": {"by": "Ann", "stars": 5}}}, "cup"),
+        ({"reviews": {"$elemMatch": {"$or": [{"by": "Bob"}, {"tags": "x"}]}}}, "tea cup"),
+        ({"reviews": {"$elemMatch": {"$not": {"by": "Ann"}}}}, "tea"),
+        ({"reviews": {"$elemMatch": {"tags": {"$elemMatch": {"$gte": "w", "$lt": "y"}}}}}, "cup"),
+        ({"reviews": {"$not": {"$elemMatch": {"stars": {"$gt": 4}}}}}, "pot tin"),
+        ({"marks": {"$elemMatch": {"$gt": 5}}}, "pot"),
+        ({"tags": {"$elemMatch": {"$ne": "loose"}}}, "tea"),
+    ],
+)
+def test_lists_texts_and_case(goods, condition, passes):
+    with Engine.open(goods, writable=True, encoder=ENCODER) as index:
+        assert sorted(index.ids(filter=condition)) == sorted(passes.split())
+        assert index.delete(filter=condition) == len(passes.split())  # not committed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "passes"), [("(?i)^GREEN$", "tea pot"), ("^l..se$", "tea"), ("^$", ""), ("e{2}", "tea pot")]
+)
+def test_regular_expressions(goods, pattern, passes):
+    pytest.importorskip("re2")
+    with Engine.open(goods, encoder=ENCODER) as index:
+        assert sorted(index.ids(filter={"tags": {"$regex": pattern}})) == sorted(passes.split())
+        assert index.count({"note": {"$regex": "END$"}, "text": {"$regex": "(?s)cup.*Ann"}}) == 1
+
+
+@pytest.mark.parametrize("pattern", ["(a", r"(a)\1", "(?=a)", "(x{900}){900}", "a" * 1001])
+def test_regular_expressions_that_may_take_for_ever_are_refused(pattern):
+    pytest.importorskip("re2")
+    with pytest.raises(InvalidFilter, match=r"field 'a: \$regex'; expected"):
+        parse_filter({"a": {"$regex": pattern}})
+
+
+def test_regular_expressions_need_a_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(BackendUnavailable, match=r"pip install quarry-search\[regex\]"):
+        parse_filter({"a": {"$regex": "no other test has this"}})
+
+
+def test_a_regular_expression_takes_linear_time():
+    pytest.importorskip("re2")
+    (comparison,) = iterate_leaves(parse_filter({"a": {"$regex": "^(a+)+(b|a*)*c$"}}))
+    assert not comparison.holds([Scalar(Kind.TEXT, "a" * 100_000)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"$size": -1}, "a number of members"),
+        ({"$size": True}, "a number of members"),
+        ({"$size": 1.5}, "a number of members"),
+        ({"$elemMatch": {}}, "a mapping of operators"),
+        ({"$elemMatch": [1]}, "a mapping of operators"),
+        ({"$elemMatch": {"b": {"$gt": None}}}, r"'a\.b: \$gt'; expected a number or a text"),
+        ({"$icontains": 1}, "a text"),
+        ({"$regex": 1}, "a text"),
+        ({"$contain": "x"}, r"the nearest: \$contains"),
+    ],
+)
+def test_wrong_operands_of_lists_and_texts_are_refused(wrong, message):
+    with pytest.raises(InvalidFilter, match=message):
+        parse_filter({"a": wrong})
+
+
+def test_types_and_fields_within_members_are_checked(goods):
+    with Engine.open(goods, encoder=ENCODER) as index:
+        with pytest.raises(InvalidFilter, match=r"'reviews\.stars'.*expected number; found text"):
+            index.count({"reviews": {"$elemMatch": {"stars": "five"}}})
+        with pytest.warns(UnknownFieldWarning, match=r"'reviews\.star'; the nearest fields are 'reviews\.stars'"):
+            index.count({"reviews": {"$elemMatch": {"$not": {"star": 5}}}})
+        with pytest.warns(UnknownFieldWarning, match="'tag'"):
+            index.count({"tag": {"$size": 1}})
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float16, np.float32, np.float64, np.longdouble])
 def test_numbers_of_numpy_are_operands(kind):
     assert parse_filter({"a": kind(2)}) == parse_filter({"a": 2})
     assert parse_filter({"a": {"$gte": kind(2)}}) == parse_filter({"a": {"$gte": 2}})
     assert parse_filter({"a": {"$in": [kind(2)]}}) == parse_filter({"a": {"$in": [2]}})
+    assert parse_filter({"a": np.array(2, kind)}) == parse_filter({"a": 2})
     assert parse_filter({"a": np.bool_(True)}) == parse_filter({"a": True})
     assert parse_filter({"a": {"$exists": np.bool_(False)}}) == parse_filter({"a": {"$exists": False}})
     for wrong in (np.complex64(1), np.timedelta64(1, "s"), np.datetime64("NaT")):

@@ -1,0 +1,109 @@
+"""Synonyms: what else stands for words of a query, searched for together with them as one term.
+
+A term of several alternatives, a group, has the postings of all of them together: a passage has it as often as it
+has any of them, and its rarity is that of any. An alternative of several words is in the passages that have all of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.phrases import open_phrase
+from quarry.engine.arguments import iterator_of, lone_surrogate, shown
+from quarry.formats.errors import InvalidSetting
+from quarry.formats.manifest import MAX_SYNONYMS
+
+__all__ = ["SYNONYM_SIGN", "Entries", "Synonyms", "alternatives_of", "checked_synonyms", "without_groups"]
+
+SYNONYM_SIGN = "|"  # between the alternatives of a group; no term has one
+_MAX_ALTERNATIVES = 64  # of a word
+_MAX_CHARACTERS = 200  # of a text
+_MAX_BYTES = 1 << 20  # of all texts: every manifest has them
+
+Entries = tuple[tuple[str, tuple[str, ...]], ...]
+"""Words with the texts that stand for them, ascending by the words."""
+
+
+class Synonyms:
+    """The synonyms of an index, analyzed.
+
+    Args:
+        entries: see `Entries`.
+        language: of the index.
+        rules: version of the rules that its documents were analyzed by.
+    """
+
+    def __init__(self, entries: Entries, language: str, rules: int) -> None:
+        analyzer = cached_analyzer(language, rules)
+        alternatives: dict[tuple[str, ...], dict[str, None]] = {}
+        for word, others in entries:
+            terms = tuple(analyzer.terms(word))
+            known = alternatives.setdefault(terms, {" ".join(sorted(set(terms))): None})
+            for other in others:
+                known.update(
+                    (" ".join(sorted(each)), None) for each in open_phrase(other, language, rules).alternatives
+                )
+        self._groups: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+        for terms in sorted(alternatives, key=len, reverse=True):
+            self._groups.setdefault(terms[0], []).append((terms, SYNONYM_SIGN.join(alternatives[terms])))
+
+    def apply(self, terms: Sequence[str]) -> tuple[str, ...]:
+        """Return the terms of a query with groups: in the place of a word, and after several words."""
+        applied: list[str] = []
+        at = 0
+        while at < len(terms):
+            own, name = terms[at : at + 1], terms[at]
+            for several, group in self._groups.get(terms[at], ()):
+                if tuple(terms[at : at + len(several)]) == several:
+                    own, name = several, group
+                    break
+            applied += [*own, name] if len(own) > 1 else [name]
+            at += len(own)
+        return tuple(applied)
+
+
+def alternatives_of(name: str) -> list[list[str]]:
+    """Return the alternatives of a group, given its name: terms that a passage has together."""
+    return [alternative.split(" ") for alternative in name.split(SYNONYM_SIGN)]
+
+
+def without_groups(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the weights of terms, with those of groups given to the terms of their alternatives."""
+    groups = [name for name in weights if SYNONYM_SIGN in name and not name.startswith('"')]  # and no phrases
+    if not groups:
+        return weights
+    terms = {term: weights[name] for name in groups for several in alternatives_of(name) for term in several}
+    return {**terms, **{name: each for name, each in weights.items() if name not in groups}}
+
+
+def checked_synonyms(given: object, language: str, rules: int) -> Entries:
+    """Return synonyms as they are stored.
+
+    Raises:
+        InvalidSetting: they do not map words to texts, are too many, or one has no word but stop words.
+    """
+    if not isinstance(given, Mapping):
+        raise _error("are no mapping", "a mapping of words to lists of texts", given)
+    entries: dict[str, tuple[str, ...]] = {}
+    for word, several in given.items():
+        found = iter([several]) if isinstance(several, str) else iterator_of(several)
+        others: list[Any] = [] if found is None or isinstance(several, bytes | Mapping) else list(found)
+        if not 0 < len(others) <= _MAX_ALTERNATIVES:
+            raise _error(f"of {shown(word)}", f"a list of 1 to {_MAX_ALTERNATIVES} texts", several)
+        for text in (word, *others):
+            is_text = isinstance(text, str) and len(text) <= _MAX_CHARACTERS and lone_surrogate(text) is None
+            if not is_text or not open_phrase(text, language, rules).alternatives:
+                raise _error(f"of {shown(word)}", f"texts of up to {_MAX_CHARACTERS} characters with a word", text)
+        entries[word] = tuple(others)
+    n_bytes = sum(len(text.encode()) for word, others in entries.items() for text in (word, *others))
+    if len(entries) > MAX_SYNONYMS or n_bytes > _MAX_BYTES:
+        expected = f"at most {MAX_SYNONYMS} words, and {_MAX_BYTES} bytes"
+        raise _error("are too many", expected, f"{len(entries)} words, {n_bytes} bytes")
+    return tuple(sorted(entries.items()))
+
+
+def _error(problem: str, expected: str, actual: object) -> InvalidSetting:
+    return InvalidSetting(f"synonyms {problem}", expected=expected, actual=shown(actual), setting="synonyms")
