@@ -205,7 +205,9 @@ def german(folder: Path) -> None:
 @step
 def command(folder: Path) -> None:
     arguments = ["search", str(folder / "texts"), QUESTION, "-k", "1"]
-    done = subprocess.run([sys.executable, "-m", "quarry", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "quarry", *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "moon" in done.stdout, done.stdout
 
