@@ -42,7 +42,9 @@ def test_answers_are_unchanged(golden):
     for then, now in zip(expected.pop("searches"), found.pop("searches"), strict=True):
         question = {name: then[name] for name in ("query", "mode", "filter")}
         assert {name: now[name] for name in question} == question
-        assert now["hits"] == then["hits"], question  # scores too, to the last bit: the vectors are of small integers
+        assert now["hits"] == then["hits"], (
+            question
+        )  # scores too, to the last bit: the vectors are of small integers
     assert found == expected
 
 

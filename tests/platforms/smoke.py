@@ -1,4 +1,4 @@
-"""What a platform is tried with: `python tests/platforms/smoke.py`, which needs the installed package and nothing else.
+"""What a platform is tried with: `python tests/platforms/smoke.py`, which needs the installed package alone.
 
 Every step prints its seconds. The program goes on after a step that fails, and exits with 1.
 """
@@ -222,7 +222,7 @@ def main() -> int:
             start = time.perf_counter()
             try:
                 each(Path(folder))
-            except Exception:  # noqa: BLE001  # what is tried next may work
+            except Exception:  # what is tried next may work
                 traceback.print_exc()
                 failed.append(each.__name__)
             print(f"{each.__name__:16} {time.perf_counter() - start:6.1f} s", flush=True)
