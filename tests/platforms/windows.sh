@@ -70,9 +70,9 @@ fi
 PYTHONPATH='' install_quarry win_amd64 -- colorama msvc-runtime
 cp "$cache"/site/{vcomp140,msvcp140,msvcp140_1}.dll "$cache"/python
 # ONNX Runtime takes the tile registers of a CPU (AMX) for granted. Windows gives them to every process, Linux to those
-# that ask: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+# that ask: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). Wine's locking() sets no errno where a lock is held.
 cat >"$cache"/site/sitecustomize.py <<'END'
-import ctypes
+import ctypes, errno, msvcrt, os
 
 code = bytes.fromhex("5756 b89e000000 bf23100000 be12000000 0f05 5e5f c3")
 allocate = ctypes.windll.kernel32.VirtualAlloc
@@ -80,6 +80,18 @@ allocate.restype = ctypes.c_void_p
 place = allocate(None, 4096, 0x3000, 0x40)  # reserved and committed; read, written and executed
 ctypes.memmove(place, code, len(code))
 ctypes.CFUNCTYPE(ctypes.c_int)(place)()
+
+lock = msvcrt.locking
+
+
+def locking(*arguments):
+    try:
+        return lock(*arguments)
+    except OSError as error:
+        raise OSError(error.errno or errno.EACCES, os.strerror(errno.EACCES)) from None
+
+
+msvcrt.locking = locking
 END
 
 wine "$cache"/python/python.exe tests/platforms/smoke.py
