@@ -5,6 +5,8 @@
 #   make torture  run the tests of crashes, faults and races, and generated cases, at their full figures (one to two hours;
 #                 SHARE=0.1: a tenth)
 #   make check    run the formatter, the linters and the type checker
+#   make arm64    try Quarry on an emulated ARM64 processor, and test what depends on one (OPTIONS=--smoke: ten minutes)
+#   make windows  try Quarry in the Python of Windows, emulated, and test what depends on files (likewise)
 #   make bench    measure the main figures (bench/README.md has the other measurements)
 #   make clean    remove everything that these targets made
 # PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
@@ -22,7 +24,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp
 DEV := $(VENV)/.stamp-$(EXTRAS)
 
-.PHONY: demo test test-all torture check bench clean
+.PHONY: demo test test-all torture check arm64 windows bench clean
 
 demo: $(CORE)
 	$(BIN)/quarry demo .demo
@@ -43,6 +45,9 @@ check: $(DEV) .links
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONPATH=.links:. $(BIN)/lint-imports
+
+arm64 windows: $(CORE)
+	PYTHON=$(BIN)/python tests/platforms/$@.sh $(OPTIONS)
 
 bench: $(DEV)
 	$(BIN)/python -m bench figures

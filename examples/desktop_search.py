@@ -8,6 +8,8 @@ Freeze it with PyInstaller, which finds the hooks of Quarry by itself, so no opt
     pip install quarry-search pyinstaller
     pyinstaller --noconfirm examples/desktop_search.py
     dist/desktop_search/desktop_search FOLDER
+
+``desktop_search.spec`` leaves out what this program does not use, and makes one file of it too.
 """
 
 from __future__ import annotations

@@ -15,6 +15,10 @@ DOCS = [
     {"id": "bread", "text": "Bread rises because of yeast."},
     {"id": "trains", "text": "The night train to the coast leaves at nine."},
 ]
+QUESTION = "why does the sea level change every day?"
+# Of DOCS, on x86-64.
+SCORES = {"quarry-minilm-l6": [0.3544, 0.1399, 0.2359], "all-MiniLM-L6-v2": [0.4277, 0.2077, 0.2888]}
+SCORE_BOUND = 0.02  # between machines; docs/platforms.md
 OTHERS = [name for name in BUNDLED if name != DEFAULT_NAME]
 
 
@@ -51,6 +55,14 @@ def test_an_unknown_name_is_misspelled_or_a_folder_that_is_missing() -> None:
         open_encoder("all-MiniLM-L99")
     with pytest.raises(InvalidSetting, match="there is no encoder bundle"):
         open_encoder("models/elsewhere")
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_scores_are_those_of_other_machines_within_a_bound(name: str, tmp_path: Path) -> None:
+    build(DOCS, tmp_path, encoder=name, threads=1)
+    with Engine.open(tmp_path, threads=1) as index:
+        scores = {hit.id: hit.score for hit in index.search(QUESTION, mode="dense")}
+    assert [scores[document["id"]] for document in DOCS] == pytest.approx(SCORES[name], abs=SCORE_BOUND)
 
 
 def test_a_folder_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
