@@ -15,6 +15,7 @@ PACKAGES = ("engine", "exporters", "formats", "readers", "training")
 ALLOWED = {
     "JsonArrayDocuments.__iter__": "closes a file",
     "LineReader.__iter__": "closes a file",
+    "StoredDocuments._read_in_order": "closes files",
     "_exit_on_sigterm": "a context manager: sets a signal handler",
     "_open_output": "a context manager: deletes a temporary file",
     "_quiet_root_logger": "a context manager: sets the level of a logger",

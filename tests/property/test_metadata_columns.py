@@ -42,7 +42,12 @@ def marked(column, runs):
     return set(np.flatnonzero(column.find_docs(runs)).tolist())
 
 
-COMPARED = {"number": OPERATORS, "text": OPERATORS | TEXT_OPERATORS, "bool": {}, None: {}}
+COMPARED = {
+    "number": OPERATORS,
+    "text": OPERATORS | {name: holds for name, holds in TEXT_OPERATORS.items() if not name.startswith("$i")},
+    "bool": {},
+    None: {},
+}
 
 
 def check(reader, documents, operands):

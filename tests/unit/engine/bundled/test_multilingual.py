@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from quarry.engine import Encoder, Engine, InvalidSetting, build, open_encoder
 from quarry.engine.bundled import INSTALLABLE, is_installed, path_by_identity
 from quarry.engine.cli.commands import main
-from quarry.formats.bundle.encoder import load_bundle
 
 PROJECT = Path(__file__).parents[4] / "bundles" / "multilingual"
 BUNDLE = PROJECT / "src" / "quarry_multilingual" / "multilingual-e5-small"
@@ -81,9 +80,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("installed")
-def test_it_is_found_by_name_and_by_identity(capsys: pytest.CaptureFixture[str]) -> None:
-    encoder = open_encoder("multilingual")
-    assert (encoder.name, encoder.identity) == ("multilingual-e5-small", load_bundle(BUNDLE).identity)
+def test_it_is_found_by_name_and_by_identity(encoder: Encoder, capsys: pytest.CaptureFixture[str]) -> None:
+    found = open_encoder("multilingual")
+    assert (found.name, found.identity) == ("multilingual-e5-small", encoder.identity)
     assert path_by_identity(encoder.identity) == BUNDLE
     assert main(["encoders"]) == 0
     assert "multilingual: quarry-multilingual 1.0.0\n" in capsys.readouterr().out

@@ -24,7 +24,7 @@ def test_the_commands_of_all_packages_are_there() -> None:
     assert {"build", "search", "sync", "export-docs", "export", "plan", "train"} <= all_commands().keys()
 
 
-@pytest.mark.parametrize("name", sorted(all_commands().keys() - {"completion"}))
+@pytest.mark.parametrize("name", sorted(all_commands().keys() - {"completion", "encoders"}))
 def test_an_empty_path_is_refused_by_every_command(name: str) -> None:
     """Every command refuses an empty path, which is probably an unset variable and not the working directory."""
     paths = [action for action in all_commands()[name]._actions if _is_path(action)]

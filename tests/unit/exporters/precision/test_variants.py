@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,9 @@ def test_vectors_of_tokens_in_4_bits(precision: str, tmp_path: Path) -> None:
     assert packed.identity == export(checkpoint, tmp_path / "exact", "fp32", texts=TEXTS).identity
     assert packed.settings.parity is not None
     check_bundle(packed.path)
+    if precision == "int8" and find_spec("torch"):  # which has no products of int8-weights
+        in_onnx, in_torch = (open_encoder(packed.path, runtime=each) for each in ("onnx-cpu", "torch"))
+        assert in_torch.encode_query(TEXTS[0]) @ in_onnx.encode_query(TEXTS[0]) > 0.99
 
 
 def test_a_table_that_was_rounded_to_4_bits_is_packed_as_it_is() -> None:

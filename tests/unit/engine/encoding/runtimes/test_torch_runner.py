@@ -9,9 +9,7 @@ from onnx import helper
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry.engine.encoding.opening import open_encoder
-from quarry.engine.encoding.runtimes.onnx_session import open_graph
 from quarry.exporters.export import export
-from quarry.exporters.precision.int8 import pack_tables
 from quarry.formats.bundle.folder import MODEL_NAME
 from quarry.formats.errors import BackendUnavailable, CorruptFile
 
@@ -74,23 +72,6 @@ def test_an_int8_graph_is_computed_with_float_activations(checkpoint, bundle, tm
     batch = variants[1].run([variants[1].prepare(text) for text in (TEXT, "fox")])
     (alone,) = variants[1].windows("fox")
     np.testing.assert_allclose(batch[1][0].values, alone.values, atol=1e-5)
-
-
-def test_packed_vectors_of_tokens_are_unpacked(tmp_path):
-    table = np.random.default_rng(1).normal(size=(2**14, 64)).astype(np.float32)
-    node = helper.make_node("Gather", ["table", "input_ids"], ["pooled"])
-    value = helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "length"])
-    result = helper.make_tensor_value_info("pooled", onnx.TensorProto.FLOAT, ["batch", "length", 64])
-    constant = onnx.numpy_helper.from_array(table, "table")
-    graph = helper.make_graph([node], "table", [value], [result], [constant])
-    opset = helper.make_opsetid("", 20)
-    onnx.save(pack_tables(helper.make_model(graph, opset_imports=[opset], ir_version=10)), tmp_path / "model.onnx")
-    ids = np.array([[3, 0, 2**14 - 1]])
-    (expected,) = open_graph((tmp_path / "model.onnx").read_bytes()).run(None, {"input_ids": ids})
-    call = TorchGraph(tmp_path / "model.onnx", torch.device("cpu"), torch.float32)
-    found = call("pooled", torch.from_numpy(ids), torch.ones(1, 3, dtype=torch.int64))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=2**-10)
-    assert np.corrcoef(found.numpy().ravel(), table[ids].ravel())[0, 1] > 0.99
 
 
 def test_a_graph_with_another_operator_is_not_run(tmp_path):
