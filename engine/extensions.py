@@ -9,12 +9,14 @@ cannot be taken.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quarry.engine.arguments import shown
 from quarry.formats.errors import ExtensionFailed, InvalidSetting
+from quarry.formats.system_errors import access_failed
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -108,7 +110,10 @@ def _nearest_names(kind: str, name: object, own: Iterable[str]) -> list[str]:
 def _entries(kind: str) -> EntryPoints:
     from importlib.metadata import entry_points  # with archives and mail, which opening an index does without
 
-    return entry_points(group=f"quarry.{kind}s")
+    try:
+        return entry_points(group=f"quarry.{kind}s")
+    except OSError as error:
+        raise access_failed(error, "read", sys.prefix, "that the packages installed there can be read") from error
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -91,8 +91,10 @@ def _registered_encoder(path: Path) -> EncoderSource:
         InvalidSetting: it is the name of an encoder that is not installed, or nearly a name.
     """
     name = str(path)
+    if name in BUNDLED or os.path.exists(path):  # noqa: PTH110  # false if access is refused
+        return None
     missing = INSTALLABLE.keys() - registered_names("encoder")
-    if name in missing and not os.path.exists(path):  # noqa: PTH110  # false if access is refused
+    if name in missing:
         raise InvalidSetting(
             f"the encoder {name!r} is not installed", expected=INSTALLABLE[name], setting="encoder"
         )
