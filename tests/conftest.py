@@ -168,11 +168,13 @@ _SUBJECTS = {
 
 
 @pytest.fixture(scope="session")
-def small_index(tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dict[str, object]]) -> Path:
+def small_index(tmp_path_factory: pytest.TempPathFactory, small_corpus: list[dict[str, object]]) -> Iterator[Path]:
     """Return an index of the small corpus, for reading only."""
     path = tmp_path_factory.mktemp("small") / "index"
     engine.build(small_corpus, path)
-    return path
+    manifests = list(path.glob("MANIFEST-*"))
+    yield path
+    assert list(path.glob("MANIFEST-*")) == manifests, "a test changed the index that others read"
 
 
 @pytest.fixture(scope="session")

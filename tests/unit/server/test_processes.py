@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,8 +69,10 @@ SEARCHES = r'quarry_http_requests_total\{method="POST",path="/v1/indexes/\{index
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(small_index: Path) -> None:
-    with serving(small_index) as (process, server, _):
+def test_processes_share_a_socket_and_their_figures_and_see_each_others_commits(
+    small_index: Path, tmp_path: Path
+) -> None:
+    with serving(shutil.copytree(small_index, tmp_path / "small")) as (process, server, _):
         children = children_of(process)
         assert len(children) == N_PROCESSES
         n_searches = 40
