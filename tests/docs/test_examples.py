@@ -16,16 +16,19 @@ NEEDS = {
     "answer_with_langchain.py": ("langchain_core",),
     "fastapi_application.py": ("starlette", "fastapi"),
     "notes_page.py": ("starlette", "uvicorn"),
+    "shop.py": ("starlette", "uvicorn"),
 }
 GUIDES = ("durability.md", "server.md", "settings.md")
 CHAPTERS = ("assert", "power", "integers", "truth", "await")  # a book that is indexed in a second
 PRINTED = {
     "answer_from_a_book.py": "5 of 5 questions find such a passage first, 5 among the first three",
     "fastapi_application.py": '[{"id":"soup"',
+    "notes.py": "election? No note answers that.",
     "notes_page.py": "durability.md, line",
     "search_notes.py": "durability.md",
     "desktop_search.py": "durability.md, line",
     "catalog.py": "after the sale: ['teapot'",
+    "shop.py": "after the sale: [('Steel Backpack E51', 1)",
     "follow_changes.py": "after: Lunch is at noon",
     "answer_with_langchain.py": "the chain oiled? The chain is oiled every 300 kilometers.",
 }
