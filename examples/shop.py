@@ -53,7 +53,7 @@ SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
     "a typing error": ("hedphones", {}),
     "a synonym": ("cordless tv", {"mode": "lexical"}),
     "a brand without its accent": ("cordoba kettle", {"mode": "lexical"}),
-    "an article number": ("SKU-00007", {"mode": "lexical"}),
+    "an article number": ("SKU-00007", {"min_relevance": 0.5}),
     "cheapest first": ("kettle", {"sort": "price", "mode": "lexical", "total": True}),
     "by brand, then the best rated": ("tent", {"sort": ["brand", "-rating"], "mode": "lexical"}),
     "new and well rated": ("headphones", {"boost": NEWER}),

@@ -134,11 +134,14 @@ class QueryRelevance(NamedTuple):
         model: the model.
         spread: standard deviation of the query's scores with random documents, see `BackgroundSample.spread`.
         offset: what is added to dense scores.
+        lexical: in hybrid mode, the model of lexical mode, for documents whose searchable fields have all words of
+            the query, as encoders do not read these fields. None: no such model.
     """
 
     model: LogisticModel
     spread: float
     offset: float = 0.0
+    lexical: LogisticModel | None = None
 
     def estimate(self, dense: Float32Array | None, shares: Float32Array | None, n: int) -> Float32Array:
         """Return the relevance of n documents, from 0 to 1.
@@ -214,7 +217,7 @@ class RelevanceEstimator:
         if vector is None:
             return QueryRelevance(model, 0.0)
         spread = self._sample.spread(vector, self._calibration.typical_spread)
-        return QueryRelevance(model, spread, self._offset)
+        return QueryRelevance(model, spread, self._offset, self.model("lexical") if mode == "hybrid" else None)
 
     @cached_property
     def _encoder(self) -> Encoder | None:

@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.documents.document import full_text
+from quarry.engine.documents.document import full_text, searchable_texts
 from quarry.engine.lexical.bm25 import Bm25Query
+from quarry.engine.lexical.prefixes import PHRASE_SIGN
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric
 from quarry.engine.scoring.ranking import Ranking
 from quarry.engine.search.hits.hits import Hit, Hits, Match
-from quarry.engine.search.passages import PassageFinder, PassagePlace
+from quarry.engine.search.passages import PassageFinder, PassagePlace, QueryWords
 from quarry.engine.search.query import Query
 from quarry.engine.search.relevance import QueryRelevance
 from quarry.engine.search.searcher import Searcher
@@ -25,6 +26,8 @@ from quarry.formats.documents.store import PackedDocument, StoredDocument
 from quarry.formats.snapshot import Snapshot
 
 __all__ = ["Answer", "HitBuilder", "find_matches", "set_metric_scores"]
+
+_ALL_WORDS = 0.999  # share of the words of a query, but for rounding
 
 
 class Answer(NamedTuple):
@@ -54,6 +57,7 @@ class HitBuilder:
     def __init__(self, snapshot: Snapshot, searcher: Searcher) -> None:
         self._segments = snapshot.segments
         self._beta = snapshot.manifest.settings.beta
+        self._searchable = snapshot.manifest.settings.searchable
         self._searcher = searcher
 
     def build(self, answer: Answer, options: SearchOptions) -> Hits:
@@ -69,7 +73,14 @@ class HitBuilder:
         finders = [PassageFinder(own, words, weight, place) for own, place in zip(scores, places, strict=True)]
         relevance: Sequence[float | None] = unknown
         if answer.relevance is not None:
-            relevance = answer.relevance.estimate(ranking.dense, self._shares(answer), len(ids)).tolist()
+            shares, lexical = self._shares(answer), answer.relevance.lexical
+            estimated = answer.relevance.estimate(ranking.dense, shares, len(ids))
+            if self._searchable and shares is not None and words is not None and lexical is not None:
+                by_words = QueryRelevance(lexical, 0.0).estimate(None, shares, len(ids))
+                for number in np.flatnonzero(shares > _ALL_WORDS).tolist():
+                    if self._names(words, ids[number], documents[number].unpack()):
+                        estimated[number] = max(estimated[number], by_words[number])
+            relevance = estimated.tolist()
         columns = zip(
             *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders, places),
             strict=True,
@@ -93,6 +104,12 @@ class HitBuilder:
             for number, hit in enumerate(hits):
                 self._explain(hit, documents[number].unpack(), answer, number, finders[number])
         return hits
+
+    def _names(self, words: QueryWords, doc_id: str, stored: StoredDocument) -> bool:
+        """Return whether the searchable fields of a document have all words of a query."""
+        (text,) = searchable_texts(doc_id, stored.metadata, self._searchable, 1)
+        found = {term for word in words.find(text) for term in word.terms}
+        return all(term in found for term in words.weights if not term.startswith(PHRASE_SIGN))
 
     def _shares(self, answer: Answer) -> Float32Array | None:
         """Return the share of the query's information that each document of an answer has; None without terms."""

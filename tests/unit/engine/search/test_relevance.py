@@ -100,6 +100,28 @@ def test_a_document_that_answers_does_not_make_others_relevant(tmp_path):
             assert not index.search("capital of France", mode=mode).answerable
 
 
+@pytest.mark.parametrize("shards", [None, 2])
+def test_what_fields_name_is_as_relevant_as_in_lexical_mode(tmp_path, shards):
+    """Encoders do not read searchable fields, so a low dense score says nothing of a document that they name."""
+    documents = [{"id": f"P-{n}", "text": f"w{n}", "metadata": {"brand": f"Zenith {n % 2}"}} for n in range(9)]
+    settings = {"encoder": ENCODER, "searchable": ["id", "brand"], "shards": shards}
+    engine.build(documents, tmp_path / "index", **settings)
+    engine.build(documents, tmp_path / "unnamed", encoder=ENCODER)
+
+    def relevance(name, query, **options):
+        with Engine.open(tmp_path / name, encoder=ENCODER) as index:
+            return {hit.id: hit.relevance for hit in index.search(query, typos=False, **options)}
+
+    for query in ("zenith", "P-3", "zenith 1", '"zenith 1"'):
+        for unit in ("document", "passage"):
+            by_words, found = (relevance("index", query, unit=unit, mode=mode) for mode in ("lexical", "hybrid"))
+            named = {each for each, value in by_words.items() if value > 0.88}  # all words: 1 / (1 + exp(-2))
+            assert named
+            assert all(found[each] >= by_words[each] for each in named)
+            assert all(found[each] < 0.5 for each in found.keys() - named)
+    assert relevance("index", "w3") == relevance("unnamed", "w3")
+
+
 def test_relevance_is_that_of_the_model(folder):
     query = "w3 w70 nowhere w3"
     texts = {each["id"]: set(each["text"].split()) for each in DOCUMENTS}
