@@ -190,21 +190,23 @@ def _parse(path: object, given: object) -> Boost | Pin:
         message = f"the boost of the field {shown(path)} is not one"
         raise InvalidSetting(message, expected=expected, actual=shown(given), setting="boost")
     ((name, attributes),) = given.items()
-    check_names([str(name)], list(_KINDS))
-    kind = _KINDS[name]
-    if not isinstance(attributes, Mapping):
-        message = f"the attributes of the boost of {shown(path)} are not a mapping"
-        raise InvalidSetting(message, expected="a mapping", actual=shown(attributes), setting="boost")
-    check_names(map(str, attributes), [each.name for each in fields(kind)])
-    lacking = [each.name for each in fields(kind) if each.default is MISSING and each.name not in attributes]
-    if lacking:
-        message = f"the boost of {shown(path)} lacks an attribute"
-        raise InvalidSetting(message, expected=lacking[0], actual=shown(attributes), setting="boost")
     try:
-        return kind(**attributes)
+        return _make(name, attributes)
     except InvalidSetting as error:
         message = f"the boost of {shown(path)}: {error.message}"
         raise InvalidSetting(message, expected=error.expected, actual=error.actual, setting="boost") from None
+
+
+def _make(name: object, attributes: object) -> Boost | Pin:
+    check_names([str(name)], list(_KINDS))
+    if not isinstance(attributes, Mapping):
+        raise InvalidSetting("attributes are not a mapping", expected="a mapping", actual=shown(attributes))
+    kind = _KINDS[str(name)]
+    check_names(map(str, attributes), [each.name for each in fields(kind)])
+    lacking = [each.name for each in fields(kind) if each.default is MISSING and each.name not in attributes]
+    if lacking:
+        raise InvalidSetting("lacks an attribute", expected=lacking[0], actual=shown(attributes))
+    return kind(**attributes)
 
 
 def seconds_of(text: str) -> float | None:

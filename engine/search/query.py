@@ -112,7 +112,7 @@ class SearchRequest:
         """
         if vector is None:
             if queries is None:
-                raise InvalidQuery("there is nothing to search for", expected="a text, a vector, both, or like")
+                raise InvalidQuery("there is nothing to search for", expected="queries, a vector, both, or like")
             return cls(_query_texts(queries), None, isinstance(queries, str))
         array = as_array(vector)
         is_single = array.ndim == 1

@@ -236,7 +236,7 @@ class TestSearch:
             (["fine", 7], "query 1 is not a text; expected str; found int"),
             ([None], "query 0 is not a text"),
             (b"bytes", "queries are not texts; expected a str or several; found bytes"),
-            (None, "there is nothing to search for; expected a text, a vector, both, or like"),
+            (None, "there is nothing to search for; expected queries, a vector, both, or like"),
             (7, "queries are not texts"),
             ({"text": "fine"}, "queries are not texts; expected a str or several; found dict"),
         ],
