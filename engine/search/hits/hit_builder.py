@@ -77,9 +77,9 @@ class HitBuilder:
             estimated = answer.relevance.estimate(ranking.dense, shares, len(ids))
             if self._searchable and shares is not None and words is not None and lexical is not None:
                 by_words = QueryRelevance(lexical, 0.0).estimate(None, shares, len(ids))
-                for number in np.flatnonzero(shares > _ALL_WORDS).tolist():
+                for number in np.flatnonzero((shares > _ALL_WORDS) & (estimated < by_words)).tolist():
                     if self._names(words, ids[number], documents[number].unpack()):
-                        estimated[number] = max(estimated[number], by_words[number])
+                        estimated[number] = by_words[number]
             relevance = estimated.tolist()
         columns = zip(
             *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders, places),
