@@ -160,7 +160,7 @@ def main(number: int, port: int | None = None) -> None:
                 )
                 writer.commit()
             assert not {hit.id for hit in before} & {hit.id for hit in index.search(**sale)}
-            ask(address, "documents", {"ids": [before[0].id], "metadata": {"price": 1}}, "PATCH")
+            ask(address, "documents", {"changes": {before[0].id: {"price": 1}}}, "PATCH")
             cheapest = index.search(sort="price", filter={"tags": "steel"}, k=3)
             print("after the sale:", [(hit.title, round(hit.metadata["price"], 2)) for hit in cheapest])
         if port is not None:

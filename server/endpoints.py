@@ -179,7 +179,9 @@ class IndexOperations:
     async def _update(self, request: Request) -> Response:
         index, body = self._index(request), await self._read(request)
         wanted = parsed(body, _UPDATE)
-        return self._written(index, "updated", await finished(index.update(wanted.pop("metadata"), **wanted)))
+        changes = wanted.pop("metadata", None)
+        which = {"ids": wanted.pop("changes"), **wanted} if "changes" in wanted else wanted
+        return self._written(index, "updated", await finished(index.update(changes, **which)))
 
     async def _delete_document(self, request: Request) -> Response:
         index, doc_id = self._index(request), request.path_params["id"]
@@ -272,10 +274,16 @@ _DELETION: Schema = {
 _CHANGES = "fields and their new values; null removes a field"
 _UPDATE: Schema = {
     **_DELETION,
-    "required": ["metadata"],
+    "oneOf": [{"required": ["ids"]}, {"required": ["filter"]}, {"required": ["changes"]}],
+    "dependentRequired": {"ids": ["metadata"], "filter": ["metadata"]},
     "properties": {
         **_DELETION["properties"],
         "metadata": {"type": "object", "description": _CHANGES},
+        "changes": {
+            "type": "object",
+            "additionalProperties": {"type": "object"},
+            "description": "ids, and the metadata of each document as in `metadata`",
+        },
     },
 }
 _FILTER: Schema = {"type": ["object", "null"], "default": None, "description": "see search"}

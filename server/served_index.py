@@ -106,7 +106,7 @@ class ServedIndex:
         """Delete documents in one commit, see `Engine.delete`."""
         return self._write(lambda index: index.delete(**which))
 
-    def update(self, changes: Mapping[str, object], **which: Any) -> Future[Written]:  # noqa: ANN401
+    def update(self, changes: Mapping[str, object] | None, **which: Any) -> Future[Written]:  # noqa: ANN401
         """Change metadata in one commit, see `Engine.update_metadata`."""
         return self._write(lambda index: index.update_metadata(changes=changes, **which))
 

@@ -118,7 +118,11 @@ def _check_array(value: list[object], schema: Schema, field: str) -> None:
 
 def _check_object(value: Mapping[str, object], schema: Schema, field: str) -> None:
     properties: Mapping[str, Schema] = schema.get("properties", {})
-    for name in schema.get("required", ()):
+    dependent = schema.get("dependentRequired", {})
+    for name in (
+        *schema.get("required", ()),
+        *(each for given in dependent if given in value for each in dependent[given]),
+    ):
         if name not in value:
             raise _invalid(_joined(field, name), "is missing", properties[name].get("type"))
     _check_alternatives(value, schema, field)

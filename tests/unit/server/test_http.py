@@ -372,7 +372,16 @@ def test_metadata_is_changed_by_ids_or_a_filter(writer: RunningServer, path: Pat
     assert change({"filter": {"price": 3}, "metadata": {"price": None, "sold": True}}).json["n_updated"] == 1
     with engine.Engine.open(path, encoder=ENCODER) as index:
         assert index.get("moon")[0].metadata == {"sold": True}
+    each = {"moon": {"price": 4, "sold": True}, "bread": {"price": 5}, "nobody": {"price": 6}}
+    assert change({"changes": each}).json["n_updated"] == 2
+    with engine.Engine.open(path, encoder=ENCODER) as index:
+        assert [document.metadata["price"] for document in index.get(["moon", "bread"])] == [4, 5]
     for wrong, field in (
+        ({"changes": each, "ids": ["moon"], "metadata": {"a": 1}}, "changes"),
+        ({"changes": each, "metadata": {"a": 1}}, None),
+        ({"changes": {"moon": 3}}, None),
+        ({"changes": {"moon": {"title": "x"}}}, None),
+        ({"changes": ["moon"]}, "changes"),
         ({"metadata": {"a": 1}}, "ids"),
         ({"ids": ["moon"]}, "metadata"),
         ({"ids": ["moon"], "filter": {}, "metadata": {"a": 1}}, "filter"),
