@@ -10,6 +10,7 @@ positions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 
@@ -18,7 +19,7 @@ import numpy as np
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.phrases import Phrase
 from quarry.engine.analysis.synonyms import alternatives_of
-from quarry.engine.analysis.words import is_unspaced, split_words
+from quarry.engine.analysis.words import is_unspaced, normalize_word, split_compound, split_words
 from quarry.engine.documents.document import full_text, passage_text, searchable_texts
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
@@ -38,6 +39,7 @@ TextReader = Callable[[Int64Array], Iterable[str]]
 
 _LAST_LETTERS = ("", "e", "i", "l", "y")  # with which stems of English end instead of a suffix
 _MIN_STEM = 2
+_MAX_READ = 64  # documents of a segment in which words are counted, which takes a few milliseconds
 _MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
@@ -134,6 +136,37 @@ class PrefixFinder:
             totals[doc] += counted.count(text)
         with_prefix = np.flatnonzero(totals)
         return Postings(with_prefix.astype(np.uint32), totals[with_prefix])
+
+    def count_completions(self, word: str) -> Counter[str]:
+        """Count in how many documents there are the words that begin with one, in lower case.
+
+        Up to 64 documents with such words are read, and up to 64 with the term of the word itself. A part of a
+        compound is a word too.
+
+        Args:
+            word: the raw word, with terms, see `quarry.engine.search.query.unfinished_word`.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        prefix = self._analyzer.prefix(word) or word
+        same = self._reader.postings(self._analyzer.terms_of_word(word)[0]).docs
+        if self._deleted is not None:
+            same = same[~self._deleted[same]]
+        samples = [docs[:: -(-len(docs) // _MAX_READ) or 1] for docs in (self.find(prefix).docs, same)]
+        begun: dict[str, set[str]] = {}
+        counts: Counter[str] = Counter()
+        for text in self._texts(np.union1d(*samples).astype(np.int64)):
+            raw = set(split_words(text))
+            for each in raw.difference(begun):
+                whole = normalize_word(each)
+                forms = (whole, *split_compound(whole)[1])
+                begun[each] = {form.lower() for form in forms if self._begins(form, prefix)}
+            counts.update(set[str]().union(*map(begun.__getitem__, raw)))
+        return counts
+
+    def _begins(self, word: str, prefix: str) -> bool:
+        return (self._analyzer.prefix(word) or "").startswith(prefix)
 
     def _count_bigrams_ending_with(self, character: str) -> UInt32Array:
         """Return how many bigrams of each document end with a character, (n_docs,) uint32.
