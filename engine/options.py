@@ -238,15 +238,16 @@ class SearchOptions:
             `quarry.engine.search.query`: "exact phrase", prefix*, -word, +word and field:value. None: a phrase
             raises documents that have it, and prefixes are found in lexical mode; all other signs are punctuation.
             False: all are.
-        prefix: whether the last word of a text that ends with it is the beginning of a word: search as you type. It
-            is replaced by the likeliest word that begins so, in all modes, and in hybrid and lexical mode all such
-            words are one more term; see `quarry.engine.lexical.prefixes.PrefixFinder.count_completions`.
+        prefix: whether the last word of a text that ends with it is the beginning of a word: search as you type.
+            It is replaced by the likeliest word that begins so, and in hybrid and lexical mode all such words are
+            one more term; see `quarry.engine.lexical.prefixes.PrefixFinder.count_completions`.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to twelve: for the document `like`, the last word, the filter, fields, statistics, terms, candidates,
-            their order and groups, background, texts and the total; and four more for mistyped words. None: no limit.
+            up to twelve: for the document `like`, the last word, the filter, fields, statistics, terms,
+            candidates, their order and groups, background, texts and the total; and four more for mistyped words.
+            None: no limit.
         unit: "document" or "passage": what hits are. Documents are ranked by the best of their passages.
         context: with unit "passage", how many passages before and after a hit are read with it, see `Hit.before`.
         sort: a field of the metadata, or several, the first one decides: hits are in the order of their values,

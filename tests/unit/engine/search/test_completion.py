@@ -81,6 +81,16 @@ def test_conditions_are_not_completed(index):
         assert found(index, typed, prefix=True, **given) == found(index, typed, **given)
 
 
+def test_a_rare_word_that_is_complete_stays_among_many_longer_ones(tmp_path):
+    texts = [*(f"A carton of {number}" for number in range(200)), "A car", "Cartography"]
+    docs = [{"id": f"{number:03d}", "text": text} for number, text in enumerate(texts)]
+    engine.build(docs, tmp_path / "index", encoder=ENCODER)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as index:
+        for typed, completed in (("car", "car"), ("cart", "carton"), ("cartog", "cartography")):
+            assert found(index, typed, mode="dense", prefix=True) == found(index, completed, mode="dense")
+        assert index.search("cart", mode="lexical", prefix=True, total=True).total == 201
+
+
 def test_several_texts_are_completed_each_by_itself(index):
     texts = ["wirel", "law", "the", "wirel"]
     together = [[hit.id for hit in hits] for hits in index.search(texts, prefix=True)]
