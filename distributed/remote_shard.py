@@ -94,6 +94,7 @@ class RemoteShard:
     background = property(_request("background"))
     document_frequencies = _request("document_frequencies")
     close_terms = _request("close_terms")
+    count_completions = _request("count_completions")
     evaluate = _request("evaluate")
     count = _request("count")
     find_nearest = _request("find_nearest")

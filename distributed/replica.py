@@ -245,6 +245,7 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
     "background": lambda shard: shard.background,
     "close_terms": OpenPartition.close_terms,
     "count": OpenPartition.count,
+    "count_completions": OpenPartition.count_completions,
     "count_matches": OpenPartition.count_matches,
     "count_facets": OpenPartition.count_facets,
     "describe": OpenPartition.describe,

@@ -89,8 +89,8 @@ class IndexReader:
                 None: texts are encoded.
             **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
                 `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
-                `typos`, `operators`, `partial`, `timeout`, `unit`, `context`, `sort`, `boost`, `group_by`,
-                `group_size`, `total`. Without `mode` a search is hybrid; dense if there is no
+                `typos`, `operators`, `prefix`, `partial`, `timeout`, `unit`, `context`, `sort`, `boost`,
+                `group_by`, `group_size`, `total`. Without `mode` a search is hybrid; dense if there is no
                 text; lexical if there is no vector, and the index was built without an encoder.
 
         Returns:

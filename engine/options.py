@@ -194,6 +194,7 @@ class SearchKeywords(TypedDict, total=False):
     min_relevance: float | None
     typos: bool
     operators: bool | None
+    prefix: bool
     filter: Mapping[str, object] | None
     partial: bool
     timeout: float | None
@@ -237,12 +238,16 @@ class SearchOptions:
             `quarry.engine.search.query`: "exact phrase", prefix*, -word, +word and field:value. None: a phrase
             raises documents that have it, and prefixes are found in lexical mode; all other signs are punctuation.
             False: all are.
+        prefix: whether the last word of a text that ends with it is the beginning of a word: search as you type.
+            It is replaced by the likeliest word that begins so, and in hybrid and lexical mode all such words are
+            one more term; see `quarry.engine.lexical.prefixes.PrefixFinder.count_completions`.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
-            up to eleven: for the document `like`, the filter, fields, statistics, terms, candidates, their order
-            and groups, background, texts and the total; and four more for mistyped words. None: no limit.
+            up to twelve: for the document `like`, the last word, the filter, fields, statistics, terms,
+            candidates, their order and groups, background, texts and the total; and four more for mistyped words.
+            None: no limit.
         unit: "document" or "passage": what hits are. Documents are ranked by the best of their passages.
         context: with unit "passage", how many passages before and after a hit are read with it, see `Hit.before`.
         sort: a field of the metadata, or several, the first one decides: hits are in the order of their values,
@@ -272,6 +277,7 @@ class SearchOptions:
     min_relevance: float | None = None
     typos: bool = True
     operators: bool | None = None
+    prefix: bool = False
     filter: Mapping[str, object] | None = None
     partial: bool = False
     timeout: float | None = None
@@ -323,6 +329,7 @@ class SearchOptions:
         object.__setattr__(self, "typos", checked_flag(self.typos, "typos"))
         if self.operators is not None:
             object.__setattr__(self, "operators", checked_flag(self.operators, "operators"))
+        object.__setattr__(self, "prefix", checked_flag(self.prefix, "prefix"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
         if self.is_arranged or self.group_size != 1 or self.total is not False:  # all three are rare
             self._check_arrangement()

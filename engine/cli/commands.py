@@ -402,6 +402,7 @@ def _add_search(commands: _Subparsers) -> None:
     parser.add_argument(
         "--typos", action=argparse.BooleanOptionalAction, default=True, help="whether typing errors are corrected"
     )
+    parser.add_argument("--prefix", action="store_true", help="the last word is the beginning of a word")
     parser.add_argument("--fusion", default="linear", help="of hybrid scores: linear (default) or rrf")
     parser.add_argument(
         "--dense-weight",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence, Set
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
-from quarry.engine.lexical.prefixes import PHRASE_SIGN
+from quarry.engine.lexical.prefixes import PHRASE_SIGN, prefix_finder
 from quarry.engine.listing.facets import FacetCounts, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
@@ -67,6 +68,7 @@ class Partition(Protocol):
     def measure(self) -> PartitionSize: ...  # noqa: D102
     def document_frequencies(self, terms: Sequence[str]) -> list[int]: ...  # noqa: D102
     def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]: ...  # noqa: D102
+    def count_completions(self, words: Sequence[str]) -> list[Counter[str]]: ...  # noqa: D102
     def evaluate(self, condition: Condition) -> Kinds | None: ...  # noqa: D102
     def count(self, condition: Condition) -> int: ...  # noqa: D102
     def find_nearest(self, field: str) -> Sequence[str]: ...  # noqa: D102
@@ -186,6 +188,13 @@ class OpenPartition:
     def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
         """Return for each term those of the dictionaries within a distance of it."""
         return [self._alone.close_terms(term, n_edits) for term in terms]
+
+    def count_completions(self, words: Sequence[str]) -> list[Counter[str]]:
+        """Return for each word the words that begin with it, see `PrefixFinder.count_completions`."""
+        settings = self.manifest.settings
+        analyzer = cached_analyzer(settings.language, settings.analysis_rules)
+        finders = [prefix_finder(segment, analyzer, settings.searchable) for segment in self.segments]
+        return [sum((each.count_completions(word) for each in finders), Counter()) for word in words]
 
     def evaluate(self, condition: Condition) -> Kinds | None:
         """Evaluate a filter, and remember the documents; return the kinds of values, None without documents."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
@@ -40,7 +41,7 @@ from quarry.engine.search.arrangement import (
 from quarry.engine.search.candidates import MergedRanking, find_scale, merge_candidates, merge_pool
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
 from quarry.engine.search.hits.hits import Coverage, Hits
-from quarry.engine.search.query import Query, browses, filter_of, give_vectors
+from quarry.engine.search.query import Query, browses, filter_of, give_vectors, unfinished_word
 from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator, merge_samples
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
@@ -231,7 +232,7 @@ class View(Generic[P_co]):
         if vectors is not None:
             give_vectors(queries, metric_queries(self.metric, vectors))
         elif needs_encoder:
-            assert texts is not None
+            texts = [query.text for query in queries if query.text is not None]
             if options.mode == "hybrid":
                 bm25 = self._answering(gathering).bm25(collection)
                 texts = [query.correct(bm25) for query in queries]
@@ -296,6 +297,9 @@ class View(Generic[P_co]):
         given: Sequence[str | None] = (
             texts if texts is not None else [None] * (0 if vectors is None else len(vectors))
         )
+        prefixes: Sequence[str | None] = [None] * len(given)
+        if options.prefix and texts is not None:
+            given, prefixes = self._complete(texts, options)
         condition = filter_of(options)
         operators = False if options.mode == "dense" else options.operators
         is_lexical = options.mode == "lexical"
@@ -304,13 +308,39 @@ class View(Generic[P_co]):
                 *(text, self.settings, condition),
                 operators=operators,
                 has_prefixes=is_lexical,
+                prefix=prefix,
                 typos=options.typos,
                 browses=is_lexical and text is not None and browses(text, options),
                 in_passages=options.unit == "passage",
                 synonyms=self._synonyms,
             )
-            for text in given
+            for text, prefix in zip(given, prefixes, strict=True)
         ]
+
+    def _complete(
+        self, texts: Sequence[str], options: SearchOptions
+    ) -> tuple[Sequence[str], Sequence[str | None]]:
+        """Replace the last word of texts by the likeliest word that begins with it; return them and the prefixes.
+
+        A word that is there itself stays, and one with which no word begins is no prefix.
+        """
+        analyzer = cached_analyzer(self.settings.language, self.settings.analysis_rules)
+        has_conditions = options.mode != "dense" and bool(options.operators)
+        words = [unfinished_word(text, analyzer, operators=has_conditions) for text in texts]
+        asked = list({word.word for word in words if word is not None})
+        gathering = self._gathering(options.partial, options.timeout)
+        parts = gathering.run(lambda number: self.partitions[number].count_completions(asked)) if asked else {}
+        totals = {word: sum(own, Counter[str]()) for word, *own in zip(asked, *parts.values(), strict=True)}
+        completed = list(texts)
+        prefixes: list[str | None] = [None] * len(texts)
+        for place, word in enumerate(words):
+            if word is None or not (counts := totals[word.word]):
+                continue
+            prefixes[place] = prefix = analyzer.prefix(word.word)
+            if prefix not in map(analyzer.prefix, counts):
+                likeliest = min(counts, key=lambda each: (-counts[each], len(each), each))
+                completed[place] = texts[place][: word.starts[0]] + likeliest
+        return completed, prefixes
 
     def _prepare(self, queries: Sequence[Query], options: SearchOptions) -> tuple[Gathering, Collection | None]:
         """Check the conditions of queries; return what asks the partitions, and the statistics of all shards.

@@ -10,15 +10,16 @@ positions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.phrases import Phrase
 from quarry.engine.analysis.synonyms import alternatives_of
-from quarry.engine.analysis.words import is_unspaced, split_words
+from quarry.engine.analysis.words import is_unspaced, normalize_word, split_compound, split_words
 from quarry.engine.documents.document import full_text, passage_text, searchable_texts
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
@@ -38,6 +39,7 @@ TextReader = Callable[[Int64Array], Iterable[str]]
 
 _LAST_LETTERS = ("", "e", "i", "l", "y")  # with which stems of English end instead of a suffix
 _MIN_STEM = 2
+_MAX_READ = 64  # documents of a segment, of each kind, in which words are counted
 _MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
@@ -134,6 +136,49 @@ class PrefixFinder:
             totals[doc] += counted.count(text)
         with_prefix = np.flatnonzero(totals)
         return Postings(with_prefix.astype(np.uint32), totals[with_prefix])
+
+    def count_completions(self, word: str) -> Counter[str]:
+        """Count in how many documents there are the words that begin with one, in lower case.
+
+        Up to 64 documents are read with a term that begins so, 64 with a shorter stem of such words, and 64 with
+        the term of the word itself. A part of a compound is a word too.
+
+        Args:
+            word: the raw word, with terms, see `quarry.engine.search.query.unfinished_word`.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
+        prefix, reader = self._analyzer.prefix(word) or word, self._reader
+        same = reader.postings(self._analyzer.terms_of_word(word)[0]).docs
+        begun = [batch.postings.docs for batch in reader.batches_with_prefix(prefix)]
+        shorter = [reader.postings(stem).docs for stem in _shorter_stems(prefix, self._analyzer)]
+        docs = reduce(np.union1d, (self._sample(each) for each in ([same], begun, shorter)))
+        forms: dict[str, set[str]] = {}
+        counts: Counter[str] = Counter()
+        for text in self._texts(docs):
+            stop_if_cancelled()
+            words = set(split_words(text))
+            for each in words.difference(forms):
+                forms[each] = set() if _is_other(each, prefix) else self._begun(each, prefix)
+            counts.update(set[str]().union(*map(forms.__getitem__, words)))
+        return counts
+
+    def _sample(self, postings: Iterable[UInt32Array]) -> Int64Array:
+        """Return up to `_MAX_READ` of the live documents of some postings, evenly spaced."""
+        flags = np.zeros(self._reader.n_docs, bool)
+        for docs in postings:
+            flags[docs] = True
+        if self._deleted is not None:
+            flags &= ~self._deleted
+        found = np.flatnonzero(flags)
+        return found[:: -(-len(found) // _MAX_READ) or 1]
+
+    def _begun(self, word: str, prefix: str) -> set[str]:
+        """Return those of a raw word and its parts that begin with a prefix, in lower case."""
+        whole = normalize_word(word)
+        forms = (whole, *split_compound(whole)[1])
+        return {form.lower() for form in forms if (self._analyzer.prefix(form) or "").startswith(prefix)}
 
     def _count_bigrams_ending_with(self, character: str) -> UInt32Array:
         """Return how many bigrams of each document end with a character, (n_docs,) uint32.
@@ -270,6 +315,17 @@ class _Words(dict[str, int]):
         return sum(map(self.__getitem__, split_words(text)))
 
     def __missing__(self, word: str) -> int:
+        if _is_other(word, self._prefix):
+            self[word] = 0
+            return 0
         has_term = any(term.startswith(self._prefix) for term in self._analyzer.terms_of_word(word))
         self[word] = counts = int(not has_term and bool(self._begun_by[word]))
         return counts
+
+
+def _is_other(word: str, prefix: str) -> bool:
+    """Return whether neither a raw word nor a part of it begins with a prefix, as far as is seen at once.
+
+    Only its stem may, which is then a term that begins with the prefix.
+    """
+    return word.isascii() and word.isalnum() and prefix not in word.lower()

@@ -36,7 +36,7 @@ import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
-from quarry.engine.analysis.positions import locate_words
+from quarry.engine.analysis.positions import WordPosition, locate_words
 from quarry.engine.analysis.synonyms import Synonyms, without_groups
 from quarry.engine.analysis.words import is_unspaced, split_words
 from quarry.engine.arguments import iterator_of
@@ -72,6 +72,7 @@ __all__ = [
     "join_vectors",
     "parse_query",
     "parse_words",
+    "unfinished_word",
 ]
 
 MAX_PREFIXES = 64
@@ -178,6 +179,7 @@ class Query:
         condition: that documents have to satisfy; None: all may be found.
         operators: whether the text has operators; None: phrases alone, as terms.
         has_prefixes: whether there are prefixes besides, if `operators` is None.
+        prefix: what words begin with that are one more term; None: there is none.
         typos: whether terms that no document has are replaced by close ones.
         browses: whether the text is empty, and all documents that satisfy the condition are found.
         in_passages: whether passages, and not documents, must have the words and phrases of conditions.
@@ -201,6 +203,7 @@ class Query:
         *,
         operators: bool | None = False,
         has_prefixes: bool = False,
+        prefix: str | None = None,
         typos: bool = True,
         browses: bool = False,
         in_passages: bool = False,
@@ -212,6 +215,7 @@ class Query:
         self.number = 0
         self._language, self._rules = settings.language, settings.analysis_rules
         self._operators, self._has_prefixes = operators, has_prefixes
+        self._prefix = prefix
         self._searchable, self._synonyms = settings.searchable, synonyms
         self._has_synonyms = synonyms is not None
         self.condition = condition
@@ -273,6 +277,8 @@ class Query:
             several = (phrase for phrase in dict.fromkeys(phrases) if len(split_words(phrase)) > 1)
             names = tuple(PHRASE_SIGN + phrase for phrase in islice(several, MAX_PHRASES)) if phrases else ()
             parsed = replace(parsed, quoted=names) if names else parsed
+        if self._prefix is not None:
+            parsed = replace(parsed, free=(*parsed.free, self._prefix + PREFIX_SIGN))
         return parsed if self._synonyms is None else replace(parsed, free=self._synonyms.apply(parsed.free))
 
     def expansions(self, bm25: Bm25) -> Mapping[str, Sequence[Expansion]]:
@@ -373,6 +379,19 @@ def browses(text: str, options: SearchOptions) -> bool:
     if options.operators and _CONDITION.search(text):
         text, is_limited = _CONDITION.sub(_without_condition, text), True
     return is_limited and not text.strip()
+
+
+def unfinished_word(text: str, analyzer: Analyzer, *, operators: bool) -> WordPosition | None:
+    """Return the word that a text ends with, if it may be the beginning of another one.
+
+    None for a stop word, one letter, a script without spaces, whose words are found by any part, or a condition.
+    """
+    *_, word = (None, *locate_words(text))
+    if word is None or word.end < len(text) or is_unspaced(word.word) or analyzer.prefix(word.word) is None:
+        return None
+    if operators and any(match.end() == len(text) for match in _CONDITION.finditer(text)):
+        return None
+    return word if analyzer.terms_of_word(word.word) else None
 
 
 def _without_condition(match: re.Match[str]) -> str:

@@ -93,6 +93,7 @@ def test_options_of_the_command_line_reach_the_search(tmp_path, capsys) -> None:
     index = str(tmp_path / "index")
     assert main(["search", index, "mooon", "--mode", "lexical", "--no-typos"]) == 1  # no hits
     assert "d1" not in capsys.readouterr().out
+    assert main(["search", index, "moo", "--mode", "lexical", "--prefix"]) == 0
     assert main(["search", index, "mooon", "--mode", "lexical", "-k", "30"]) == 0
     assert "d1" in capsys.readouterr().out
     for words, problem in (

@@ -163,6 +163,7 @@ def searches(value: Value, index: Engine) -> Calls:
         "min_relevance",
         "typos",
         "operators",
+        "prefix",
         "unheard_of",
     )
     for mode in ("dense", "lexical", "hybrid"):

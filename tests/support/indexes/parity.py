@@ -84,6 +84,7 @@ def questions() -> Mapping[str, Callable[[Any], object]]:
             "tagged": {"filter": {"tags": {"$contains": "odd"}}},
             "relevant": {"min_relevance": 0.5},
             "without corrections": {"typos": False},
+            "completed": {"prefix": True},
             "few candidates": {"candidates": 25},
             "other weight": {"dense_weight": 0.2},
             "ranks": {"fusion": "rrf"},

@@ -129,6 +129,7 @@ def test_all_options_are_given_to_the_engine() -> None:
         "min_relevance": 0.25,
         "typos": False,
         "operators": True,
+        "prefix": True,
         "partial": True,
         "timeout": 1.5,
         "unit": "passage",
