@@ -142,7 +142,7 @@ def unit_rows(vectors: Float32Array, *, keeps_int8: bool = False) -> Float32Arra
         close = np.flatnonzero(scaled & (np.abs(norms - 1) < math.sqrt(dim) / 254 * norms))
         values, scales = quantize_int8(vectors[close])
         errors = np.abs(values * scales[:, None] - vectors[close]).max(axis=1, initial=0)
-        # Rounding moves all values but the largest by half a step at most, which bounds what it does to the square.
+        # Rounding moves all values but the largest by half a step at most, which bounds the square of the norm.
         steps = np.abs(values).sum(axis=1, dtype=np.int64) - 127 + dim / 4
         unit = np.abs(norms[close] ** 2 - 1) <= scales.astype(np.float64) ** 2 * steps + _UNIT
         scaled[close[(errors <= _UNIT * scales) & unit]] = False
