@@ -21,6 +21,7 @@ _WEIGHT = 0.2  # of scores from 0 to 1: a fifth of the difference between the be
 _MAX_WEIGHT = 1e6
 _MAX_PIVOT = 1e18
 _MAX_BOOSTS, _MAX_PINNED = 16, 1000  # each reads a column, or looks a value up
+_MONTH = re.compile(r"[0-9]{4}(-[0-9]{2})?")  # or a year; it begins with its first day
 _HALF_LIFE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(h|d|w|y)")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365.25 * 24}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -211,6 +212,8 @@ def _make(name: object, attributes: object) -> Boost | Pin:
 
 def seconds_of(text: str) -> float | None:
     """Return the seconds since 1970 of an ISO 8601 text, in UTC if it has no offset; None: it is no time."""
+    if _MONTH.fullmatch(text):
+        text += "-01-01"[len(text) - 4 :]
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

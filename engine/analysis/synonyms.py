@@ -55,14 +55,17 @@ class Synonyms:
         applied: list[str] = []
         at = 0
         while at < len(terms):
-            own, name = terms[at : at + 1], terms[at]
-            for several, group in self._groups.get(terms[at], ()):
-                if tuple(terms[at : at + len(several)]) == several:
-                    own, name = several, group
-                    break
-            applied += [*own, name] if len(own) > 1 else [name]
-            at += len(own)
+            several, group = self._longest(terms[at : at + _MAX_CHARACTERS])  # more than a key has words
+            if len(several) > 1:
+                applied += [self._longest([term])[1] for term in several]  # its words have alternatives, too
+            applied.append(group)
+            at += len(several)
         return tuple(applied)
+
+    def _longest(self, terms: Sequence[str]) -> tuple[Sequence[str], str]:
+        """Return the longest key that terms begin with and its group, or the first term alone."""
+        groups = self._groups.get(terms[0], ())
+        return next((each for each in groups if tuple(terms[: len(each[0])]) == each[0]), (terms[:1], terms[0]))
 
 
 def alternatives_of(name: str) -> list[list[str]]:
@@ -96,7 +99,8 @@ def checked_synonyms(given: object, language: str, rules: int) -> Entries:
         for text in (word, *others):
             is_text = isinstance(text, str) and len(text) <= _MAX_CHARACTERS and lone_surrogate(text) is None
             if not is_text or not open_phrase(text, language, rules).alternatives:
-                raise _error(f"of {shown(word)}", f"texts of up to {_MAX_CHARACTERS} characters with a word", text)
+                expected = f"texts of up to {_MAX_CHARACTERS} characters with a word that is no stop word"
+                raise _error(f"of {shown(word)}", expected, text)
         entries[word] = tuple(others)
     n_bytes = sum(len(text.encode()) for word, others in entries.items() for text in (word, *others))
     if len(entries) > MAX_SYNONYMS or n_bytes > _MAX_BYTES:

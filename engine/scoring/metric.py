@@ -13,6 +13,7 @@ Larger scores are better.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -27,7 +28,6 @@ __all__ = ["Metric", "metric_queries", "stored_dim"]
 
 
 _UNIT = 1e-6  # norms that differ from 1 by no more are left unchanged, such as those of an encoder's vectors
-_INT8_UNIT = 2e-3  # norms of unit vectors that were rounded to int8; .0006 at most was seen with 384 dimensions
 _ALIGNED = 8  # lengths are multiples of it
 _ADDED = 3  # dimensions for "l2", one of which is used
 
@@ -138,10 +138,14 @@ def unit_rows(vectors: Float32Array, *, keeps_int8: bool = False) -> Float32Arra
     scaled = np.abs(norms - 1) > _UNIT
     scaled &= norms > 0
     if keeps_int8:
-        close = np.flatnonzero(scaled & (np.abs(norms - 1) < _INT8_UNIT))
+        dim = vectors.shape[1]
+        close = np.flatnonzero(scaled & (np.abs(norms - 1) < math.sqrt(dim) / 254 * norms))
         values, scales = quantize_int8(vectors[close])
         errors = np.abs(values * scales[:, None] - vectors[close]).max(axis=1, initial=0)
-        scaled[close[errors <= _UNIT * scales]] = False
+        # Rounding moves all values but the largest by half a step at most, which bounds the square of the norm.
+        steps = np.abs(values).sum(axis=1, dtype=np.int64) - 127 + dim / 4
+        unit = np.abs(norms[close] ** 2 - 1) <= scales.astype(np.float64) ** 2 * steps + _UNIT
+        scaled[close[(errors <= _UNIT * scales) & unit]] = False
     if not scaled.any():
         return vectors
     rows = vectors.copy()

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from quarry.engine.arguments import shown as shown_value
 from quarry.engine.documents.document import DOCUMENT_FIELDS, full_text, passage_text, searchable_texts
 from quarry.engine.documents.metadata import freeze_metadata
 from quarry.engine.documents.place import Place, shown
@@ -135,7 +136,7 @@ def checked_changes(changes: object) -> Changes:
         raise InvalidSetting(
             "not changes of metadata",
             expected="a mapping of fields to values, None removes a field",
-            actual=shown(changes),
+            actual=shown_value(changes),
         )
     return freeze_metadata(changes, Place("changes", None)).unpacked()
 

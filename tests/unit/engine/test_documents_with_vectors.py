@@ -347,3 +347,17 @@ def test_the_first_documents_of_shards_decide_how_all_store_vectors(tmp_path):
         for number in range(0, 60, 7):
             best = np.argsort(-(exact @ exact[number]))[:5].tolist()
             assert [int(hit.id) for hit in index.search(vector=vectors[number], k=5)] == best
+
+
+@pytest.mark.parametrize("dim", [2, 24, 384])
+def test_vectors_of_any_length_that_an_index_gave_out_are_stored_as_they_are(tmp_path, dim):
+    """Short vectors are changed most by rounding to int8, and were scaled to norm 1 again."""
+    vectors = np.random.default_rng(dim).normal(size=(300, dim)).astype(np.float32)
+    documents = [{"id": str(n), "vectors": row} for n, row in enumerate(vectors)]
+    given = []
+    for folder in ("index", "copy"):
+        engine.build(documents, tmp_path / folder, dim=dim, metric="cosine")
+        with Engine.open(tmp_path / folder) as index:
+            given.append(np.concatenate([each.vectors for each in index.get(map(str, range(300)), vectors=True)]))
+        documents = [{"id": str(n), "vectors": row} for n, row in enumerate(given[0])]
+    np.testing.assert_array_equal(given[0], given[1])

@@ -56,6 +56,14 @@ def test_synonyms_are_searched_as_one_word(tmp_path, shards):
             index.set_synonyms({})
 
 
+def test_words_of_a_key_of_several_words_have_their_own_synonyms(tmp_path):
+    with Engine.open(build(tmp_path / "index"), writable=True, encoder=ENCODER) as index:
+        index.set_synonyms({**SYNONYMS, "tv night": ["nyc"]})
+        assert found(index, "tv night") == found(index, "night tv") == {"tv", "television", "flat", "nyc"}
+        (hit,) = index.search("tv night", mode="lexical", explain=True, filter={"id": "television"})
+        assert set(hit.terms) == {"tv|televis|flat screen|absent"}
+
+
 def test_scores_are_those_of_one_word(tmp_path):
     """A group has the score of a word that all documents with one of its alternatives have instead."""
     texts = ["tv tv here now", "television here now", "other words here now"]

@@ -209,6 +209,17 @@ def test_groups(index, mode, unit):
         assert _names(later) == _names([hit for hit in hits if hit.group in list(hits.groups)[2:]])
 
 
+def test_months_and_years_begin_with_their_first_day(tmp_path):
+    dates = ["2025", "2025-12", "2025-12-02", "2026-1", "May 2025"]
+    documents = [{"id": each, "text": "w1", "vectors": [1, 0, 0, 0], "metadata": {"date": each}} for each in dates]
+    quarry.build(documents, tmp_path / "index", dim=4)
+    boost = {"date": Recency(half_life="1d", weight=1, now="2025-12-02")}
+    with Engine.open(tmp_path / "index") as dated:
+        scores = {hit.id: hit.score for hit in dated.search("w1", mode="lexical", boost=boost)}
+    added = {each: scores[each] - scores["May 2025"] for each in dates}
+    assert added == pytest.approx({**dict.fromkeys(dates, 0), "2025-12": 0.5, "2025-12-02": 1}, abs=1e-5)
+
+
 def test_an_empty_query_browses(index):
     every = sorted(index.ids(filter=ONLY))
     for query in ("", " ", None):

@@ -163,8 +163,10 @@ def test_a_commit_without_changes(path):
 )
 def test_wrong_changes(path, wrong):
     with opened(path, writable=True) as index:
-        with pytest.raises((InvalidSetting, InvalidDocument)):
+        with pytest.raises((InvalidSetting, InvalidDocument)) as raised:
             index.update_metadata("document 0002", wrong)
+        if not isinstance(wrong, dict) or not wrong:
+            assert raised.value.actual == repr(wrong)
         assert not writer_of(index).has_changes()
 
 
