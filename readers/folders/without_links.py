@@ -26,7 +26,11 @@ _NO_LINK = _FOLDER | getattr(os, "O_NOFOLLOW", 0)
 @cache
 def has_descriptors() -> bool:
     """Return whether the system has descriptors of folders; Windows has none."""
-    return os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+    # by name: a program may have put functions of its own in place of these
+    of_folders, of_descriptors = (
+        {each.__name__ for each in every} for every in (os.supports_dir_fd, os.supports_fd)
+    )
+    return "open" in of_folders and "scandir" in of_descriptors
 
 
 @contextlib.contextmanager

@@ -52,7 +52,6 @@ def write(path: Path, text: str | bytes, modified: int = OLD) -> None:
 
 def before_reading(patch: pytest.MonkeyPatch, folder: Path, see: Callable[[Path], object]) -> None:
     """Call a function with the path of each file of a folder before it is opened."""
-    without_links.has_descriptors()  # asks once, and must not ask of the function below
     real = os.open
 
     def opened(path: Any, *arguments: Any, **options: Any) -> int:
