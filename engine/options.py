@@ -240,7 +240,7 @@ class SearchOptions:
             False: all are.
         prefix: whether the last word of a text that ends with it is the beginning of a word: search as you type.
             It is replaced by the likeliest word that begins so, and in hybrid and lexical mode all such words are
-            one more term; see `quarry.engine.lexical.prefixes.PrefixFinder.count_completions`.
+            one more term; see `quarry.engine.lexical.derived_terms.DerivedTerms.count_completions`.
         filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.

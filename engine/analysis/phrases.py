@@ -16,7 +16,9 @@ from quarry.engine.analysis.analyzer import STOP_WORD_MARK, Analyzer, Units, cac
 from quarry.engine.analysis.positions import WordPosition, locate_words
 from quarry.engine.analysis.words import is_unspaced, split_words
 
-__all__ = ["Phrase", "open_phrase"]
+__all__ = ["PHRASE_SIGN", "Phrase", "open_phrase"]
+
+PHRASE_SIGN = '"'  # at the beginning of the name of a phrase among the terms of a query; no term has one
 
 _MAX_KNOWN_WORDS = 1 << 16  # that are kept in memory
 

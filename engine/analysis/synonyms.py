@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quarry.engine.analysis.analyzer import cached_analyzer
-from quarry.engine.analysis.phrases import open_phrase
+from quarry.engine.analysis.phrases import PHRASE_SIGN, open_phrase
 from quarry.engine.arguments import iterator_of, lone_surrogate, shown
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import MAX_SYNONYMS
@@ -75,7 +75,7 @@ def alternatives_of(name: str) -> list[list[str]]:
 
 def without_groups(weights: Mapping[str, float]) -> Mapping[str, float]:
     """Return the weights of terms, with those of groups given to the terms of their alternatives."""
-    groups = [name for name in weights if SYNONYM_SIGN in name and not name.startswith('"')]  # and no phrases
+    groups = [name for name in weights if SYNONYM_SIGN in name and not name.startswith(PHRASE_SIGN)]
     if not groups:
         return weights
     terms = {term: weights[name] for name in groups for several in alternatives_of(name) for term in several}

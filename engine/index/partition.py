@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.phrases import PHRASE_SIGN
 from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.documents.document import Document
 from quarry.engine.filtering.cache import DocumentFilter
@@ -20,7 +21,7 @@ from quarry.engine.index.memory import plan_memory
 from quarry.engine.index.statistics import index_statistics, resource_statistics
 from quarry.engine.lexical.bm25 import Bm25, Collection
 from quarry.engine.lexical.close_terms import CloseTerm
-from quarry.engine.lexical.prefixes import PHRASE_SIGN, prefix_finder
+from quarry.engine.lexical.derived_terms import derived_terms
 from quarry.engine.listing.facets import FacetCounts, count_values, select_documents
 from quarry.engine.options import OpenOptions, SearchOptions
 from quarry.engine.scoring.metric import Metric
@@ -190,10 +191,10 @@ class OpenPartition:
         return [self._alone.close_terms(term, n_edits) for term in terms]
 
     def count_completions(self, words: Sequence[str]) -> list[Counter[str]]:
-        """Return for each word the words that begin with it, see `PrefixFinder.count_completions`."""
+        """Return for each word the words that begin with it, see `DerivedTerms.count_completions`."""
         settings = self.manifest.settings
         analyzer = cached_analyzer(settings.language, settings.analysis_rules)
-        finders = [prefix_finder(segment, analyzer, settings.searchable) for segment in self.segments]
+        finders = [derived_terms(segment, analyzer, settings.searchable) for segment in self.segments]
         return [sum((each.count_completions(word) for each in finders), Counter()) for word in words]
 
     def evaluate(self, condition: Condition) -> Kinds | None:

@@ -33,6 +33,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.phrases import PHRASE_SIGN
 from quarry.engine.analysis.synonyms import SYNONYM_SIGN
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.close_terms import (
@@ -42,8 +43,8 @@ from quarry.engine.lexical.close_terms import (
     find_close_terms,
     select_expansions,
 )
+from quarry.engine.lexical.derived_terms import derived_terms
 from quarry.engine.lexical.live_postings import LivePostings
-from quarry.engine.lexical.prefixes import PHRASE_SIGN, prefix_finder
 from quarry.engine.lexical.segment_scorer import Scored, SegmentScorer
 from quarry.engine.lexical.term_scores import Costs, EncodedScores, EncodedTerm, PartScores, TermScores, look_up
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
@@ -170,7 +171,7 @@ class Bm25:
             cache_bytes,
             collection,
             analyzer.edited_stems,
-            [prefix_finder(segment, analyzer, settings.searchable).find_term for segment in segments],
+            [derived_terms(segment, analyzer, settings.searchable).find for segment in segments],
         )
 
     def find_expansions(

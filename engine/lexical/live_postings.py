@@ -11,8 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quarry.engine.analysis.synonyms import SYNONYM_SIGN
-from quarry.engine.lexical.prefixes import PHRASE_SIGN, PREFIX_SIGN
+from quarry.engine.lexical.derived_terms import is_derived
 from quarry.formats.arrays import BoolArray, UInt32Array
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
@@ -68,7 +67,7 @@ class LivePostings:
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._deleted is None and not _is_found(term):
+        if self._deleted is None and not is_derived(term):
             return self.reader.document_frequency(term)
         return len(self.postings(term).docs)
 
@@ -78,7 +77,7 @@ class LivePostings:
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._find is not None and _is_found(term):
+        if self._find is not None and is_derived(term):
             return self._find(term)
         postings = self.reader.postings(term)
         if self._deleted is None:
@@ -101,12 +100,7 @@ class LivePostings:
         Raises:
             FormatError: the segment is damaged.
         """
-        if self._deleted is not None or _is_found(term):
+        if self._deleted is not None or is_derived(term):
             return None
         entry = self.reader.find(term)
         return None if entry is None or entry.n_docs < least else (entry.n_docs, self.reader.lookup(entry))
-
-
-def _is_found(term: str) -> bool:
-    """Return whether no dictionary has a term, because it is a prefix, a phrase or a group."""
-    return term.endswith(PREFIX_SIGN) or term.startswith(PHRASE_SIGN) or SYNONYM_SIGN in term

@@ -16,7 +16,7 @@ from quarry.engine.analysis.words import is_unspaced, normalize_text
 from quarry.engine.documents.document import full_text
 from quarry.engine.documents.file_place import FilePlace, find_place
 from quarry.engine.json_mapping import JsonMapping, JsonRecord
-from quarry.engine.lexical.prefixes import PREFIX_SIGN, WordPrefixes
+from quarry.engine.lexical.derived_terms import PREFIX_SIGN, WordPrefixes
 from quarry.formats.arrays import Float32Array, Int64Array
 from quarry.formats.documents.spans import Span, unpack_spans
 from quarry.formats.documents.store import StoredDocument

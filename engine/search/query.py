@@ -35,7 +35,7 @@ from typing import Self
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
-from quarry.engine.analysis.phrases import open_phrase
+from quarry.engine.analysis.phrases import PHRASE_SIGN, open_phrase
 from quarry.engine.analysis.positions import WordPosition, locate_words
 from quarry.engine.analysis.synonyms import Synonyms, without_groups
 from quarry.engine.analysis.words import is_unspaced, split_words
@@ -52,7 +52,7 @@ from quarry.engine.filtering.filter import (
 )
 from quarry.engine.lexical.bm25 import Bm25, Bm25Query
 from quarry.engine.lexical.close_terms import Expansion, correct_text
-from quarry.engine.lexical.prefixes import PHRASE_SIGN, PREFIX_SIGN
+from quarry.engine.lexical.derived_terms import PREFIX_SIGN
 from quarry.engine.options import SearchKeywords, SearchOptions
 from quarry.engine.scoring.query_vectors import Queries, Vectors, as_array, query_vectors, to_host_vectors
 from quarry.engine.search.passages import QueryWords

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quarry.engine.analysis.phrases import PHRASE_SIGN
 from quarry.engine.documents.document import full_text, searchable_texts
 from quarry.engine.lexical.bm25 import Bm25Query
-from quarry.engine.lexical.prefixes import PHRASE_SIGN
 from quarry.engine.options import SearchOptions
 from quarry.engine.scoring.aggregation import compute_centroid_weights
 from quarry.engine.scoring.metric import Metric

@@ -1,6 +1,6 @@
-"""Documents with words that begin with a prefix, or with a phrase: postings of terms that no dictionary has.
+"""Terms of queries that no dictionary has: prefixes, phrases and groups of synonyms, and their postings.
 
-The dictionary has stems. The terms that begin with the prefix are found there; a word that begins with it may also
+The dictionary has stems. The terms that begin with a prefix are found there; a word that begins with it may also
 have a shorter stem (``internat*`` and ``international``, whose stem is ``intern``). Such stems are nearly always
 the beginning of the prefix, perhaps with another last letter: in English .998 of those of all words of cranfield
 and 8,000 paragraphs of squad, for all their prefixes. The texts of the documents with these stems are read, and
@@ -17,8 +17,8 @@ from functools import cached_property, partial, reduce
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
-from quarry.engine.analysis.phrases import Phrase
-from quarry.engine.analysis.synonyms import alternatives_of
+from quarry.engine.analysis.phrases import PHRASE_SIGN, Phrase
+from quarry.engine.analysis.synonyms import SYNONYM_SIGN, alternatives_of
 from quarry.engine.analysis.words import is_unspaced, normalize_word, split_compound, split_words
 from quarry.engine.documents.document import full_text, passage_text, searchable_texts
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
@@ -29,10 +29,9 @@ from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.segment import SegmentReader
 from quarry.formats.snapshot import OpenSegment
 
-__all__ = ["PHRASE_SIGN", "PREFIX_SIGN", "PrefixFinder", "TextReader", "WordPrefixes", "prefix_finder"]
+__all__ = ["PREFIX_SIGN", "DerivedTerms", "TextReader", "WordPrefixes", "derived_terms", "is_derived"]
 
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
-PHRASE_SIGN = '"'  # at the beginning of the name of a phrase; no term has one
 
 TextReader = Callable[[Int64Array], Iterable[str]]
 """Returns the texts of passages of a segment, with the titles of their documents, given their ordinals."""
@@ -43,7 +42,12 @@ _MAX_READ = 64  # documents of a segment, of each kind, in which words are count
 _MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
-class PrefixFinder:
+def is_derived(name: str) -> bool:
+    """Return whether no dictionary has a term, because it is a prefix, a phrase or a group."""
+    return name.endswith(PREFIX_SIGN) or name.startswith(PHRASE_SIGN) or SYNONYM_SIGN in name
+
+
+class DerivedTerms:
     """Finds the live documents of a segment that have a prefix, a phrase or a group of synonyms; thread-safe.
 
     Args:
@@ -61,50 +65,58 @@ class PrefixFinder:
         self._texts = texts
         self._analyzer = analyzer
 
-    def find_term(self, name: str) -> Postings:
-        """Return the documents with a prefix, a phrase or a group, given its name with the sign."""
+    def find(self, name: str) -> Postings:
+        """Return the documents with a prefix, a phrase or a group, given its name with the sign.
+
+        Raises:
+            FormatError: the segment is damaged.
+        """
         if name.startswith(PHRASE_SIGN):
-            return self.find_phrase(name.removeprefix(PHRASE_SIGN))
+            return self._find_phrase(name.removeprefix(PHRASE_SIGN))
         if name.endswith(PREFIX_SIGN):
-            return self.find(name.removesuffix(PREFIX_SIGN))
+            return self.find_prefix(name.removesuffix(PREFIX_SIGN))
         totals: UInt32Array = np.zeros(self._reader.n_docs, np.uint32)
-        for first, *others in alternatives_of(name):
-            stop_if_cancelled()
-            postings = self._reader.postings(first)
-            for other in map(self._reader.postings, others):
-                docs, left, right = np.intersect1d(postings.docs, other.docs, True, return_indices=True)
-                frequencies = np.minimum(postings.frequencies[left], other.frequencies[right])
-                postings = Postings(docs, frequencies)
+        for terms in alternatives_of(name):
+            postings = self._with_all(terms)
             totals[postings.docs] += postings.frequencies
+        return self._live(totals)
+
+    def _find_phrase(self, text: str) -> Postings:
+        """Return the documents with a phrase, all of frequency 1; none for one without terms."""
+        phrase = Phrase(text, self._analyzer)
+        found = self._any_of(self._with_all(terms).docs for terms in phrase.alternatives)
+        if not phrase.is_term:
+            found = found[[phrase.occurs_in(text) for text in self._texts(found)]]
+        return Postings(found.astype(np.uint32), np.ones(len(found), np.uint32))
+
+    def _with_all(self, terms: Iterable[str]) -> Postings:
+        """Return the documents with all of some terms, as often as they have each; deleted ones included."""
+        first, *others = sorted(terms, key=self._reader.document_frequency)
+        postings = self._reader.postings(first)
+        for other in map(self._reader.postings, others):
+            stop_if_cancelled()
+            docs, left, right = np.intersect1d(postings.docs, other.docs, True, return_indices=True)
+            postings = Postings(docs, np.minimum(postings.frequencies[left], other.frequencies[right]))
+        return postings
+
+    def _any_of(self, several: Iterable[UInt32Array]) -> Int64Array:
+        """Return the live documents of some postings: (n,) int64, ascending."""
+        flags = np.zeros(self._reader.n_docs, bool)
+        for docs in several:
+            stop_if_cancelled()
+            flags[docs] = True
+        if self._deleted is not None:
+            flags &= ~self._deleted
+        return np.flatnonzero(flags)
+
+    def _live(self, totals: UInt32Array) -> Postings:
+        """Return the live documents whose frequency, of (n_docs,) uint32, is not 0."""
         if self._deleted is not None:
             totals[self._deleted] = 0
         found = np.flatnonzero(totals)
         return Postings(found.astype(np.uint32), totals[found])
 
-    def find_phrase(self, text: str) -> Postings:
-        """Return the documents with a phrase, all of frequency 1; none for one without terms.
-
-        Raises:
-            FormatError: the segment is damaged.
-        """
-        phrase = Phrase(text, self._analyzer)
-        candidates = np.zeros(self._reader.n_docs, bool)
-        for terms in phrase.alternatives:
-            rarest, *others = sorted(terms, key=self._reader.document_frequency)
-            with_all = self._reader.postings(rarest).docs
-            for term in others:
-                stop_if_cancelled()
-                with_all = np.intersect1d(with_all, self._reader.postings(term).docs, assume_unique=True)
-            candidates[with_all] = True
-        if self._deleted is not None:
-            candidates &= ~self._deleted
-        found = np.flatnonzero(candidates).astype(np.uint32)
-        if not phrase.is_term:
-            texts = self._texts(found.astype(np.int64))
-            found = found[[phrase.occurs_in(text) for text in texts]]
-        return Postings(found, np.ones(len(found), np.uint32))
-
-    def find(self, prefix: str) -> Postings:
+    def find_prefix(self, prefix: str) -> Postings:
         """Return the documents with a term or a word that begins with a prefix.
 
         A single character of a script without spaces is also found inside of runs, and at their end. Frequencies
@@ -123,19 +135,11 @@ class PrefixFinder:
             np.add.at(totals, batch.postings.docs, batch.postings.frequencies)
         if len(prefix) == 1 and is_unspaced(prefix):
             totals = np.maximum(totals, self._count_bigrams_ending_with(prefix))
-        candidates = np.zeros(reader.n_docs, bool)
-        for stem in _shorter_stems(prefix, self._analyzer):
-            stop_if_cancelled()
-            candidates[reader.postings(stem).docs] = True
-        if self._deleted is not None:
-            totals[self._deleted] = 0
-            candidates &= ~self._deleted
-        docs = np.flatnonzero(candidates)
+        docs = self._any_of(reader.postings(stem).docs for stem in _shorter_stems(prefix, self._analyzer))
         counted = _Words(prefix, self._analyzer)
         for doc, text in zip(docs.tolist(), self._texts(docs), strict=True):
             totals[doc] += counted.count(text)
-        with_prefix = np.flatnonzero(totals)
-        return Postings(with_prefix.astype(np.uint32), totals[with_prefix])
+        return self._live(totals)
 
     def count_completions(self, word: str) -> Counter[str]:
         """Count in how many documents there are the words that begin with one, in lower case.
@@ -151,9 +155,9 @@ class PrefixFinder:
         """
         prefix, reader = self._analyzer.prefix(word) or word, self._reader
         same = reader.postings(self._analyzer.terms_of_word(word)[0]).docs
-        begun = [batch.postings.docs for batch in reader.batches_with_prefix(prefix)]
-        shorter = [reader.postings(stem).docs for stem in _shorter_stems(prefix, self._analyzer)]
-        docs = reduce(np.union1d, (self._sample(each) for each in ([same], begun, shorter)))
+        begun = (batch.postings.docs for batch in reader.batches_with_prefix(prefix))
+        shorter = (reader.postings(stem).docs for stem in _shorter_stems(prefix, self._analyzer))
+        docs = reduce(np.union1d, (_sample(self._any_of(each)) for each in ([same], begun, shorter)))
         forms: dict[str, set[str]] = {}
         counts: Counter[str] = Counter()
         for text in self._texts(docs):
@@ -163,16 +167,6 @@ class PrefixFinder:
                 forms[each] = set() if _is_other(each, prefix) else self._begun(each, prefix)
             counts.update(set[str]().union(*map(forms.__getitem__, words)))
         return counts
-
-    def _sample(self, postings: Iterable[UInt32Array]) -> Int64Array:
-        """Return up to `_MAX_READ` of the live documents of some postings, evenly spaced."""
-        flags = np.zeros(self._reader.n_docs, bool)
-        for docs in postings:
-            flags[docs] = True
-        if self._deleted is not None:
-            flags &= ~self._deleted
-        found = np.flatnonzero(flags)
-        return found[:: -(-len(found) // _MAX_READ) or 1]
 
     def _begun(self, word: str, prefix: str) -> set[str]:
         """Return those of a raw word and its parts that begin with a prefix, in lower case."""
@@ -197,10 +191,15 @@ class PrefixFinder:
         return _Bigrams(self._reader)
 
 
-def prefix_finder(segment: OpenSegment, analyzer: Analyzer, searchable: tuple[str, ...] = ()) -> PrefixFinder:
-    """Return what finds the live documents of a segment that have a prefix, also in searchable fields."""
+def _sample(docs: Int64Array) -> Int64Array:
+    """Return up to `_MAX_READ` of some documents, evenly spaced."""
+    return docs[:: -(-len(docs) // _MAX_READ) or 1]
+
+
+def derived_terms(segment: OpenSegment, analyzer: Analyzer, searchable: tuple[str, ...] = ()) -> DerivedTerms:
+    """Return what finds the live documents of a segment that have a derived term, also in searchable fields."""
     texts = partial(_passage_texts, segment.reader, searchable)
-    return PrefixFinder(segment.reader.postings, segment.deleted_passages, texts, analyzer)
+    return DerivedTerms(segment.reader.postings, segment.deleted_passages, texts, analyzer)
 
 
 def _passage_texts(reader: SegmentReader, searchable: tuple[str, ...], passages: Int64Array) -> Iterator[str]:
