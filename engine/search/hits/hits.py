@@ -141,6 +141,7 @@ class Hit(JsonMapping):
     _finder: PassageFinder | None = None
     _place: PassagePlace | None = None
     _passages: tuple[Passage, ...] | None = field(default=None, init=False)
+    _words: tuple[MatchedWord, ...] | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
@@ -160,10 +161,16 @@ class Hit(JsonMapping):
 
         Their positions are in the document's full text (its title, a line break, its text). Otherwise empty.
         """
-        finder = self._finder if self._is_explained else None
-        if finder is not None and self._place is None:
-            finder = finder._replace(place=PassagePlace(finder.place.path))
-        return () if finder is None else finder.find_words(self._document.unpack())
+        if self._words is None:
+            finder = self._finder if self._is_explained else None
+            if finder is not None and self._place is None:
+                finder = finder._replace(place=PassagePlace(finder.place.path))
+            self._words = () if finder is None else finder.find_words(self._document.unpack())
+        return self._words
+
+    @words.setter
+    def words(self, words: tuple[MatchedWord, ...]) -> None:
+        self._words = words
 
     @property
     def text(self) -> str:

@@ -227,6 +227,7 @@ def test_equality_of_hits(index):
         "terms",
         "dense_score",
         "lexical_score",
+        "words",
         "mistyped",
         "relevance",
     ):
