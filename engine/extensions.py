@@ -21,7 +21,14 @@ from quarry.formats.system_errors import access_failed
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = ["extension_failed", "load_extension", "make_extension", "registered_names", "unknown_name"]
+__all__ = [
+    "distributions_of",
+    "extension_failed",
+    "load_extension",
+    "make_extension",
+    "registered_names",
+    "unknown_name",
+]
 
 
 def registered_names(kind: str) -> frozenset[str]:
@@ -45,7 +52,7 @@ def load_extension(kind: str, name: str, own: Collection[str] = ()) -> object:
     if not entries:
         raise unknown_name(kind, name, own)
     if len(entries) > 1:
-        expected = f"one of {', '.join(sorted(map(_distribution, entries)))} to be installed"
+        expected = f"one of {distributions_of(kind, name)} to be installed"
         raise ExtensionFailed(f"several packages register the {kind} {name!r}", expected=expected)
     try:
         part: object = entries[0].load()
@@ -85,10 +92,12 @@ def make_extension(kind: str, source: Path, own: Collection[str] = ()) -> object
 
 def extension_failed(kind: str, name: str, why: str) -> ExtensionFailed:
     """Return an error that names the distribution of a part."""
-    entries = _entries(kind).select(name=name)
-    return ExtensionFailed(
-        f"the {kind} {name!r} of {', '.join(map(_distribution, entries))} cannot be used", actual=why
-    )
+    return ExtensionFailed(f"the {kind} {name!r} of {distributions_of(kind, name)} cannot be used", actual=why)
+
+
+def distributions_of(kind: str, name: str) -> str:
+    """Return the distributions that register a part, with their versions."""
+    return ", ".join(sorted(map(_distribution, _entries(kind).select(name=name))))
 
 
 def unknown_name(kind: str, name: object, own: Iterable[str] = ()) -> InvalidSetting:

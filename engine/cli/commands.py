@@ -690,10 +690,11 @@ def _add_encoders(commands: _Subparsers) -> None:
 
 def _run_encoders(args: argparse.Namespace) -> int:
     from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, INSTALLABLE
-    from quarry.engine.extensions import registered_names
+    from quarry.engine.extensions import distributions_of, registered_names
 
     registered = sorted(registered_names("encoder").difference(BUNDLED))
-    found = dict.fromkeys(BUNDLED, "part of Quarry") | {name: _distribution_of(name) for name in registered}
+    found = dict.fromkeys(BUNDLED, "part of Quarry")
+    found |= {name: distributions_of("encoder", name) for name in registered}
     found[DEFAULT_NAME] += ", the default"
     found |= {name: f"not installed: {how}" for name, how in INSTALLABLE.items() if name not in registered}
     for name, origin in found.items():
@@ -702,14 +703,6 @@ def _run_encoders(args: argparse.Namespace) -> int:
         else:
             print_lines(f"{name}: {origin}")
     return 0
-
-
-def _distribution_of(encoder: str) -> str:
-    distributions = {
-        f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
-        for entry in entry_points(group="quarry.encoders", name=encoder)
-    }
-    return ", ".join(sorted(distributions))
 
 
 def _add_snapshot(commands: _Subparsers) -> None:

@@ -180,7 +180,9 @@ class View(Generic[P_co]):
         gathering, query, collection = self._gathering(), None, None
         if request.query is not None:
             query = Query(
-                *(request.query, self.settings, condition),
+                request.query,
+                self.settings,
+                condition,
                 operators=request.operators,
                 has_prefixes=True,
                 synonyms=self._synonyms,
@@ -305,7 +307,9 @@ class View(Generic[P_co]):
         is_lexical = options.mode == "lexical"
         return [
             Query(
-                *(text, self.settings, condition),
+                text,
+                self.settings,
+                condition,
                 operators=operators,
                 has_prefixes=is_lexical,
                 prefix=prefix,

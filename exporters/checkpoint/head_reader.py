@@ -152,9 +152,8 @@ def read_use(folder: Path, n_words: int) -> EncoderUse:
     head, include_prompt = _head_from_modules(folder)
     network = _read_network_settings(folder)
     query_prefix, document_prefix = (_read_prompt(folder, names) for names in _PROMPT_NAMES)
-    is_counted = (
-        head.pooling == "weightedmean"
-    )  # sentence-transformers numbers the tokens with those of the prompt
+    # sentence-transformers numbers the tokens with those of the prompt
+    is_counted = head.pooling == "weightedmean"
     if not include_prompt and (is_counted or not head.has_token_vectors) and (query_prefix or document_prefix):
         raise InvalidSetting(
             "'include_prompt' false is not supported with a layer that follows the pooling, or with weightedmean",
