@@ -24,7 +24,7 @@ from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, M
 from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import MAX_PASSAGE_WORDS, MAX_SEARCHABLE, METRICS, PassageRecord
+from quarry.formats.manifest import MAX_FIELD_WEIGHT, MAX_PASSAGE_WORDS, MAX_SEARCHABLE, METRICS, PassageRecord
 from quarry.formats.metadata.columns import MAX_PATH_BYTES
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
@@ -71,6 +71,7 @@ class BuildKeywords(TypedDict, total=False):
     passage_overlap: int
     searchable: Sequence[str]
     synonyms: Mapping[str, Sequence[str]]
+    field_weights: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,10 @@ class BuildOptions:
             "sku", "author.name"; "id" is the id of the document. Encoders do not read them.
         synonyms: words, or several together, with lists of texts that stand for them in queries; see
             `Engine.set_synonyms`.
+        field_weights: whole numbers from 1 to 100 by "title" or searchable path: how often the words of the field
+            count in lexical search, as in BM25F (S. Robertson, H. Zaragoza, M. Taylor, Simple BM25 extension to
+            multiple weighted fields, 2004): frequencies and lengths of all fields are summed with these weights
+            before BM25 is computed. The text, other fields, and titles of over 512 characters count once.
     """
 
     centroids: CentroidType = "int8"
@@ -114,6 +119,7 @@ class BuildOptions:
     passage_overlap: int = 0
     searchable: Sequence[str] = ()
     synonyms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    field_weights: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, keywords: BuildKeywords) -> Self:
@@ -144,6 +150,8 @@ class BuildOptions:
         object.__setattr__(self, "searchable", _checked_paths(self.searchable))
         entries = checked_synonyms(self.synonyms, self.language, RULES) if self.synonyms != {} else ()
         object.__setattr__(self, "synonyms", entries)
+        weights = _checked_weights(self.field_weights, ("title", *self.searchable))
+        object.__setattr__(self, "field_weights", weights)
         if self.code_bytes == 0 and self.centroids == "none":
             raise InvalidSetting(
                 "an index must store centroids or codes", expected="code_bytes above 0", actual=self.code_bytes
@@ -457,6 +465,27 @@ def _is_searchable(path: object) -> bool:
     if not isinstance(path, str) or path in ("", "title", "text") or lone_surrogate(path) is not None:
         return False
     return len(path.encode()) <= MAX_PATH_BYTES
+
+
+def _checked_weights(given: object, fields: Sequence[str]) -> dict[str, int]:
+    """Return the weights of fields that do not count once, by their names, ascending."""
+    if not isinstance(given, Mapping):
+        expected = "a mapping of 'title' or searchable fields to whole numbers"
+        raise InvalidSetting(
+            "field_weights is no mapping", expected=expected, actual=shown(given), setting="field_weights"
+        )
+    for name in given:
+        if not is_one_of(name, fields):
+            raise InvalidSetting(
+                f"field_weights names {shown(name)}, which is no searchable field; the text counts once",
+                expected=f"'title' or a field that searchable names; here: {', '.join(fields)}",
+                setting="field_weights",
+            )
+    weights = {
+        name: checked_integer(given[name], f"field_weights: the weight of {shown(name)}", 1, MAX_FIELD_WEIGHT)
+        for name in sorted(given)
+    }
+    return {name: weight for name, weight in weights.items() if weight > 1}
 
 
 def _sort_fields(sort: object) -> tuple[str, ...]:

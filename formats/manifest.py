@@ -11,7 +11,7 @@ import math
 import reprlib
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -20,6 +20,7 @@ import numpy as np
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
+    FIELD_WEIGHTS_FEATURE,
     MEAN_FEATURE,
     METRIC_FEATURE,
     PASSAGE_SETTINGS_FEATURE,
@@ -36,6 +37,7 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
+    "MAX_FIELD_WEIGHT",
     "MAX_PASSAGE_WORDS",
     "MAX_SEARCHABLE",
     "MAX_SYNONYMS",
@@ -54,6 +56,7 @@ __all__ = [
 METRICS = ("ip", "cosine", "l2")
 MAX_PASSAGE_WORDS = 1 << 16
 MAX_SEARCHABLE = 64
+MAX_FIELD_WEIGHT = 100  # a frequency takes as many bits (SPEC, 5)
 MAX_SYNONYMS = 10_000  # words
 T = TypeVar("T")
 
@@ -137,6 +140,7 @@ class IndexSettings:
         passages: how documents are cut into passages; None: a document is one passage.
         searchable: paths of metadata whose values have terms, too, or "id"; each once, ascending.
         synonyms: words with the texts that stand for them in queries, ascending by the words; they may be changed.
+        field_weights: how often the terms of "title", or of a searchable path, count, if more than once.
     """
 
     dim: int
@@ -154,6 +158,7 @@ class IndexSettings:
     passages: PassageRecord | None = None
     searchable: tuple[str, ...] = ()
     synonyms: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    field_weights: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,14 +278,17 @@ class Manifest(RootFile):
     def writer_features(self) -> int:
         """The features of the file that writers must support."""
         features = SEARCHABLE_FEATURE if self.settings.searchable else 0
-        return features | (SYNONYMS_FEATURE if self.settings.synonyms else 0)
+        features |= SYNONYMS_FEATURE if self.settings.synonyms else 0
+        return features | (FIELD_WEIGHTS_FEATURE if self.settings.field_weights else 0)
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the file."""
         weight, searchable = self.dense_weight, list(self.settings.searchable)
         synonyms = [[word, *others] for word, others in self.settings.synonyms]
+        weights = self.settings.field_weights
         return {
             **({"searchable": searchable} if searchable else {}),
+            **({"field_weights": weights} if weights else {}),
             **({"synonyms": synonyms} if synonyms else {}),
             **({} if weight is None else {"search_defaults": {"dense_weight": weight}}),
             "generation": self.generation,
@@ -304,6 +312,9 @@ class Manifest(RootFile):
         if container.writer_features & SYNONYMS_FEATURE:
             synonyms = _parse_synonyms(container.fields)
             manifest = replace(manifest, settings=replace(manifest.settings, synonyms=synonyms))
+        if container.writer_features & FIELD_WEIGHTS_FEATURE:
+            weights = _parse_field_weights(container.fields, {"title", *manifest.settings.searchable})
+            manifest = replace(manifest, settings=replace(manifest.settings, field_weights=weights))
         return replace(manifest, unknown_features=container.unknown_writer_features)
 
 
@@ -372,9 +383,17 @@ def _parse_synonyms(fields: Fields) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(entries.items())
 
 
+def _parse_field_weights(fields: Fields, known: set[str]) -> dict[str, int]:
+    weights = fields.child("field_weights")
+    names = weights.names()
+    if not names or not known.issuperset(names):
+        raise CorruptFile("field_weights names no searchable fields", path=fields.path, actual=reprlib.repr(names))
+    return {name: weights.integer(name, 2, MAX_FIELD_WEIGHT) for name in names}
+
+
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
     fields = asdict(settings)
-    del fields["searchable"], fields["synonyms"]
+    del fields["searchable"], fields["synonyms"], fields["field_weights"]
     for name, among in (("metric", fields), ("passages", fields), ("mean", fields["metric"] or {})):
         if among.get(name, b"") is None:
             del among[name]

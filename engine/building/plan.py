@@ -145,6 +145,7 @@ def _settings_of(options: BuildOptions, encoder: Encoder, representation: Repres
         passages=options.passages,
         searchable=tuple(options.searchable),
         synonyms=options.synonyms,  # type: ignore[arg-type]  # as checked
+        field_weights=dict(options.field_weights),
     )
     if options.metric == "l2":
         if encoder.beta is not None:

@@ -244,6 +244,7 @@ def _new_settings(manifest: Manifest, encoder: Encoder, stored: Representation) 
         "passage_overlap": before.passages.overlap if before.passages else 0,
         "searchable": before.searchable,
         "synonyms": dict(before.synonyms),
+        "field_weights": before.field_weights,
     }
     if before.metric is not None:
         given["metric"] = before.metric.name

@@ -296,6 +296,11 @@ def _add_build(commands: _Subparsers) -> None:
         help="a field of metadata that is found by words, too; may be repeated (default: paths and addresses)",
     )
     parser.add_argument(
+        "--field-weights",
+        metavar="JSON",
+        help='how often words of the title and of searchable fields count: {"title": 2}',
+    )
+    parser.add_argument(
         "--centroids",
         metavar="TYPE",
         help="how vectors are stored: int8 (default), float16, or none: only codes, the smallest index",
@@ -316,6 +321,8 @@ def _add_build(commands: _Subparsers) -> None:
 
 def _run_build(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in ("language", "searchable", "centroids", "code_bytes")}
+    if args.field_weights is not None:
+        given["field_weights"] = parse_object(args.field_weights, "--field-weights", InvalidSetting)
     report = engine.build(
         args.source,
         args.index,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from quarry.engine.documents.given_vectors import read_spans, read_vectors
@@ -13,6 +13,7 @@ from quarry.engine.documents.place import Place, kind_of, shown, surrogate_in
 from quarry.engine.json_mapping import JsonMapping
 from quarry.formats.arrays import Float32Array
 from quarry.formats.errors import InvalidDocument
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.metadata.values import Kind, iterate_values
 
 __all__ = [
@@ -168,26 +169,32 @@ def passage_text(title: str, full: str, extent: tuple[int, int]) -> str:
 
 
 def searchable_texts(
-    doc_id: str, metadata: Mapping[str, object], paths: Collection[str], n_passages: int
-) -> list[str]:
+    doc_id: str, title: str, metadata: Mapping[str, object], settings: IndexSettings, n_passages: int
+) -> list[list[str]]:
     """Return what lexical search reads of each passage besides its text: searchable values, each in a line.
 
-    Like a title they are repeated in all passages, unless they are long.
+    A title and the values of a field with a weight of n follow n - 1 times, but no long title. Like a title, the
+    values are repeated in all passages, unless they are long.
 
     Args:
         doc_id: id of the document.
+        title: its title.
         metadata: its metadata.
-        paths: the searchable fields; "id" is the id of the document, too.
+        settings: of the index, with the searchable fields; "id" is the id of the document, too.
         n_passages: number of its passages.
     """
-    values: list[object] = [doc_id] if "id" in paths else []
+    paths, weights = settings.searchable, settings.field_weights
+    values = [("id", doc_id)] if "id" in paths else []
     values += [
-        scalar.payload
+        (path, str(scalar.payload))
         for path, scalar in iterate_values(metadata)
         if path in paths and scalar.kind in (Kind.TEXT, Kind.INTEGER, Kind.FLOAT)
     ]
-    text = "\n".join(map(str, values))
-    return [text, *[repeated_title(text)] * (n_passages - 1)]
+    text = "\n".join(value for _, value in values)
+    titles = [repeated_title(title)] * (weights.get("title", 1) - 1)
+    weighted = [value for path, value in values for _ in range(weights.get(path, 1) - 1)]
+    others = [text, *titles, *weighted] if repeated_title(text) else ["", *titles]
+    return [[text, *titles, *weighted], *[others] * (n_passages - 1)]
 
 
 def has_given_id(document: Document) -> bool:

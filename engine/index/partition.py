@@ -193,8 +193,7 @@ class OpenPartition:
     def count_completions(self, words: Sequence[str]) -> list[Counter[str]]:
         """Return for each word the words that begin with it, see `DerivedTerms.count_completions`."""
         settings = self.manifest.settings
-        analyzer = cached_analyzer(settings.language, settings.analysis_rules)
-        finders = [derived_terms(segment, analyzer, settings.searchable) for segment in self.segments]
+        finders = [derived_terms(segment, settings) for segment in self.segments]
         return [sum((each.count_completions(word) for each in finders), Counter()) for word in words]
 
     def evaluate(self, condition: Condition) -> Kinds | None:

@@ -146,9 +146,7 @@ class PartitionWriter:
     @property
     def document_encoder(self) -> DocumentEncoder:
         """The encoder of the documents of this index."""
-        settings = self.settings
-        parts = self._encoder, self._representation, self._analyzer, self.metric
-        return DocumentEncoder(*parts, settings.passages, settings.searchable)
+        return DocumentEncoder(self._encoder, self._representation, self._analyzer, self.metric, self.settings)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current generation that shares the files this writer has open."""

@@ -171,7 +171,7 @@ class Bm25:
             cache_bytes,
             collection,
             analyzer.edited_stems,
-            [derived_terms(segment, analyzer, settings.searchable).find for segment in segments],
+            [derived_terms(segment, settings).find for segment in segments],
         )
 
     def find_expansions(

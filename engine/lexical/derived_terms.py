@@ -16,7 +16,7 @@ from functools import cached_property, partial, reduce
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
 from quarry.engine.analysis.phrases import PHRASE_SIGN, Phrase
 from quarry.engine.analysis.synonyms import SYNONYM_SIGN, alternatives_of
 from quarry.engine.analysis.words import is_unspaced, normalize_word, split_compound, split_words
@@ -24,6 +24,7 @@ from quarry.engine.documents.document import full_text, passage_text, searchable
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
 from quarry.formats.container.cancellation import stop_if_cancelled
 from quarry.formats.errors import CorruptFile
+from quarry.formats.manifest import IndexSettings
 from quarry.formats.postings.elias_fano import Postings
 from quarry.formats.postings.postings import PostingsReader
 from quarry.formats.segment import SegmentReader
@@ -33,8 +34,8 @@ __all__ = ["PREFIX_SIGN", "DerivedTerms", "TextReader", "WordPrefixes", "derived
 
 PREFIX_SIGN = "*"  # at the end of the name of a prefix among the terms of a query; no term has one
 
-TextReader = Callable[[Int64Array], Iterable[str]]
-"""Returns the texts of passages of a segment, with the titles of their documents, given their ordinals."""
+TextReader = Callable[[Int64Array], Iterable[Sequence[str]]]
+"""Returns the text of each passage of a segment, with the title, and texts that count besides, given ordinals."""
 
 _LAST_LETTERS = ("", "e", "i", "l", "y")  # with which stems of English end instead of a suffix
 _MIN_STEM = 2
@@ -86,7 +87,7 @@ class DerivedTerms:
         phrase = Phrase(text, self._analyzer)
         found = self._any_of(self._with_all(terms).docs for terms in phrase.alternatives)
         if not phrase.is_term:
-            found = found[[phrase.occurs_in(text) for text in self._texts(found)]]
+            found = found[[phrase.occurs_in(text) for text, *_ in self._texts(found)]]
         return Postings(found.astype(np.uint32), np.ones(len(found), np.uint32))
 
     def _with_all(self, terms: Iterable[str]) -> Postings:
@@ -137,8 +138,8 @@ class DerivedTerms:
             totals = np.maximum(totals, self._count_bigrams_ending_with(prefix))
         docs = self._any_of(reader.postings(stem).docs for stem in _shorter_stems(prefix, self._analyzer))
         counted = _Words(prefix, self._analyzer)
-        for doc, text in zip(docs.tolist(), self._texts(docs), strict=True):
-            totals[doc] += counted.count(text)
+        for doc, texts in zip(docs.tolist(), self._texts(docs), strict=True):
+            totals[doc] += sum(map(counted.count, texts))
         return self._live(totals)
 
     def count_completions(self, word: str) -> Counter[str]:
@@ -160,7 +161,7 @@ class DerivedTerms:
         docs = reduce(np.union1d, (_sample(self._any_of(each)) for each in ([same], begun, shorter)))
         forms: dict[str, set[str]] = {}
         counts: Counter[str] = Counter()
-        for text in self._texts(docs):
+        for text, *_ in self._texts(docs):
             stop_if_cancelled()
             words = set(split_words(text))
             for each in words.difference(forms):
@@ -196,22 +197,26 @@ def _sample(docs: Int64Array) -> Int64Array:
     return docs[:: -(-len(docs) // _MAX_READ) or 1]
 
 
-def derived_terms(segment: OpenSegment, analyzer: Analyzer, searchable: tuple[str, ...] = ()) -> DerivedTerms:
+def derived_terms(segment: OpenSegment, settings: IndexSettings) -> DerivedTerms:
     """Return what finds the live documents of a segment that have a derived term, also in searchable fields."""
-    texts = partial(_passage_texts, segment.reader, searchable)
+    texts = partial(_passage_texts, segment.reader, settings)
+    analyzer = cached_analyzer(settings.language, settings.analysis_rules)
     return DerivedTerms(segment.reader.postings, segment.deleted_passages, texts, analyzer)
 
 
-def _passage_texts(reader: SegmentReader, searchable: tuple[str, ...], passages: Int64Array) -> Iterator[str]:
+def _passage_texts(
+    reader: SegmentReader, settings: IndexSettings, passages: Int64Array
+) -> Iterator[Sequence[str]]:
     documents = reader.passages.documents_of(passages)
     extents = reader.passages.extents_of(passages)
-    ids = reader.ids.read(documents) if "id" in searchable else [""] * len(documents)
+    ids = reader.ids.read(documents) if "id" in settings.searchable else [""] * len(documents)
     for extent, doc_id, stored in zip(extents, ids, reader.documents.read(documents), strict=True):
-        text = passage_text(stored.title, full_text(stored.title, stored.text), extent)
-        if searchable:
-            first, others = searchable_texts(doc_id, stored.metadata, searchable, 2)
-            text += "\n" + (others if extent[0] else first)
-        yield text
+        text, more = passage_text(stored.title, full_text(stored.title, stored.text), extent), []
+        if settings.searchable or settings.field_weights:
+            first, others = searchable_texts(doc_id, stored.title, stored.metadata, settings, 2)
+            fields, *more = others if extent[0] else first
+            text += "\n" + fields
+        yield text, *more
 
 
 class WordPrefixes(dict[str, tuple[str, ...]]):

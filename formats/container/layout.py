@@ -29,6 +29,7 @@ from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, F
 __all__ = [
     "CANDIDATE_ROWS_FEATURE",
     "DISTANCES_FEATURE",
+    "FIELD_WEIGHTS_FEATURE",
     "FILE_ID",
     "FOOTER",
     "FOOTER_BYTES",
@@ -67,7 +68,8 @@ SEARCH_SETTINGS_FEATURE = 2  # a quantizer with the field `search_settings`; rea
 SEARCH_DEFAULTS_FEATURE = 4  # a manifest with the field `search_defaults`; readers may ignore it
 SEARCHABLE_FEATURE = 1  # a manifest with the field `searchable`; writers must support it
 SYNONYMS_FEATURE = 2  # a manifest with the field `synonyms`; writers must support it
-KNOWN_WRITER_FEATURES = SEARCHABLE_FEATURE | SYNONYMS_FEATURE  # bits of the preamble
+FIELD_WEIGHTS_FEATURE = 4  # a manifest with the field `field_weights`; writers must support it
+KNOWN_WRITER_FEATURES = SEARCHABLE_FEATURE | SYNONYMS_FEATURE | FIELD_WEIGHTS_FEATURE  # bits of the preamble
 KNOWN_OPTIONAL_FEATURES = CANDIDATE_ROWS_FEATURE | SEARCH_SETTINGS_FEATURE | SEARCH_DEFAULTS_FEATURE
 PREAMBLE = struct.Struct("<9sBHHI16sIII10s")  # then the XXH3-64 of these 56 bytes
 FOOTER = struct.Struct("<QQ16sQ16s8s")

@@ -101,7 +101,8 @@ def rebuilt(path, target, live):
     directory, manifest, existing = Directory(target), source.manifest, None
     if segment.quantizer:
         existing = StoredQuantizer(segment.quantizer, write_quantizer(directory, segment.quantizer))
-    how = DocumentEncoder(ENCODER, KMeans(4), Analyzer(manifest.settings.language), Metric.of(manifest))
+    analyzer = Analyzer(manifest.settings.language)
+    how = DocumentEncoder(ENCODER, KMeans(4), analyzer, Metric.of(manifest), manifest.settings)
     with closing(SegmentBuilder(directory, ListPlan(manifest.settings, 1, SMALL))) as builder:
         documents = (as_document(live[segment.reader.ids[doc]]) for doc in range(len(live)))
         with WorkerPool(1, "encode") as pool, EncodedBatches(documents, how, pool) as batches:

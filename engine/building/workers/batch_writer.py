@@ -37,8 +37,7 @@ class BatchWriter:
             representation,
             Analyzer.from_settings(settings.language, settings.analysis_rules),
             Metric.of_settings(settings, is_normalized=self._encoder.normalize),
-            settings.passages,
-            settings.searchable,
+            settings,
         )
 
     def write(self, documents: Sequence[Document], order: tuple[int, ...]) -> WrittenBatch:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, repeat, starmap
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from quarry.formats.arrays import Float32Array
 from quarry.formats.documents.packed_metadata import PackedMetadata
 from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import EncodingFailed, InvalidDocument
-from quarry.formats.manifest import PassageRecord
+from quarry.formats.manifest import IndexSettings, PassageRecord
 
 __all__ = ["DocumentEncoder", "EncodedBatches", "OnInvalid", "column_bounds"]
 
@@ -95,8 +96,7 @@ class DocumentEncoder:
     representation: Representation
     analyzer: Analyzer
     metric: Metric
-    passages: PassageRecord | None = None
-    searchable: tuple[str, ...] = ()
+    settings: IndexSettings
 
     @cached_property
     def cutter(self) -> Encoder:
@@ -212,7 +212,7 @@ class DocumentEncoder:
         for document in documents:
             full, own = document.full_text, document.spans
             parts, owners = [(0, 0)], [0] * len(own)
-            if self.passages is not None:
+            if self.settings.passages is not None:
                 parts, owners = divide_by_spans(own, full, len(full) - len(document.text))
             ranked = sorted(range(len(own)), key=owners.__getitem__)
             sizes.append(len(parts))
@@ -229,16 +229,14 @@ class DocumentEncoder:
         return self._with_fields(batch)
 
     def _with_fields(self, batch: Batch) -> Batch:
-        """Return a batch whose passages have the terms of the searchable fields, too."""
-        if not self.searchable:
+        """Return a batch whose passages have the terms of the searchable fields, too, and of weighted ones."""
+        if not self.settings.searchable and not self.settings.field_weights:
             return batch
         sizes = [1] * len(batch) if batch.passages is None else batch.passages[0].tolist()
-        each = zip(batch.ids, batch.metadata, sizes, strict=True)
-        texts = [
-            text for known in each for text in searchable_texts(known[0], known[1], self.searchable, known[2])
-        ]
-        both = zip(batch.terms, map(self.analyzer.terms, texts), strict=True)
-        return replace(batch, terms=[[*own, *added] for own, added in both])
+        known = zip(batch.ids, batch.titles, batch.metadata, repeat(self.settings), sizes)
+        added = chain.from_iterable(starmap(searchable_texts, known))
+        both = zip(batch.terms, added, strict=True)
+        return replace(batch, terms=[[*own, *self.analyzer.terms("\n".join(texts))] for own, texts in both])
 
     def _has_directions(self, vectors: Float32Array) -> bool:
         return self.metric.name != "cosine" or bool(vectors.any(axis=1).all())
@@ -289,7 +287,7 @@ class EncodedBatches:
         self._futures: Iterator[Future[Results]]
         batched = as_batch_encoder(how.cutter)
         n_ahead = pool.threads * _AHEAD if batched is None else 4 * batched.batch_limits.documents
-        chunks = _kept(_divide(_kept(documents, self._waiting), how.passages, n_ahead), self._chunks)
+        chunks = _kept(_divide(_kept(documents, self._waiting), how.settings.passages, n_ahead), self._chunks)
         if batched is None:
             self._futures = self._ahead(chunks, how.encode, n_ahead)
         else:

@@ -18,7 +18,7 @@ from quarry.engine.indexer.commits.generation import CurrentGeneration
 from quarry.engine.indexer.segments.segment_merger import SegmentMerger
 from quarry.formats.documents.store import StoredDocument
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import SegmentRecord
+from quarry.formats.manifest import IndexSettings, SegmentRecord
 from quarry.formats.segment_merge import Extents
 from quarry.formats.snapshot import OpenSegment
 
@@ -94,7 +94,7 @@ class MetadataUpdates:
         Raises:
             FormatError: a segment is damaged.
         """
-        written, rewrite = [], partial(self._rewrite, current.manifest.settings.searchable)
+        written, rewrite = [], partial(self._rewrite, current.manifest.settings)
         for quantizer, segments in _groups(self._find(current, deletions), current).items():
             stored = current.find_quantizer(quantizer) if quantizer else None
             written.append(self._merger.merge(segments, stored, rewrite).record)
@@ -116,13 +116,13 @@ class MetadataUpdates:
         return segments
 
     def _rewrite(
-        self, searchable: tuple[str, ...], doc_id: str, stored: StoredDocument, extents: Extents | None
+        self, settings: IndexSettings, doc_id: str, stored: StoredDocument, extents: Extents | None
     ) -> tuple[Changes, list[Sequence[str]]]:
         metadata = freeze_metadata(_changed(stored.metadata, self._changes[doc_id]), Place(shown(doc_id), None))
         text = full_text(stored.title, stored.text)
         texts = [text] if extents is None else [passage_text(stored.title, text, extent) for extent in extents]
-        added = searchable_texts(doc_id, metadata, searchable, len(texts))
-        return metadata, [self._terms(f"{own}\n{fields}") for own, fields in zip(texts, added, strict=True)]
+        added = searchable_texts(doc_id, stored.title, metadata, settings, len(texts))
+        return metadata, [self._terms("\n".join([own, *more])) for own, more in zip(texts, added, strict=True)]
 
 
 def checked_changes(changes: object) -> Changes:

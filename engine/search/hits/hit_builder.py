@@ -56,8 +56,7 @@ class HitBuilder:
 
     def __init__(self, snapshot: Snapshot, searcher: Searcher) -> None:
         self._segments = snapshot.segments
-        self._beta = snapshot.manifest.settings.beta
-        self._searchable = snapshot.manifest.settings.searchable
+        self._settings = snapshot.manifest.settings
         self._searcher = searcher
 
     def build(self, answer: Answer, options: SearchOptions) -> Hits:
@@ -75,7 +74,7 @@ class HitBuilder:
         if answer.relevance is not None:
             shares, lexical = self._shares(answer), answer.relevance.lexical
             estimated = answer.relevance.estimate(ranking.dense, shares, len(ids))
-            if self._searchable and shares is not None and words is not None and lexical is not None:
+            if self._settings.searchable and shares is not None and words is not None and lexical is not None:
                 by_words = QueryRelevance(lexical, 0.0).estimate(None, shares, len(ids))
                 for number in np.flatnonzero((shares > _ALL_WORDS) & (estimated < by_words)).tolist():
                     if self._names(words, ids[number], documents[number].unpack()):
@@ -107,7 +106,7 @@ class HitBuilder:
 
     def _names(self, words: QueryWords, doc_id: str, stored: StoredDocument) -> bool:
         """Return whether the searchable fields of a document have all words of a query."""
-        (text,) = searchable_texts(doc_id, stored.metadata, self._searchable, 1)
+        ((text, *_),) = searchable_texts(doc_id, stored.title, stored.metadata, self._settings, 1)
         found = {term for word in words.find(text) for term in word.terms}
         return all(term in found for term in words.weights if not term.startswith(PHRASE_SIGN))
 
@@ -168,7 +167,7 @@ class HitBuilder:
         """Add the passages and terms that matched, for the hit of that number."""
         segment, doc = int(answer.ranking.segments[number]), int(answer.ranking.docs[number])
         if finder.dense is not None:
-            hit.matches = find_matches(stored, finder.dense, self._beta, finder.place)
+            hit.matches = find_matches(stored, finder.dense, self._settings.beta, finder.place)
         if answer.terms is not None:
             hit.terms = answer.terms.term_scores(segment, doc)
             mistyped = answer.terms.mistyped

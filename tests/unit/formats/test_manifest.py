@@ -44,6 +44,8 @@ FULL = manifest([segment(3), segment(7, False, "a.quant"), segment(1)], [file("a
         manifest(representation_settings={"a": 1, "b": 65536}),
         manifest(beta=5e-324),
         manifest(searchable=("a", "b.c"), synonyms=(("a", ("b",)), ("c d", ("e", "f")))),
+        manifest(searchable=("a", "b.c"), field_weights={"b.c": 2, "title": 100}),
+        manifest(field_weights={"title": 3}),
         manifest(dim=1, centroids="none", code_bytes=65536, seed=(1 << 63) - 1),
         replace(manifest(), encoder=EncoderRecord(name="é" * 1024, identity="i" * 128, normalize=False)),
     ],
@@ -249,7 +251,7 @@ def with_features(directory, writer=0, optional=0, fields=()):
     return made
 
 
-@pytest.mark.parametrize("features", [{"writer": 1 << 2}, {"writer": 1 << 31}])
+@pytest.mark.parametrize("features", [{"writer": 1 << 3}, {"writer": 1 << 31}])
 def test_features_that_a_writer_must_know(directory, features):
     """An index with unknown features can be read but not written, and unknown fields are ignored."""
     made = with_features(directory, **features, fields={"later": [1, {"more": b"x"}]})
@@ -271,6 +273,13 @@ def test_wrong_searchable_fields_are_damage(directory, wrong):
 def test_wrong_synonyms_are_damage(directory, wrong):
     made = with_features(directory, writer=2, fields={"synonyms": wrong})
     with pytest.raises(CorruptFile, match="synonyms"):
+        Manifest.load(directory, made.generation)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"a": 2}, {"text": 2}, {"title": 1}, {"title": 101}, {"title": 2.0}, [], 1])
+def test_wrong_weights_of_fields_are_damage(directory, wrong):
+    made = with_features(directory, writer=4, fields={"field_weights": wrong})
+    with pytest.raises(CorruptFile, match="field_weights"):
         Manifest.load(directory, made.generation)
 
 

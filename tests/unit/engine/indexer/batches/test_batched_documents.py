@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.indexes.embedding_function import EmbeddingFunction
+from support.indexes.format_samples import manifest
 
 from quarry import engine
 from quarry.engine import EncoderMismatch, EncodingFailed, Engine, FunctionEncoder, InvalidDocument
@@ -44,7 +45,11 @@ def documents(n, n_passages=lambda number: number % 4 + 1, start=0):
 
 def how_of(function, **settings):
     return DocumentEncoder(
-        encoder_of(function, **settings), Pieces(), Analyzer("english"), Metric("ip", DIM, DIM, "none")
+        encoder_of(function, **settings),
+        Pieces(),
+        Analyzer("english"),
+        Metric("ip", DIM, DIM, "none"),
+        manifest().settings,
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from support.indexes.format_samples import manifest
 from support.models.tiny_checkpoint import write_checkpoint
 
 from quarry import engine
@@ -43,7 +44,7 @@ def documents(n):
 @contextmanager
 def encoded(encoder, given, representation=Pieces(), **options):  # noqa: B008
     metric = Metric("ip", encoder.dim, encoder.dim, "none")
-    how = DocumentEncoder(encoder, representation, Analyzer("english"), metric)
+    how = DocumentEncoder(encoder, representation, Analyzer("english"), metric, manifest().settings)
     with WorkerPool(2, "encode") as pool, EncodedBatches(given, how, pool, **options) as found:
         yield found
 
