@@ -57,7 +57,7 @@ class Recency(Boost):
     """1 for a document of now or of the future, 1/2 for one as old as `half_life`, 1/4 for twice that, and so on.
 
     The field has dates or times as ISO 8601 texts, in UTC unless they have an offset, or seconds since 1970. Other
-    texts are no value.
+    texts are no value; a search is refused if the field has no times at all.
 
     Attributes:
         half_life: a number and its unit, hours, days, weeks or years: "12h", "30d", "2w", "1.5y".

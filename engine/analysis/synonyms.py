@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from quarry.engine.analysis.analyzer import cached_analyzer
@@ -16,7 +17,15 @@ from quarry.engine.arguments import iterator_of, lone_surrogate, shown
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import MAX_SYNONYMS
 
-__all__ = ["SYNONYM_SIGN", "Entries", "Synonyms", "alternatives_of", "checked_synonyms", "without_groups"]
+__all__ = [
+    "SYNONYM_SIGN",
+    "Entries",
+    "Synonyms",
+    "alternatives_of",
+    "checked_synonyms",
+    "open_synonyms",
+    "without_groups",
+]
 
 SYNONYM_SIGN = "|"  # between the alternatives of a group; no term has one
 _MAX_ALTERNATIVES = 64  # of a word
@@ -62,10 +71,20 @@ class Synonyms:
             at += len(several)
         return tuple(applied)
 
+    def group(self, term: str) -> str:
+        """Return the group of a term that has alternatives by itself; of another one the term."""
+        return self._longest([term])[1]
+
     def _longest(self, terms: Sequence[str]) -> tuple[Sequence[str], str]:
         """Return the longest key that terms begin with and its group, or the first term alone."""
         groups = self._groups.get(terms[0], ())
         return next((each for each in groups if tuple(terms[: len(each[0])]) == each[0]), (terms[:1], terms[0]))
+
+
+@lru_cache(maxsize=16)
+def open_synonyms(entries: Entries, language: str, rules: int) -> Synonyms | None:
+    """Return the analyzed synonyms of an index, which are kept; None without any. See `Synonyms`."""
+    return Synonyms(entries, language, rules) if entries else None
 
 
 def alternatives_of(name: str) -> list[list[str]]:

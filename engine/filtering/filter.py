@@ -64,6 +64,7 @@ from math import isnan
 from typing import Any, TypeAlias
 
 from quarry.engine.arguments import iterator_of, lone_surrogate, python_scalar, shown
+from quarry.engine.boosts import seconds_of
 from quarry.engine.process.libraries import requiring
 from quarry.formats.errors import InvalidFilter
 from quarry.formats.metadata.values import Kind, Scalar, to_scalar
@@ -161,6 +162,8 @@ def get_type_name(kind: Kind) -> str | None:
 
 def text_test(comparison: Comparison) -> Callable[[str], object] | None:
     """Return a function that returns whether the comparison holds for a text; None if values are ordered by it."""
+    if comparison.operator == "time":
+        return lambda text: seconds_of(text) is not None
     make = _TESTS.get(comparison.operator)
     return None if make is None else make(str(comparison.operands[0].payload))
 
@@ -171,7 +174,8 @@ class Comparison:
 
     Attributes:
         path: keys joined by dots.
-        operator: "eq", "lt", "lte", "gt", "gte", "contains", "prefix", "ieq", "icontains", "iprefix" or "regex".
+        operator: "eq", "lt", "lte", "gt", "gte", "contains", "prefix", "ieq", "icontains", "iprefix" or "regex",
+            and of boosts "time", which holds for texts that are times.
         operands: any number of them for "eq", one number or text for the operators of order, one text for the
             others, in folded case for those that ignore it.
     """
@@ -409,7 +413,7 @@ def _parse_elem_match(path: str, operand: object, depth: int) -> Condition:
 def _parse_size(path: str, operand: object) -> Condition:
     n_members = python_scalar(operand)
     if not isinstance(n_members, int) or isinstance(n_members, bool) or n_members < 0:
-        raise _make_error(f"{path}: $size", "a number of members, 0 or more", operand)
+        raise _make_error(f"{path}: $size", "a whole number of members, 0 or more", operand)
     return ListSize(path, n_members)
 
 

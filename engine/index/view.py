@@ -13,12 +13,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
-from quarry.engine.analysis.synonyms import Synonyms
+from quarry.engine.analysis.synonyms import open_synonyms
+from quarry.engine.arguments import shown
 from quarry.engine.documents.document import Document
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.filtering.evaluation import Kinds, find_unknown_paths, join_kinds
-from quarry.engine.filtering.filter import Condition, count_bytes
+from quarry.engine.filtering.filter import Comparison, Condition, count_bytes
 from quarry.engine.filtering.unknown_fields import find_nearest_names
 from quarry.engine.index.collection import Collections
 from quarry.engine.index.gathering import Gathering, ShardThreads
@@ -37,6 +38,7 @@ from quarry.engine.search.arrangement import (
     check_fields,
     fields_condition,
     merge_arranged,
+    time_conditions,
 )
 from quarry.engine.search.candidates import MergedRanking, find_scale, merge_candidates, merge_pool
 from quarry.engine.search.hits.hit_builder import Answer, set_metric_scores
@@ -100,7 +102,7 @@ class View(Generic[P_co]):
         self._encoder_record = first.encoder
         self._chosen_weight = first.dense_weight
         entries, language, rules = first.settings.synonyms, first.settings.language, first.settings.analysis_rules
-        self._synonyms = Synonyms(entries, language, rules) if entries else None
+        self._synonyms = open_synonyms(entries, language, rules)
         self._path = path
         self._resources = resources
         self._threads = threads
@@ -478,6 +480,23 @@ class View(Generic[P_co]):
         kinds = join_kinds(gathering.run(lambda number: self.partitions[number].evaluate(condition)).values())
         if kinds is not None:
             check_fields(options, kinds, self._find_nearest, is_whole=not gathering.missing)
+            for each in time_conditions(options, kinds):
+                self._check_times(each, gathering)
+
+    def _check_times(self, condition: Comparison, gathering: Gathering) -> None:
+        """Check that some document satisfies a condition of `time_conditions`."""
+        if condition in self._checked:
+            return
+        counts = gathering.run(lambda number: self.partitions[number].count(condition))
+        if gathering.missing:
+            return
+        if not any(counts.values()):
+            values = self.facets(FacetRequest(condition.path, None, 2, None), None).values  # and perhaps None
+            message = f"boost: no value of the field {shown(condition.path)} is a time"
+            found = next(each.value for each in values if each.value is not None)
+            expected = "dates or times as ISO 8601 texts, or seconds since 1970"
+            raise InvalidSetting(message, expected=expected, actual=shown(found), setting="boost")
+        self._remember(condition)
 
     def _gathering(self, allow_partial: bool = False, timeout: float | None = None) -> Gathering:
         if self._threads is None:
@@ -504,8 +523,10 @@ class View(Generic[P_co]):
         if kinds is None or gathering.missing:  # what all documents have is not known
             return
         self.check_kinds(condition, kinds)
-        if count_bytes(condition) > _CHECKED_BYTES:
-            return
+        if count_bytes(condition) <= _CHECKED_BYTES:
+            self._remember(condition)
+
+    def _remember(self, condition: Condition) -> None:
         with self._lock:
             if len(self._checked) >= _MAX_CHECKED:
                 self._checked = set()

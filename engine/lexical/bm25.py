@@ -33,14 +33,16 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.edits import one_edit
 from quarry.engine.analysis.phrases import PHRASE_SIGN
-from quarry.engine.analysis.synonyms import SYNONYM_SIGN
+from quarry.engine.analysis.synonyms import SYNONYM_SIGN, Synonyms, open_synonyms
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.close_terms import (
     CloseTerm,
     Expansion,
     allowed_edits,
     find_close_terms,
+    is_expandable,
     select_expansions,
 )
 from quarry.engine.lexical.derived_terms import derived_terms
@@ -113,6 +115,7 @@ class Bm25:
         prefixes: for each segment what returns the live documents with a prefix or a phrase, given its name; None:
             there are none among the terms.
         costs: where methods change.
+        synonyms: of the index; a word that has some may be what a mistyped one stands for. None: there are none.
 
     Attributes:
         segments: the postings of the live documents of each.
@@ -133,6 +136,7 @@ class Bm25:
         prefixes: Sequence[Callable[[str], Postings]] | None = None,
         *,
         costs: Costs | None = None,
+        synonyms: Synonyms | None = None,
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
@@ -146,6 +150,7 @@ class Bm25:
         self._larger = collection  # not `collection or self`: a cycle would keep files open until it is collected
         self._is_whole = collection is None
         self._edited_stems = edited_stems
+        self._synonyms = synonyms
         self._expansions: dict[str, Sequence[Expansion]] = {}
 
     @property
@@ -172,6 +177,7 @@ class Bm25:
             collection,
             analyzer.edited_stems,
             [derived_terms(segment, settings).find for segment in segments],
+            synonyms=open_synonyms(settings.synonyms, settings.language, settings.analysis_rules),
         )
 
     def find_expansions(
@@ -214,8 +220,17 @@ class Bm25:
         return Bm25Query(present, self._scorers, information, expansions)
 
     def close_terms(self, term: str, n_edits: int) -> set[CloseTerm]:
-        """Return all terms of the segments' dictionaries within a distance of a term."""
-        return find_close_terms([segment.reader for segment in self.segments], term, n_edits, self._edited_stems)
+        """Return all terms of the segments' dictionaries within a distance of a term.
+
+        For a word with synonyms its group is returned, also if it is in no dictionary and within one edit.
+        """
+        close = find_close_terms([segment.reader for segment in self.segments], term, n_edits, self._edited_stems)
+        if self._synonyms is None:
+            return close
+        group = self._synonyms.group
+        edited = filter(is_expandable, {*one_edit(term), *self._edited_stems(term)})
+        keys = {CloseTerm(group(each), 1) for each in edited if group(each) != each}
+        return keys | {CloseTerm(group(each.name), each.distance) for each in close}
 
     def expand(self, term: str) -> Sequence[Expansion]:
         """Return the close terms that replace a term that no document has; they may be none."""

@@ -7,6 +7,8 @@ characters, which differ in at most two members per edit; the others are compare
 
 A query text is corrected too, so that its vector is that of the words that were meant. The dictionary has stems;
 the word that stands for a mistyped one is the first of the texts within one edit of it that has the stem.
+
+Words that have synonyms are close terms too, also if no document has them: groups stand for them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.analysis.edits import one_edit
+from quarry.engine.analysis.synonyms import SYNONYM_SIGN
 from quarry.engine.analysis.words import is_unspaced
 from quarry.engine.lexical.term_table import TermTable
 from quarry.formats.arrays import BoolArray, UInt8Array, UInt32Array
@@ -95,7 +98,8 @@ def select_expansions(close: Iterable[CloseTerm], frequencies: Mapping[str, int]
         close: all terms of the collection that are close to one term.
         frequencies: number of documents with each of them; those without documents are left out.
     """
-    known = {each.name: each.distance for each in close if frequencies.get(each.name)}
+    farthest_first = sorted(close, key=lambda each: -each.distance)  # groups of synonyms have several distances
+    known = {each.name: each.distance for each in farthest_first if frequencies.get(each.name)}
     if not known:
         return ()
     least = min(known.values())
@@ -209,7 +213,8 @@ def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analy
     at = 0
     for start, end, terms in analyzer.located_terms(text):
         expansion = expansions.get(terms[0]) if len(terms) == 1 else None
-        word = _find_word(text[start:end].lower(), expansion[0].name, analyzer) if expansion else None
+        term = expansion[0].name.partition(SYNONYM_SIGN)[0] if expansion else ""
+        word = _find_word(text[start:end].lower(), term, analyzer) if term else None
         if word is not None:
             parts += [text[at:start], word]
             at = end

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.arguments import shown
-from quarry.engine.boosts import Boost, Pin, seconds_of
+from quarry.engine.boosts import Boost, Pin, Recency, seconds_of
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import AllowedDocs, Kinds
 from quarry.engine.filtering.field_values import (
@@ -45,6 +45,7 @@ __all__ = [
     "check_fields",
     "fields_condition",
     "merge_arranged",
+    "time_conditions",
 ]
 
 _AT_ONCE = 1 << 16  # passages whose vectors are compared at a time
@@ -112,6 +113,14 @@ def check_fields(
             message = f"{setting}: the values of the field {shown(path)} have other types"
             expected = " or ".join(sorted(types)) + (", all of one type" if is_uniform else "")
             raise InvalidSetting(message, expected=expected, actual=" and ".join(sorted(found)), setting=setting)
+
+
+def time_conditions(options: SearchOptions, kinds: Kinds) -> list[Comparison]:
+    """Return conditions of which some document must satisfy each, as boosts of texts need times."""
+    recent = [path for path, boost in (options.boost or {}).items() if isinstance(boost, Recency)]
+    return [
+        Comparison(path, "time", (to_scalar(""),)) for path in recent if "text" in map(get_type_name, kinds[path])
+    ]
 
 
 def _used_fields(options: SearchOptions) -> Iterator[tuple[str, str, Set[str], bool]]:

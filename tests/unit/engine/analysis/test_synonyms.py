@@ -104,3 +104,44 @@ def test_they_are_given_at_build_and_kept_with_another_encoder(tmp_path):
 def test_wrong_synonyms_are_refused(tmp_path, wrong, message):
     with pytest.raises(InvalidSetting, match=f"synonyms .*{message}"):
         build(tmp_path / "index", synonyms=wrong)
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_a_mistyped_word_has_the_synonyms_of_the_one_that_was_meant(tmp_path, shards):
+    """Corrections come first, to words of documents or to words that have synonyms alone."""
+    texts = {
+        "sneaker": "red sneakers",
+        "trainer": "blue trainers",
+        "sofa": "a sofa",
+        "coach": "a coach and a trainer",
+    }
+    documents = [{"id": name, "text": text} for name, text in texts.items()]
+    engine.build(documents, tmp_path / "index", encoder=ENCODER, representation=KMeans(2), shards=shards)
+    with Engine.open(tmp_path / "index", writable=True, encoder=ENCODER) as index:
+        assert found(index, "sneakrs") == {"sneaker"}
+        index.set_synonyms({"sneakers": ["trainers"], "couch": ["sofa"], "settees": ["sofa"], "tv": ["sofa"]})
+        assert found(index, "sneakrs") == found(index, "sneakers") == {"sneaker", "trainer", "coach"}
+        assert found(index, "sneakrs", typos=False) == set()
+        hits = index.search("sneakrs", mode="lexical", explain=True)
+        assert [(set(hit.terms), hit.mistyped) for hit in hits] == [
+            ({"sneaker|trainer"}, {"sneaker|trainer": "sneakr"})
+        ] * 3
+        assert all(hit.words for hit in hits)
+        right = {hit.id: hit.score for hit in index.search("sneakers", mode="lexical")}
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(
+            {name: each * 0.7 for name, each in right.items()}
+        )
+        assert found(index, "cuoch") == found(index, "setees") == {"sofa"}  # no document has a couch
+        assert found(index, "coich") == {"coach"} | found(index, "couch")  # within one edit of both
+        assert found(index, "tw") == set()  # too short to be corrected
+        assert found(index, "cuoch", "hybrid") == set(texts)
+        assert {each.value for each in index.facets("id", query="cuoch").values} == {"sofa"}
+        index.set_synonyms({})
+        assert (found(index, "cuoch"), found(index, "sneakrs")) == (set(), {"sneaker"})
+
+
+def test_vectors_are_of_the_corrected_word(tmp_path):
+    with Engine.open(build(tmp_path / "index"), writable=True, encoder=ENCODER) as index:
+        index.set_synonyms({"towns": ["city"]})
+        right, wrong = (index.search(query, explain=True) for query in ("town", "tovn"))
+        assert [hit.dense_score for hit in wrong] == [hit.dense_score for hit in right]

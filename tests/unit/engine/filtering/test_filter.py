@@ -738,9 +738,9 @@ def test_a_regular_expression_takes_linear_time():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"$size": -1}, "a number of members"),
-        ({"$size": True}, "a number of members"),
-        ({"$size": 1.5}, "a number of members"),
+        ({"$size": -1}, "a whole number of members"),
+        ({"$size": True}, "a whole number of members"),
+        ({"$size": 1.0}, "a whole number of members"),
         ({"$elemMatch": {}}, "a mapping of operators"),
         ({"$elemMatch": [1]}, "a mapping of operators"),
         ({"$elemMatch": {"b": {"$gt": None}}}, r"'a\.b: \$gt'; expected a number or a text"),

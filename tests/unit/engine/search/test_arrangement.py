@@ -220,6 +220,41 @@ def test_months_and_years_begin_with_their_first_day(tmp_path):
     assert added == pytest.approx({**dict.fromkeys(dates, 0), "2025-12": 0.5, "2025-12-02": 1}, abs=1e-5)
 
 
+@pytest.mark.parametrize("shards", [None, 3])
+def test_recency_needs_a_time(tmp_path, shards):
+    """A field without any time is refused, whatever matches; a text that is none is no value beside others."""
+    values = ["soon", "late", "x" * 200, None, ["later", "2026-13-01"]]
+    documents = [
+        {"id": f"d{number}", "text": "w1", "vectors": [1, 0], "metadata": {"when": each, "n": number}}
+        for number, each in enumerate(values)
+    ]
+    quarry.build(documents, tmp_path / "index", dim=2, shards=shards)
+    boost = {"when": {"recency": {"half_life": "30d"}}}
+    with Engine.open(tmp_path / "index", writable=True) as index:
+        for query, options in (
+            ("w1", {"mode": "lexical"}),
+            (None, {"vector": [1, 0]}),
+            ("", {"filter": {"n": 1}}),
+        ):
+            for _ in range(2):
+                with pytest.raises(
+                    InvalidSetting, match=r"'when' is a time; expected .*; found '(soon|late|x|2026-13)"
+                ):
+                    index.search(query, boost=boost, **options)
+        with pytest.raises(InvalidSetting, match=r"'id' is a time; expected .*; found 'd"):
+            index.search("w1", mode="lexical", boost={"id": boost["when"]})
+        index.add(
+            [{"id": "new", "text": "w1", "vectors": [1, 0], "metadata": {"when": ["no time", "2026-01-05"]}}]
+        )
+        index.commit()
+        for _ in range(2):
+            assert len(index.search("w1", mode="lexical", boost=boost)) == 6
+        index.delete(["new"])
+        index.commit()
+        with pytest.raises(InvalidSetting, match="'when' is a time"):
+            index.search("w1", mode="lexical", boost=boost)
+
+
 def test_an_empty_query_browses(index):
     every = sorted(index.ids(filter=ONLY))
     for query in ("", " ", None):
