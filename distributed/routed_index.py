@@ -89,7 +89,7 @@ class _NewestView:
     def __init__(self, index: RoutedIndex) -> None:
         self._index = index
 
-    def get(self, *, is_search: bool = False) -> Any:  # noqa: ANN401  # a `_RoutedView`
+    def get(self, *, to_read: bool = False) -> Any:  # noqa: ANN401  # a `_RoutedView`
         return self
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of any method

@@ -173,8 +173,9 @@ class Engine(IndexReader):
             device: device of backend "gpu": "cuda", "cuda:1", or "cpu" (slow, for tests); None: the first CUDA
                 device.
             device_bytes: maximum device memory to use; None: 90 % of the free memory.
-            refresh: whether each search begins with `refresh`, so that it sees every earlier commit of any
-                process. If there is none, this costs a listing of the folder.
+            refresh: whether each request (`search`, `get`, `count`, `facets`, `documents` and the like) begins
+                with `refresh`, so that it sees every earlier commit of any process. If there is none, this costs a
+                listing of the folder.
             thresholds: advanced settings, such as when segments are merged; see `quarry.engine.thresholds`. None:
                 the defaults.
             **settings: with `create`, as in `build`: fields of `quarry.engine.options.BuildOptions`. An index that
@@ -692,7 +693,7 @@ class Engine(IndexReader):
     @property
     def synonyms(self) -> dict[str, list[str]]:
         """What else stands for words of queries; see `set_synonyms`."""
-        return {word: list(others) for word, others in self._view.get().settings.synonyms}
+        return {word: list(others) for word, others in self._view.get(to_read=True).settings.synonyms}
 
     @finishes_before_exit
     def rollback(self) -> None:
@@ -782,7 +783,7 @@ class Engine(IndexReader):
             InvalidSetting: `offset` or `limit` is not an integer of 0 or more; `sort` is not a field that
                 documents have, or there are too many documents to sort.
         """
-        view = self._view.get()
+        view = self._view.get(to_read=True)
         stored = self._stored(filter, view)
         if sort is None:
             return stored.documents(offset, limit)
@@ -800,7 +801,7 @@ class Engine(IndexReader):
         limit: int | None = None,
     ) -> Iterator[str]:
         """Iterate over the ids of documents without reading the documents; see `documents`."""
-        return self._stored(filter, self._view.get()).ids(offset, limit)
+        return self._stored(filter, self._view.get(to_read=True)).ids(offset, limit)
 
     def __iter__(self) -> Iterator[Document]:
         return self.documents()

@@ -28,11 +28,11 @@ _BROWSED_BY = ("filter", "sort", "boost", "group_by")  # what finds documents wi
 class CurrentView(Protocol):
     """What has the view that an index is read by."""
 
-    def get(self, *, is_search: bool = False) -> View[Any]:
+    def get(self, *, to_read: bool = False) -> View[Any]:
         """Return the current view.
 
         Args:
-            is_search: whether it is for a search, before which an index may be refreshed.
+            to_read: whether it is for a request, before which an index may be refreshed.
 
         Raises:
             IndexClosed: the index is closed.
@@ -118,7 +118,7 @@ class IndexReader:
         if is_like and (queries is not None or vector is not None):
             raise InvalidQuery("a search needs either queries or like", expected="one of them")
 
-        view = self._view.get(is_search=True)
+        view = self._view.get(to_read=True)
         if queries is None and vector is None and any(options.get(name) is not None for name in _BROWSED_BY):
             queries = ""
         if is_like:
@@ -145,7 +145,7 @@ class IndexReader:
                 actual=chosen.mode,
             )
 
-        view = self._view.get(is_search=True)
+        view = self._view.get(to_read=True)
         return view.search(None, chosen, query_vectors(queries, view.metric.dim))
 
     @finishes_before_exit
@@ -161,14 +161,14 @@ class IndexReader:
             InvalidSetting: not a str or an iterable of str.
         """
         wanted, has_vectors = id_list(ids), checked_flag(vectors, "vectors")
-        return self._view.get().documents(wanted, with_vectors=has_vectors)
+        return self._view.get(to_read=True).documents(wanted, with_vectors=has_vectors)
 
     def __contains__(self, doc_id: object) -> bool:
         wanted = checked_id(doc_id, "the id")
-        return self._view.get().has(wanted)
+        return self._view.get(to_read=True).has(wanted)
 
     def __len__(self) -> int:
-        return self._view.get().n_documents
+        return self._view.get(to_read=True).n_documents
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
@@ -183,7 +183,7 @@ class IndexReader:
         if filter is None:
             return len(self)
         condition = parse_filter(filter)
-        return self._view.get().count(condition)
+        return self._view.get(to_read=True).count(condition)
 
     @finishes_before_exit
     def facets(
@@ -217,9 +217,9 @@ class IndexReader:
         """
         request = FacetRequest.of(field, query, limit, operators)
         condition = None if filter is None else parse_filter(filter)
-        return self._view.get().facets(request, condition)
+        return self._view.get(to_read=True).facets(request, condition)
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
         """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
-        return self._view.get().statistics()
+        return self._view.get(to_read=True).statistics()

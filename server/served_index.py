@@ -77,7 +77,7 @@ class ServedIndex:
         wait_s: seconds that a write waits for another process that holds the write lock.
 
     Attributes:
-        reader: has the reading methods of `Engine`; its searches, and no others, look for a newer generation.
+        reader: has the reading methods of `Engine`.
         is_writing: whether a write has begun and not ended.
 
     Raises:

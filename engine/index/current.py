@@ -35,7 +35,7 @@ class Current:
     Args:
         directory: the folder of the index, with or without shards; the newest generation is opened.
         resources: resources of all views; memory and threads are divided equally among the shards.
-        is_refreshing: whether each search opens the newest generation before.
+        is_refreshing: whether the newest generation is opened before each request.
 
     Attributes:
         is_locked: whether this process holds the lock of the index, which nothing replaces then.
@@ -62,17 +62,17 @@ class Current:
         """Whether this is a copy in a forked child, where threads of the parent may hold locks forever."""
         return os.getpid() != self._pid
 
-    def get(self, *, is_search: bool = False) -> View[OpenPartition]:
+    def get(self, *, to_read: bool = False) -> View[OpenPartition]:
         """Return the current view.
 
         Args:
-            is_search: whether it is for a search, before which the index may be refreshed.
+            to_read: whether it is for a request, before which the index may be refreshed.
 
         Raises:
             IndexClosed: the index is closed, or was opened by another process.
         """
-        if is_search and self._is_refreshing:
-            self._refresh_to_search()
+        if to_read and self._is_refreshing:
+            self._refresh_to_read()
         view = self._view
         if view is None:
             raise IndexClosed("the index is closed", path=self._directory.path)
@@ -104,14 +104,14 @@ class Current:
             IndexNotFound: there is no index any more.
             QuarryError: that of a shard that cannot be opened; the others are at their newest generations.
         """
-        is_newer = self._refresh_to_search()
+        is_newer = self._refresh_to_read()
         failures = self.get().failures
         if failures:
             raise copy.copy(next(iter(failures.values())))
         return is_newer
 
-    def _refresh_to_search(self) -> bool:
-        """As `refresh`, for a search, which itself reports a shard that cannot be opened."""
+    def _refresh_to_read(self) -> bool:
+        """As `refresh`, for a request, which itself reports a shard that cannot be opened."""
         self.get()
         with self._lock:
             try:

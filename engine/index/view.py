@@ -226,6 +226,16 @@ class View(Generic[P_co]):
         Raises:
             InvalidFilter: the filter is malformed.
         """
+        if texts is not None and vectors is None and options.mode != "lexical":
+            are_empty = [browses(text, options) for text in texts]  # which needs no vectors
+            browsing = replace(options, mode="lexical")
+            if all(are_empty):
+                options = browsing
+            elif any(are_empty):
+                pairs = list(zip(texts, are_empty, strict=True))
+                browsed = iter(self.search([text for text, is_empty in pairs if is_empty], browsing))
+                others = iter(self.search([text for text, is_empty in pairs if not is_empty], options))
+                return [next(browsed if is_empty else others) for is_empty in are_empty]
         options = options.for_index(self._dense_weight)
         queries = self._make_queries(texts, vectors, options)
         reranker = self._resources.find_reranker(self._path) if options.rerank else None

@@ -135,8 +135,6 @@ class SearchRequest:
         if "mode" not in given and (self.texts is None or (self.vectors is None and not has_encoder)):
             given = {**given, "mode": "dense" if self.texts is None else "lexical"}
         options = SearchOptions.of(k, given)
-        if self.vectors is None and self.texts is not None and all(browses(text, options) for text in self.texts):
-            return replace(options, mode="lexical")
         if self.texts is None and (options.mode != "dense" or options.rerank):
             raise InvalidSetting(
                 "a vector without a text is searched in dense mode without reranking",

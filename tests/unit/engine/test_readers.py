@@ -58,11 +58,23 @@ class TestRefresh:
                 assert following.refresh() is False
             assert n_found(reader) == [20] * 4
 
-    def test_each_search_alone_does_it(self, path, index):
+    def test_each_request_alone_does_it(self, path, index):
         vector = ENCODER.encode_query("shared words")
         with Engine.open(path, encoder=ENCODER, refresh=True) as following:
             searches = [lambda mode=mode: following.search("shared words", k=99, mode=mode) for mode in MODES]
-            searches.append(lambda: following.search_vectors([vector], k=99)[0])
+            searches += [
+                lambda: following.search_vectors([vector], k=99)[0],
+                lambda: following,
+                lambda: range(following.count()),
+                lambda: range(following.count({"id": {"$exists": True}})),
+                lambda: list(following),
+                lambda: list(following.documents(sort="id")),
+                lambda: list(following.ids()),
+                lambda: following.facets("id").values,
+                lambda: following.get(list(index.ids())),
+                lambda: [each for each in index.ids() if each in following],
+                lambda: range(following.stats()["n_documents"]),
+            ]
             for number, search in enumerate(searches, 20):
                 index.add(docs(number))
                 index.commit()

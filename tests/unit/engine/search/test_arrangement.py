@@ -12,7 +12,7 @@ import pytest
 from support.indexes.word_encoder import WordEncoder
 
 import quarry
-from quarry import Engine, InvalidSetting, Linear, Log1p, Pin, Recency, Saturation
+from quarry import Engine, InvalidQuery, InvalidSetting, Linear, Log1p, Pin, Recency, Saturation
 
 NOW = "2026-06-01T00:00:00+00:00"
 MODES = ("hybrid", "dense", "lexical")
@@ -272,6 +272,24 @@ def test_an_empty_query_browses(index):
     ]
     assert index.search("", mode="lexical") == []
     assert [len(each) for each in index.search(["", "w1"], mode="lexical", filter={"stars": 1}, k=3)] == [3, 3]
+    for mode in MODES:  # an empty text beside others is as one alone
+        for options in (
+            {"sort": "-price"},
+            {"filter": ONLY, "total": True},
+            {"boost": recent},
+            {"group_by": "stars"},
+        ):
+            queries, given = ["", "w1", " ", "w2 w3", ""], {"mode": mode, "k": 4, **options}
+            alone = [index.search(query, **given) for query in queries]
+            assert [each.to_dict() for each in index.search(queries, **given)] == [
+                each.to_dict() for each in alone
+            ]
+    assert index.search([], sort="price") == []
+    with pytest.raises(InvalidQuery):
+        index.search(["", "w1"], k=3)
+    conditions, words = index.search(["stars:1", "w1"], k=3, operators=True)
+    assert [hit.metadata["stars"] for hit in conditions] == [1, 1, 1]
+    assert words == index.search("w1", k=3)
     grouped = index.search(filter=ONLY, group_by="stars", group_size=2)
     assert [hit.group for hit in grouped] == [number for number in list(grouped.groups) for _ in range(2)]
 
