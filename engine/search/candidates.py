@@ -416,10 +416,12 @@ def _score(candidates: Candidates, options: SearchOptions, least_range: float) -
 def find_scale(candidates: Candidates, options: SearchOptions) -> tuple[Float32Array, Float32Array]:
     """Return the dense and the lexical scores that decide the scale of fused ones, see `fuse`.
 
-    They are those of all candidates, or if a search had to look deeper, of the first ones of both sides alone: so
-    hits do not depend on how many are asked for. A side on which these are equal is scaled by all.
+    They are those of the first candidates of both sides, as many as of a search for few hits: so scores do not
+    depend on how many are asked for. A side on which these are equal is scaled by all. Reciprocal ranks are among
+    all candidates, but for those for which a search had to look deeper.
     """
-    n, dense, lexical = pool_size(options), candidates.dense, candidates.lexical
+    dense, lexical = candidates.dense, candidates.lexical
+    n = pool_size(options) if options.fusion == "rrf" else options.candidates or _MIN_CANDIDATES
     by_vector, by_terms = candidates.by_vector, candidates.by_terms
     assert dense is not None
     assert lexical is not None

@@ -8,6 +8,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -194,6 +195,31 @@ def test_hits_of_long_documents_do_not_depend_on_how_many_are_asked_for(tmp_path
             whole = [hit.id for hit in index.search(query, k=24, mode=mode)]
             pages = [index.search(query, k=6, offset=first, mode=mode) for first in range(0, 24, 6)]
             assert [hit.id for page in pages for hit in page] == whole
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("unit", ["document", "passage"])
+def test_hybrid_scores_do_not_depend_on_how_many_hits_are_asked_for(tmp_path, shards, unit):
+    """More hits have more candidates, which are scaled as the first ones."""
+    rows = np.random.default_rng(0).standard_normal((1200, 4)).astype(np.float32)
+    draw = random.Random(0)
+    docs = []
+    for number in range(600):
+        halves = [" ".join(draw.choices(WORDS, k=4)) for _ in range(2)]
+        text = " ".join(halves)
+        spans = [(0, len(halves[0])), (len(halves[0]) + 1, len(text))]
+        vectors = rows[2 * number :][:2]
+        docs.append({"id": f"d{number}", "text": text, "vectors": vectors, "spans": spans})
+    build(docs, tmp_path / "index", dim=4, shards=shards, passage_words=4)
+    with Engine.open(tmp_path / "index") as index:
+        found = [
+            index.search(" ".join(WORDS[:2]), vector=[1, 2, 3, 4], mode="hybrid", k=k, unit=unit)
+            for k in (5, 100, 120, 400)
+        ]
+    scores = [{(hit.id, hit.passage): hit.score for hit in hits} for hits in found]
+    assert [len(each) for each in scores] == [5, 100, 120, 400]
+    for fewer, more in pairwise(scores):
+        assert fewer == {key: more[key] for key in fewer}
 
 
 def test_indexes_that_are_cut_otherwise_are_added(tmp_path):
