@@ -152,7 +152,7 @@ def test_dense_scores_of_a_small_range_count_less_if_the_encoder_has_a_typical_s
     n = len(DOCUMENTS)
     with Engine.open(folder / name, encoder=ENCODER, backend="exact") as index:
         assert index.stats()["dense_weight"] == weight
-        for hits in index.search(QUERIES, k=n):
+        for hits in index.search(QUERIES, k=n, candidates=n):  # all decide the scale
             columns = ([getattr(hit, side) for hit in hits] for side in ("dense_score", "lexical_score"))
             dense, lexical = (np.array(column, np.float32) for column in columns)
             fused = fuse(dense, lexical, "linear", weight, least_range)
