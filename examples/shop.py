@@ -1,4 +1,4 @@
-"""Search in a shop, in Python and over HTTP: order, boosts, groups, filters, facets, operators, synonyms, prices.
+"""Search in a shop, in Python and over HTTP: order, boosts, groups, filters, facets, synonyms, prices.
 
 Usage: python examples/shop.py [PRODUCTS [PORT]]; 120 generated products by default. With a port, the shop is then
 served there, with its page, until Ctrl+C. Needs the extra server: pip install 'quarry-search[server]'.
@@ -140,7 +140,12 @@ def main(number: int, port: int | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "shop"
         report = quarry.build(
-            products(number), path, progress=False, searchable=["sku", "brand", "tags"], synonyms=SYNONYMS
+            products(number),
+            path,
+            progress=False,
+            searchable=["sku", "brand", "tags"],
+            field_weights={"title": 2, "brand": 2},
+            synonyms=SYNONYMS,
         )
         print(f"{report.n_documents} products in {report.duration_s:.1f} s, {report.size_bytes / 2**20:.1f} MiB")
         with quarry.Engine.open(path, refresh=True) as index, served(path) as address:

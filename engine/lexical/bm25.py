@@ -4,11 +4,11 @@ The score of a document d, as in Lucene (`BM25Similarity`), is the sum over the 
 
     idf(t) tf / (tf + k1 (1 - b + b |d| / average))     idf(t) = ln(1 + (N - df + 1/2) / (df + 1/2))
 
-tf: frequency of t in d; |d|: number of terms of d, exact; N, df, average: number of documents, number of documents
-with t, and mean length of a document; a term that occurs n times in the query counts n times, and a term
-that stands for a mistyped one (`quarry.engine.lexical.close_terms`) a fraction of that. (S. Robertson,
-H. Zaragoza, The probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor
-k1 + 1.)
+tf: frequency of t in d; |d|: number of terms of d, exact, both with the weights of fields (BM25F, see
+`quarry.engine.options.BuildOptions.field_weights`); N, df, average: number of documents, number of documents with
+t, and mean length of a document; a term that occurs n times in the query counts n times, and a term that stands
+for a mistyped one (`quarry.engine.lexical.close_terms`) a fraction of that. (S. Robertson, H. Zaragoza, The
+probabilistic relevance framework: BM25 and beyond, 2009, Eq. 3.15, without the constant factor k1 + 1.)
 
 An identifier, which is a term of six characters or more with letters and digits such as the code of an error, and
 a phrase in quotation marks are scored with |d| = 0: what they name does not depend on how much else a document

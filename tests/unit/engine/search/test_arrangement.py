@@ -241,8 +241,9 @@ def test_recency_needs_a_time(tmp_path, shards):
                     InvalidSetting, match=r"'when' is a time; expected .*; found '(soon|late|x|2026-13)"
                 ):
                     index.search(query, boost=boost, **options)
-        with pytest.raises(InvalidSetting, match=r"'id' is a time; expected .*; found 'd"):
-            index.search("w1", mode="lexical", boost={"id": boost["when"]})
+        for path, found in (("id", "d"), ("text", "a text")):
+            with pytest.raises(InvalidSetting, match=rf"'{path}' is a time; expected .*; found '{found}"):
+                index.search("w1", mode="lexical", boost={path: boost["when"]})
         index.add(
             [{"id": "new", "text": "w1", "vectors": [1, 0], "metadata": {"when": ["no time", "2026-01-05"]}}]
         )
