@@ -54,6 +54,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
     EncoderMismatch,
     IndexClosed,
+    InvalidDocument,
     InvalidFilter,
     InvalidSetting,
     ReadOnlyIndex,
@@ -488,9 +489,14 @@ class Engine(IndexReader):
         together: dict[str, Mapping[str, object]] = {}
         if isinstance(ids, Mapping):
             if changes is not None:
-                raise InvalidSetting("changes are given twice", expected="ids with changes, or ids and changes")
+                expected = "ids with changes, or ids and changes"
+                raise InvalidSetting("changes are given twice", expected=expected, setting="changes")
             for doc_id, own in zip(id_list(list(ids)), ids.values(), strict=True):
-                together |= writer.check_updates([doc_id], checked_changes(own), is_skipping=False)
+                try:
+                    together |= writer.check_updates([doc_id], checked_changes(own, doc_id), is_skipping=False)
+                except (InvalidDocument, InvalidSetting) as error:
+                    error.document = doc_id
+                    raise
         else:
             checked = checked_changes(changes)
             chosen = self.ids(filter=filter) if ids is None else id_list(ids)

@@ -175,19 +175,15 @@ class View(Generic[P_co]):
         self._check_condition(condition, gathering)
         return gathering.run(lambda number: self.partitions[number].count(condition))
 
-    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
-        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+    def facets(self, request: FacetRequest, options: SearchOptions) -> Facets:
+        """Return counts of values in what a lexical search finds, see `quarry.engine.engine.Engine.facets`."""
         gathering, query, collection = self._gathering(), None, None
+        condition = filter_of(options)
         if request.query is not None:
-            query = Query(
-                request.query,
-                self.settings,
-                condition,
-                operators=request.operators,
-                has_prefixes=True,
-                synonyms=self._synonyms,
-            )
+            (query,) = self._make_queries([request.query], None, options)
             condition = query.condition
+            if query.browses:
+                query = None
         self._check_condition(condition, gathering)
         if self._threads is not None and query is not None:
             collection = self._find_collection([query], gathering, corrects=True)
