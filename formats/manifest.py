@@ -235,9 +235,8 @@ class Manifest(RootFile):
             quantizers=quantizers,
         )
 
-    def with_synonyms(self, synonyms: tuple[tuple[str, tuple[str, ...]], ...]) -> Manifest:
-        """Return the manifest of the next commit, which changes nothing but the synonyms."""
-        settings = replace(self.settings, synonyms=synonyms)
+    def with_settings(self, settings: IndexSettings) -> Manifest:
+        """Return the manifest of the next commit, which changes nothing but settings of no segment."""
         return replace(self.next(self.segments, self.quantizers), settings=settings)
 
     def with_dense_weight(self, weight: float | None) -> Manifest:

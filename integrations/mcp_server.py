@@ -159,8 +159,15 @@ class _Tools:
         searched = self._index(index).searcher
         unit = unit or ("document" if sort else "passage")
         mode = mode or ("lexical" if sort and query else None)
-        given = {"filter": filter, "min_relevance": min_relevance, "unit": unit, "offset": offset, "like": like}
-        given |= {"mode": mode, "operators": operators, "sort": sort, "boost": boost, "group_by": group_by}
+        given: Any = {"filter": filter, "min_relevance": min_relevance, "unit": unit, "offset": offset}
+        given |= {
+            "like": like,
+            "mode": mode,
+            "operators": operators,
+            "sort": sort,
+            "boost": boost,
+            "group_by": group_by,
+        }
         options: Any = {name: value for name, value in given.items() if value is not None}
         return await _run(lambda: [_result(hit) for hit in searched.search(query or None, k, **options)])
 

@@ -146,6 +146,11 @@ class View(Generic[P_co]):
         """Number of documents that are not deleted."""
         return sum(each.n_documents for each in self.partitions)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no document was committed yet, or none of them is left in any file."""
+        return not any(each.manifest.segments for each in self.partitions)
+
     def has(self, doc_id: str) -> bool:
         """Return whether there is a document with an id."""
         return self.partitions[self._owner(doc_id)].has(doc_id)

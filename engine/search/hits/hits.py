@@ -324,8 +324,8 @@ class Hits(list[Hit]):
         """Return a DataFrame with a row for each hit, best first.
 
         Its columns are id, score, relevance, title, text, metadata (dictionaries), passage, dense_score and
-        lexical_score. A score that was not computed is NaN, and so is a relevance that is not known; the number of the
-        passage is missing (``pandas.NA``) if hits are documents.
+        lexical_score. A score that was not computed is NaN, and so is a relevance that is not known; the number of
+        the passage is missing (``pandas.NA``) if hits are documents.
 
         Raises:
             BackendUnavailable: pandas is not installed.
