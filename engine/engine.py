@@ -7,7 +7,6 @@ import logging
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
@@ -60,7 +59,6 @@ from quarry.formats.errors import (
     InvalidSetting,
     ReadOnlyIndex,
 )
-from quarry.formats.manifest import IndexSettings
 from quarry.formats.snapshot import Snapshot
 from quarry.formats.system_errors import checked_path
 
@@ -421,7 +419,7 @@ class Engine(IndexReader):
         if writer is None:
             return plan.report()
         if not (self._has_given_fields or view.settings.searchable) and view.is_new and not writer.has_changes():
-            self._change_settings(writer, replace(view.settings, searchable=FILE_FIELDS))
+            self._change_settings(writer, searchable=FILE_FIELDS)
         with Progress(progress, "adding") as bar:
             report = plan.carry_out(writer, self._thresholds.sync_s, bar.update)
         self._follow()
@@ -706,10 +704,10 @@ class Engine(IndexReader):
         """
         writer, settings = self._require_writer(), self._view.get().settings
         entries = checked_synonyms(synonyms, settings.language, settings.analysis_rules)
-        return self._change_settings(writer, replace(settings, synonyms=entries))
+        return self._change_settings(writer, synonyms=entries)
 
-    def _change_settings(self, writer: IndexWriter, settings: IndexSettings) -> int:
-        generation = writer.change_manifests(lambda manifest: manifest.with_settings(settings))
+    def _change_settings(self, writer: IndexWriter, **changed: object) -> int:
+        generation = writer.change_manifests(lambda manifest: manifest.with_settings(**changed))
         self._follow()
         return generation
 

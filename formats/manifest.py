@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -235,8 +235,9 @@ class Manifest(RootFile):
             quantizers=quantizers,
         )
 
-    def with_settings(self, settings: IndexSettings) -> Manifest:
+    def with_settings(self, **changed: Any) -> Manifest:  # noqa: ANN401  # the fields of `IndexSettings`
         """Return the manifest of the next commit, which changes nothing but settings of no segment."""
+        settings = replace(self.settings, **changed)
         return replace(self.next(self.segments, self.quantizers), settings=settings)
 
     def with_dense_weight(self, weight: float | None) -> Manifest:

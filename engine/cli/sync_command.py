@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quarry import engine
 from quarry.engine.cli.output import print_error, print_lines, reported
@@ -109,6 +109,7 @@ def _report(args: argparse.Namespace) -> SyncReport:
     try:
         opened = _opened(args)
     except IndexNotFound:
+        from quarry.engine.documents.document import FILE_FIELDS
         from quarry.engine.documents.tables.columns import Columns
         from quarry.engine.encoding.opening import open_encoder
         from quarry.engine.index.memory import memory_bytes
@@ -121,7 +122,7 @@ def _report(args: argparse.Namespace) -> SyncReport:
         )
         if args.dry_run:
             return plan.report()
-        opened = _opened(args, create=True)
+        opened = _opened(args, create=True, searchable=FILE_FIELDS)
     with opened as index:
         return index.sync(
             args.folder,
@@ -137,10 +138,9 @@ def _report(args: argparse.Namespace) -> SyncReport:
         )
 
 
-def _opened(args: argparse.Namespace, *, create: bool = False) -> engine.Engine:
-    return engine.Engine.open(
-        args.index, writable=not args.dry_run, create=create, encoder=args.encoder, threads=args.threads
-    )
+def _opened(args: argparse.Namespace, **created: Any) -> engine.Engine:  # noqa: ANN401  # how it is created
+    resources = {"encoder": args.encoder, "threads": args.threads}
+    return engine.Engine.open(args.index, writable=not args.dry_run, **resources, **created)
 
 
 def _lines(report: SyncReport) -> list[str]:
