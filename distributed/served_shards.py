@@ -126,9 +126,10 @@ class ServedShards:
         filter: Mapping[str, object] | None = None,  # noqa: A002
         limit: int | None = 100,
         operators: bool | None = None,
+        prefix: bool = False,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata; see `Engine.facets`."""
-        given = {"query": query, "filter": filter, "limit": limit, "operators": operators}
+        given = {"query": query, "filter": filter, "limit": limit, "operators": operators, "prefix": prefix}
         return cast("Facets", self._call("facets", field, **given))
 
     def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in Engine.count

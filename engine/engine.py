@@ -19,7 +19,7 @@ from quarry.engine.backends.registry import check_backend
 from quarry.engine.building.creation import NewIndex
 from quarry.engine.building.reencoding import Reencoding
 from quarry.engine.building.workers.attempt import collect_staging
-from quarry.engine.documents.document import Document
+from quarry.engine.documents.document import FILE_FIELDS, Document
 from quarry.engine.documents.given import id_list
 from quarry.engine.documents.reader import DocumentSource, Readers, read_documents
 from quarry.engine.documents.tables.columns import Columns
@@ -54,6 +54,7 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.errors import (
     EncoderMismatch,
     IndexClosed,
+    InvalidDocument,
     InvalidFilter,
     InvalidSetting,
     ReadOnlyIndex,
@@ -101,6 +102,7 @@ class Engine(IndexReader):
         self._thresholds = resources.options.thresholds
         self._is_writable = is_writable
         self._representation = representation
+        self._has_given_fields = False  # whether the caller said what is searchable
         self._writer: IndexWriter | None = None
         self._view: Current = Current(directory, resources, is_refreshing=is_refreshing)
         try:
@@ -241,6 +243,7 @@ class Engine(IndexReader):
         index = opened() if new is None else new.open(folder, opened)
         try:
             index._check_opened(new, requires_encoder=encoder is not None)
+            index._has_given_fields = "searchable" in settings
         except BaseException:
             index.close()
             raise
@@ -349,6 +352,7 @@ class Engine(IndexReader):
         remove_all: bool = False,
         include: str | Sequence[str] = (),
         exclude: str | Sequence[str] = (),
+        vectors_up_to: str | int | None = None,
         progress: ProgressSetting = False,
     ) -> SyncReport:
         """Make the documents of a folder in the index those of its files; see `quarry.readers.sync`.
@@ -364,6 +368,9 @@ class Engine(IndexReader):
         file of the other folder is gone, as when a folder was moved, its document becomes one of this folder. A
         folder of the index inside `folder` is left out.
 
+        In an index without documents the fields of files that `build` makes searchable become so, if `open` was
+        given no other ones.
+
         Args:
             folder: of the files.
             id: column of the ids in the tables of the folder, see `add`; the id of a row is ``table.csv#id``, or
@@ -376,11 +383,15 @@ class Engine(IndexReader):
             remove_all: whether to continue if none of the files that were indexed from the folder is left.
             include: patterns, as in ``.gitignore``, of the only files that are read; others are treated as gone.
             exclude: patterns, as in ``.gitignore``, of files and folders that are left out, too.
+            vectors_up_to: largest size of a file, in bytes or "1MB", of which vectors are computed. Documents of
+                larger ones are found by words alone: their vectors are zeros, and ``file.indexed`` in their
+                metadata is "words". A file of which that is not true any more is read again. None: no limit.
             progress: see `add`; each file that is left counts as one document of the total.
 
         Raises:
             InvalidSetting: there is no such folder, it is the folder of the index, additions or deletions are not
-                committed yet, or none of the files that the index has of the folder is there.
+                committed yet, none of the files that the index has of the folder is there, `vectors_up_to` is not
+                a size, or the index has the metric "l2", by which zeros are near to much.
             CommitFailed: an I/O error occurred; the index is as at the last commit, and so is each of its shards
                 that a note does not name.
             EncoderMismatch: the vectors of the index are of another encoder.
@@ -404,9 +415,12 @@ class Engine(IndexReader):
             encoder,
             readers,
             (include, exclude),
+            memory_bytes(vectors_up_to, "vectors_up_to"),
         )
         if writer is None:
             return plan.report()
+        if not (self._has_given_fields or view.settings.searchable) and view.is_new and not writer.has_changes():
+            self._change_settings(writer, searchable=FILE_FIELDS)
         with Progress(progress, "adding") as bar:
             report = plan.carry_out(writer, self._thresholds.sync_s, bar.update)
         self._follow()
@@ -489,9 +503,14 @@ class Engine(IndexReader):
         together: dict[str, Mapping[str, object]] = {}
         if isinstance(ids, Mapping):
             if changes is not None:
-                raise InvalidSetting("changes are given twice", expected="ids with changes, or ids and changes")
+                expected = "ids with changes, or ids and changes"
+                raise InvalidSetting("changes are given twice", expected=expected, setting="changes")
             for doc_id, own in zip(id_list(list(ids)), ids.values(), strict=True):
-                together |= writer.check_updates([doc_id], checked_changes(own), is_skipping=False)
+                try:
+                    together |= writer.check_updates([doc_id], checked_changes(own, doc_id), is_skipping=False)
+                except (InvalidDocument, InvalidSetting) as error:
+                    error.document = doc_id
+                    raise
         else:
             checked = checked_changes(changes)
             chosen = self.ids(filter=filter) if ids is None else id_list(ids)
@@ -686,7 +705,10 @@ class Engine(IndexReader):
         """
         writer, settings = self._require_writer(), self._view.get().settings
         entries = checked_synonyms(synonyms, settings.language, settings.analysis_rules)
-        generation = writer.change_manifests(lambda manifest: manifest.with_synonyms(entries))
+        return self._change_settings(writer, synonyms=entries)
+
+    def _change_settings(self, writer: IndexWriter, **changed: object) -> int:
+        generation = writer.change_manifests(lambda manifest: manifest.with_settings(**changed))
         self._follow()
         return generation
 

@@ -194,6 +194,7 @@ class IndexReader:
         filter: Mapping[str, object] | None = None,  # noqa: A002
         limit: int | None = 100,
         operators: bool | None = None,
+        prefix: bool = False,
     ) -> Facets:
         """Count the documents that have each value at a path of the metadata.
 
@@ -206,6 +207,7 @@ class IndexReader:
             filter: only documents that pass it; see `search`.
             limit: largest number of values to return, the most frequent ones; None: all.
             operators: whether signs of the query are operators, as in `search`.
+            prefix: whether the last word of the query is the beginning of a word, as in `search`.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
@@ -213,11 +215,12 @@ class IndexReader:
         Raises:
             InvalidQuery: the query is not a text.
             InvalidFilter: the filter is malformed, or compares values of different types.
-            InvalidSetting: `field` is not a text, `limit` no integer of 0 or more, or `operators` is not a flag.
+            InvalidSetting: `field` is not a text, `limit` no integer of 0 or more, or `operators` or `prefix` is
+                not a flag.
         """
-        request = FacetRequest.of(field, query, limit, operators)
-        condition = None if filter is None else parse_filter(filter)
-        return self._view.get(to_read=True).facets(request, condition)
+        request = FacetRequest.of(field, query, limit)
+        options = SearchOptions(mode="lexical", filter=filter, operators=operators, prefix=prefix)
+        return self._view.get(to_read=True).facets(request, options)
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:

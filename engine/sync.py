@@ -24,9 +24,12 @@ class SyncReport:
         failed: files and folders that could not be read, and why; what the index has of them stays. Also files
             with a document that cannot be encoded, or whose id is that of another document.
         empty: files without text.
-        left_out: tables that hold no documents, and why: often the column of the texts has to be named.
+        left_out: files that are not read, and why: of other kinds, or tables that hold no documents, often because
+            the column of the texts has to be named.
         moved: files of `added` and `changed` whose content the index had under another path, which is the value:
             they are not encoded again.
+        by_words: files of `added` and `changed` above the size up to which vectors are computed: their documents
+            are found by words alone.
         n_unchanged: files whose content is the same.
         generation: that the index has now; None for a dry run.
     """
@@ -38,6 +41,7 @@ class SyncReport:
     empty: tuple[str, ...]
     left_out: dict[str, str]
     moved: dict[str, str]
+    by_words: tuple[str, ...]
     n_unchanged: int
     generation: int | None
 

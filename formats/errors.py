@@ -138,7 +138,18 @@ class EncoderMismatch(QuarryError):
 
 
 class InvalidDocument(QuarryError):
-    """A document is not valid; the message names the document and the field."""
+    """A document is not valid; the message names the document and the field.
+
+    Attributes:
+        field: the path of the field, such as "metadata.price", if there is one.
+        document: of changes of several documents, the id of the one whose changes are not valid.
+    """
+
+    document: str | None = None
+
+    def __init__(self, message: str, *, field: str | None = None, **details: Unpack[_Details]) -> None:
+        super().__init__(message, **details)
+        self.field = field
 
 
 class InvalidQuery(QuarryError):
@@ -150,7 +161,14 @@ class InvalidFilter(InvalidQuery):
 
 
 class InvalidSetting(QuarryError):
-    """A setting has a value that is not valid; `setting` is the name of the argument, if there is one."""
+    """A setting has a value that is not valid.
+
+    Attributes:
+        setting: the name of the argument, if there is one; "changes.price" is a part of an argument.
+        document: of changes of several documents, the id of the one whose changes are not valid.
+    """
+
+    document: str | None = None
 
     def __init__(self, message: str, *, setting: str | None = None, **details: Unpack[_Details]) -> None:
         super().__init__(message, **details)

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -240,9 +240,9 @@ class Manifest(RootFile):
             quantizers=quantizers,
         )
 
-    def with_synonyms(self, synonyms: tuple[tuple[str, tuple[str, ...]], ...]) -> Manifest:
-        """Return the manifest of the next commit, which changes nothing but the synonyms."""
-        settings = replace(self.settings, synonyms=synonyms)
+    def with_settings(self, **changed: Any) -> Manifest:  # noqa: ANN401  # the fields of `IndexSettings`
+        """Return the manifest of the next commit, which changes nothing but settings of no segment."""
+        settings = replace(self.settings, **changed)
         return replace(self.next(self.segments, self.quantizers), settings=settings)
 
     def with_dense_weight(self, weight: float | None) -> Manifest:

@@ -30,17 +30,30 @@ _READ_CHARACTERS = 20_000  # of a document in one answer, about 5,000 tokens
 _MAX_READ_CHARACTERS = 1_000_000
 _INSTRUCTIONS = """Search collections of documents by meaning and by words. Call `search` with a question or a few
 words; each result is a passage with the id of its document, its source, and `relevance`, an estimate of the
-probability that it answers the query. Call `get_document` to read around its `offset`, or a whole text."""
+probability that it answers the query. Call `get_document` to read around its `offset`, or a whole text, and
+`count_values` to learn which values a field of the metadata has, before you filter, sort or group by it."""
 
 Index = Annotated[
     str | None, Field(description="name of the index, see `list_indexes`; not needed if there is one")
+]
+Filter = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description='conditions on metadata, id, title and text: {"lang": "en", "year": {"$gte": 2020}}; operators'
+        " $eq $ne $in $nin $gt $gte $lt $lte $between $exists $contains $icontains $prefix $iprefix $ieq $regex"
+        " $all $size $elemMatch, and $and $or $not of filters; dates are texts such as 2025-01-31"
+    ),
+]
+Operators = Annotated[
+    bool | None,
+    Field(description='true: "exact phrase", +word, -word, field:value and prefix* in the query are conditions'),
 ]
 
 
 def make_server(
     indexes: Mapping[str, OpenIndex], *, is_writable: bool = False, synced: Mapping[str, Path] | None = None
 ) -> MCPServer[Any]:
-    """Return a server with the tools `list_indexes`, `search` and `get_document`.
+    """Return a server with the tools `list_indexes`, `search`, `count_values` and `get_document`.
 
     Args:
         indexes: the indexes by name.
@@ -60,7 +73,8 @@ def make_server(
             )
     tools = _Tools(indexes, synced or {})
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    offered = [_strict_tool(each, reads) for each in (tools.search, tools.get_document, tools.list_indexes)]
+    reading = (tools.search, tools.count_values, tools.get_document, tools.list_indexes)
+    offered = [_strict_tool(each, reads) for each in reading]
     if is_writable:
         adds = ToolAnnotations(
             read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
@@ -97,33 +111,82 @@ class _Tools:
         """List the indexes with their number of documents, or with the error of one that cannot be read."""
         return await _run(lambda: [_summary(name, index) for name, index in self._indexes.items()])
 
-    async def search(
+    async def search(  # noqa: PLR0913, PLR0917  # what clients see
         self,
         query: Annotated[
-            str, Field(description="a question, a sentence, or words", max_length=_MAX_QUERY_CHARACTERS)
-        ],
+            str | None,
+            Field(
+                description="a question, a sentence, or words; without one, documents are found by filter or sort",
+                max_length=_MAX_QUERY_CHARACTERS,
+            ),
+        ] = None,
         index: Index = None,
         k: Annotated[int, Field(description="number of results", ge=1, le=_MAX_HITS)] = 5,
-        filter: Annotated[  # noqa: A002  # the name that Engine.search has
-            dict[str, Any] | None,
-            Field(description='conditions on metadata: {"lang": "en", "year": {"$gte": 2020}}'),
-        ] = None,
+        filter: Filter = None,  # noqa: A002  # the name that Engine.search has
         min_relevance: Annotated[
             float | None,
             Field(description="leave out results that are less likely to answer the query", ge=0, le=1),
         ] = None,
         unit: Annotated[
-            Literal["passage", "document"], Field(description="with document, the best passage of each document")
-        ] = "passage",
+            Literal["passage", "document"] | None,
+            Field(description="with document, the best passage of each document, as by default with sort"),
+        ] = None,
+        offset: Annotated[int, Field(description="number of results to leave out", ge=0, le=10_000)] = 0,
+        like: Annotated[str | None, Field(description="instead of a query, the id of a document")] = None,
+        mode: Annotated[
+            Literal["hybrid", "dense", "lexical"] | None,
+            Field(description="by meaning and words (default), meaning, or words (default with sort)"),
+        ] = None,
+        operators: Operators = None,
+        sort: Annotated[
+            str | list[str] | None,
+            Field(
+                description="fields by which all results are sorted instead: price, or -date for the newest first"
+            ),
+        ] = None,
+        boost: Annotated[
+            dict[str, Any] | None,
+            Field(
+                description="what fields add to scores from 0 to 1; to prefer what is new, or highly rated:"
+                ' {"date": {"recency": {"half_life": "30d"}}, "stars": {"log1p": {"weight": 0.05}}}'
+            ),
+        ] = None,
+        group_by: Annotated[
+            str | None, Field(description="a field, or id; only the best result with each of its values")
+        ] = None,
     ) -> list[dict[str, Any]]:
         """Search an index, and return the best passages."""
         searched = self._index(index).searcher
-        return await _run(
-            lambda: [
-                _result(hit)
-                for hit in searched.search(query, k, filter=filter, min_relevance=min_relevance, unit=unit)
-            ]
-        )
+        unit = unit or ("document" if sort else "passage")
+        mode = mode or ("lexical" if sort and query else None)
+        given: Any = {"filter": filter, "min_relevance": min_relevance, "unit": unit, "offset": offset}
+        given |= {
+            "like": like,
+            "mode": mode,
+            "operators": operators,
+            "sort": sort,
+            "boost": boost,
+            "group_by": group_by,
+        }
+        options: Any = {name: value for name, value in given.items() if value is not None}
+        return await _run(lambda: [_result(hit) for hit in searched.search(query or None, k, **options)])
+
+    async def count_values(
+        self,
+        field: Annotated[str, Field(description="a field of the metadata, such as author.name; or title")],
+        query: Annotated[
+            str | None,
+            Field(description="only documents with a word of it are counted", max_length=_MAX_QUERY_CHARACTERS),
+        ] = None,
+        index: Index = None,
+        filter: Filter = None,  # noqa: A002
+        operators: Operators = None,
+        limit: Annotated[int, Field(description="number of values, the most frequent ones", ge=1, le=1000)] = 20,
+    ) -> dict[str, Any]:
+        """Count the documents that have each value of a field of the metadata."""
+        searched = self._index(index)
+        options: Any = {"query": query, "filter": filter, "operators": operators, "limit": limit}
+        return await _run(lambda: searched.reader().facets(field, **options).to_dict())
 
     async def get_document(
         self,

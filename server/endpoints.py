@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from quarry.engine import Facets
+from quarry.engine import Facets, Hits
 from quarry.engine.options import SearchOptions
-from quarry.formats.errors import InvalidQuery, QuarryError
+from quarry.formats.errors import InvalidDocument, InvalidFilter, InvalidQuery, InvalidSetting, QuarryError
 from quarry.server.http.access import Need
 from quarry.server.http.bodies import JSON_TYPES, NDJSON_TYPES, read_body, received_file
 from quarry.server.http.failures import ERROR_SCHEMA, RequestError, request_error
@@ -181,7 +181,16 @@ class IndexOperations:
         wanted = parsed(body, _UPDATE)
         changes = wanted.pop("metadata", None)
         which = {"ids": wanted.pop("changes"), **wanted} if "changes" in wanted else wanted
-        return self._written(index, "updated", await finished(index.update(changes, **which)))
+        try:
+            written = await finished(index.update(changes, **which))
+        except (InvalidDocument, InvalidSetting) as error:
+            refused, name = request_error(error), "metadata"
+            path = error.field if isinstance(error, InvalidDocument) else error.setting
+            if error.document is not None:
+                name = f"changes.{error.document[:60]}"
+            refused.field = name + (path or "").removeprefix("changes").removeprefix("metadata")
+            raise refused from error
+        return self._written(index, "updated", written)
 
     async def _delete_document(self, request: Request) -> Response:
         index, doc_id = self._index(request), request.path_params["id"]
@@ -226,13 +235,14 @@ def _of(
 
 def _found(index: ServedIndex, wanted: ParsedSearch) -> list[dict[str, object]]:
     try:
-        answers = index.reader.search(wanted.queries, wanted.k, **wanted.options)
+        answers = index.reader.search(wanted.queries, wanted.k, vector=wanted.vector, **wanted.options)
+    except InvalidFilter:
+        raise
     except InvalidQuery as error:
         refused = request_error(error)
-        refused.field = "like" if wanted.queries is None else refused.field
+        refused.field = wanted.searched
         raise refused from error
-    answers = [answers] if wanted.queries is None else answers
-    return [hits_json(hits, wanted.fields) for hits in answers]
+    return [hits_json(hits, wanted.fields) for hits in ([answers] if isinstance(answers, Hits) else answers)]
 
 
 def _no_document(doc_id: str) -> RequestError:
@@ -260,6 +270,8 @@ _DOCUMENT_TO_ADD: Schema = {
         "text": _TEXT,
         "title": {"type": ["string", "null"]},
         "metadata": {"type": ["object", "null"]},
+        "vectors": {"type": "array", "description": "vectors of the document, which is then not encoded"},
+        "spans": {"type": ["array", "null"], "description": "of each vector, first and last character"},
     },
 }
 _DELETION: Schema = {
@@ -305,11 +317,7 @@ _FACETS: Schema = {
             "default": None,
             "description": "only documents with one of its words are counted",
         },
-        "operators": {
-            "type": ["boolean", "null"],
-            "default": None,
-            "description": "whether signs of the query are operators, as in a search",
-        },
+        **{name: schemas_of_fields(SearchOptions)[name] for name in ("operators", "prefix")},
         "filter": _FILTER,
         "limit": {
             "type": "integer",

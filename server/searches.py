@@ -34,15 +34,22 @@ _HITS_OF_A_BATCH = 10  # times `max_k`
 ID_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
 """The schema of the id of a document."""
 
-_QUERY: Schema = {
-    "type": "string",
-    "maxLength": _MAX_QUERY_CHARACTERS,
-    "description": "what is searched for; empty: all documents that pass `filter`, in the order of `sort`",
-    "examples": ["why does the sea level change?"],
+_TEXT: Schema = {"type": "string", "maxLength": _MAX_QUERY_CHARACTERS}
+_VECTOR: Schema = {"type": "array", "items": {"type": "number"}}
+_SEARCHED: Mapping[str, Schema] = {
+    "query": {
+        **_TEXT,
+        "type": ["string", "null"],
+        "description": "what is searched for; empty or left out: all documents that pass `filter`, in the order"
+        " of `sort`, `boost` or `group_by`, of which one is given",
+        "examples": ["why does the sea level change?"],
+    },
+    "vector": {**_VECTOR, "description": "the vector of the query, which is then not encoded; or a vector alone"},
+    "like": {**ID_SCHEMA, "description": "instead of both the id of a document, to find others like it"},
 }
-_LIKE: Schema = {
-    **ID_SCHEMA,
-    "description": "instead of a query the id of a document, to find others like it; not with rerank",
+_SEARCHED_TOGETHER: Mapping[str, Schema] = {
+    "queries": {"type": "array", "items": {**_TEXT, "minLength": 1}, "minItems": 1},
+    "vectors": {"type": "array", "items": _VECTOR, "minItems": 1, "description": "of the queries, or instead"},
 }
 _TEXTS: Schema = {
     "type": "boolean",
@@ -63,13 +70,17 @@ class ParsedSearch:
     """A search.
 
     Attributes:
-        queries: the texts; None: a document is the query, the option `like`.
+        queries: one text, or several; None: there is a vector or the option `like` alone, or neither.
+        vector: of the text, or of the texts; None: there is none.
+        searched: the name of what the request searches for, for errors.
         k: number of hits of each.
         fields: the names of what hits have, which alone is read and computed.
         options: the other options of `Engine.search`.
     """
 
-    queries: Sequence[str] | None
+    queries: str | Sequence[str] | None
+    vector: Sequence[object] | None
+    searched: str
     k: int
     fields: Sequence[str]
     options: SearchKeywords
@@ -77,16 +88,15 @@ class ParsedSearch:
 
 @cache
 def search_schema(limits: Limits) -> Schema:
-    """Return the schema of a search with one query: a text, or a document of the index."""
-    one = [{"required": [name]} for name in ("query", "like")]
-    return {**_request_schema({"query": _QUERY, "like": _LIKE}, limits), "oneOf": one}
+    """Return the schema of a search with one query: a text, a vector, or a document of the index."""
+    return _request_schema(_SEARCHED, limits)
 
 
 @cache
 def batch_schema(limits: Limits) -> Schema:
     """Return the schema of a search with several queries."""
-    queries = {"type": "array", "items": {**_QUERY, "minLength": 1}, "minItems": 1, "maxItems": limits.max_queries}
-    return {**_request_schema({"queries": queries}, limits), "required": ["queries"]}
+    several = {name: {**each, "maxItems": limits.max_queries} for name, each in _SEARCHED_TOGETHER.items()}
+    return _request_schema(several, limits)
 
 
 def parse_search(body: object, limits: Limits) -> ParsedSearch:
@@ -95,10 +105,7 @@ def parse_search(body: object, limits: Limits) -> ParsedSearch:
     Raises:
         RequestError: 422, it is not valid.
     """
-    check(body, search_schema(limits))
-    given = dict(cast("Mapping[str, Any]", body))
-    queries = [given.pop("query")] if "query" in given else None
-    return _parsed_search(queries, given, limits)
+    return _parsed_search(body, search_schema(limits), "query", "vector", limits)
 
 
 def parse_batch(body: object, limits: Limits) -> ParsedSearch:
@@ -107,10 +114,7 @@ def parse_batch(body: object, limits: Limits) -> ParsedSearch:
     Raises:
         RequestError: 422, it is not valid.
     """
-    check(body, batch_schema(limits))
-    given = dict(cast("Mapping[str, Any]", body))
-    queries = given.pop("queries")
-    return _parsed_search(queries, given, limits)
+    return _parsed_search(body, batch_schema(limits), "queries", "vectors", limits)
 
 
 def hits_json(hits: Hits, fields: Sequence[str]) -> dict[str, object]:
@@ -152,8 +156,14 @@ def hits_schema() -> Schema:
     }
 
 
-def _parsed_search(queries: list[str] | None, given: dict[str, Any], limits: Limits) -> ParsedSearch:
-    n_hits = len(queries or [""]) * given.get("k", _DEFAULT_K) * given.get("group_size", 1)
+def _parsed_search(body: object, schema: Schema, text: str, vector: str, limits: Limits) -> ParsedSearch:
+    """Check a search, whose texts and vectors have these names."""
+    check(body, schema)
+    given = dict(cast("Mapping[str, Any]", body))
+    searched = next((name for name in ("like", vector) if given.get(name) is not None), text)
+    queries, vectors = given.pop(text, None), given.pop(vector, None)
+    n_queries = max(1, len(queries or ()), len(vectors or ())) if text == "queries" else 1
+    n_hits = n_queries * given.get("k", _DEFAULT_K) * given.get("group_size", 1)
     max_hits = limits.max_k * _HITS_OF_A_BATCH
     if n_hits > max_hits:
         message, expected = "the request asks for too many hits", f"at most {max_hits} hits in all"
@@ -161,7 +171,7 @@ def _parsed_search(queries: list[str] | None, given: dict[str, Any], limits: Lim
     k, has_texts = given.pop("k", _DEFAULT_K), given.pop("texts", True)
     fields = [name for name in given.pop("fields", _FIELDS) if has_texts or name not in _OF_TEXTS]
     given.setdefault("timeout", limits.timeout_s)
-    return ParsedSearch(queries, k, fields, cast("SearchKeywords", given))
+    return ParsedSearch(queries, vectors, searched, k, fields, cast("SearchKeywords", given))
 
 
 def _request_schema(queries: Mapping[str, Schema], limits: Limits) -> Schema:

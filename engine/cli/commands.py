@@ -449,7 +449,7 @@ def _run_search(args: argparse.Namespace) -> int:
         for query in [None] if args.like is not None else _read_queries(queries):
             hits = index.search(query, k=args.k, **options)
             facets = [
-                index.facets(field, query=query or None, filter=only, operators=args.operators)
+                index.facets(field, query=query or None, filter=only, operators=args.operators, prefix=args.prefix)
                 for field in args.facets
             ]
             about = {"like": args.like} if query is None else {"query": query}

@@ -86,13 +86,13 @@ def _with_vectors(index: engine.Engine, ids: Iterator[str]) -> Iterator[Document
 
 
 def _fields_of(document: Document) -> dict[str, object]:
-    """Return the fields of a document that are not empty."""
+    """Return the fields of a document that are not empty; vectors of zeros are none."""
     fields: dict[str, object] = {"id": document.id, "text": document.text}
     if document.title:
         fields["title"] = document.title
     if document.metadata:
         fields["metadata"] = dict(document.metadata)
-    if document.vectors is not None:
+    if document.vectors is not None and document.stored_as != "words":
         fields["vectors"] = document.vectors.tolist()
         if any(end for _, end in document.spans):
             fields["spans"] = document.spans

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "add_columns", "run"]
 
+_NAMES = 20  # of files that are left out for the same reason
 _FIRST_MS = 500  # until the folder is looked at again after the watch has begun
 
 SUMMARY = "add, update and delete documents as the files of a folder have changed"
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=[],
             help=f"{what} that match, as in .gitignore: '*.md', 'drafts/'; may be repeated",
         )
+    parser.add_argument(
+        "--vectors-up-to",
+        metavar="SIZE",
+        type=decode_text,
+        help="find the documents of larger files, such as logs, by words alone: bytes, or 1MB",
+    )
     parser.add_argument("--watch", action="store_true", help="go on, and follow each change of the folder")
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only say what would change")
     parser.add_argument(
@@ -105,16 +112,17 @@ def _report(args: argparse.Namespace) -> SyncReport:
         from quarry.engine.documents.document import FILE_FIELDS
         from quarry.engine.documents.tables.columns import Columns
         from quarry.engine.encoding.opening import open_encoder
+        from quarry.engine.index.memory import memory_bytes
         from quarry.engine.sync import folder_sync
 
         columns = Columns.of(args.id, args.text, args.title)
         settings = (columns, args.remove_all, open_encoder(args.encoder), None, (args.include, args.exclude))
-        plan = folder_sync()(args.folder, args.index, (), *settings)
+        plan = folder_sync()(
+            args.folder, args.index, (), *settings, memory_bytes(args.vectors_up_to, "vectors_up_to")
+        )
         if args.dry_run:
             return plan.report()
-        resources: Any = {"encoder": args.encoder, "threads": args.threads, "progress": False}
-        engine.build([], args.index, searchable=FILE_FIELDS, **resources)
-        opened = _opened(args)
+        opened = _opened(args, create=True, searchable=FILE_FIELDS)
     with opened as index:
         return index.sync(
             args.folder,
@@ -125,12 +133,14 @@ def _report(args: argparse.Namespace) -> SyncReport:
             remove_all=args.remove_all,
             include=args.include,
             exclude=args.exclude,
+            vectors_up_to=args.vectors_up_to,
             progress=reported("adding"),
         )
 
 
-def _opened(args: argparse.Namespace) -> engine.Engine:
-    return engine.Engine.open(args.index, writable=not args.dry_run, encoder=args.encoder, threads=args.threads)
+def _opened(args: argparse.Namespace, **created: Any) -> engine.Engine:  # noqa: ANN401  # how it is created
+    resources = {"encoder": args.encoder, "threads": args.threads}
+    return engine.Engine.open(args.index, writable=not args.dry_run, **resources, **created)
 
 
 def _lines(report: SyncReport) -> list[str]:
@@ -140,10 +150,14 @@ def _lines(report: SyncReport) -> list[str]:
     marks = (("+", report.added), ("~", report.changed), ("-", report.removed), ("0", report.empty))
     lines = [f"{mark} {snippet(name, 200)}{_origin(report, name)}" for mark, names in marks for name in names]
     for mark, reasons in ((".", report.left_out), ("!", report.failed)):
-        lines += [f"{mark} {snippet(name, 200)}: {snippet(reason, 400)}" for name, reason in reasons.items()]
+        for reason in dict.fromkeys(reasons.values()):
+            names = [snippet(name, 200) for name, why in reasons.items() if why == reason]
+            more = f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else ""
+            lines.append(f"{mark} {', '.join(names[:_NAMES])}{more}: {snippet(reason, 400)}")
     counts = ((len(report.added), "added"), (len(report.changed), "changed"), (len(report.removed), "removed"))
     ends = ((len(report.failed), "failed"), (len(report.empty), "without text"), (report.n_unchanged, "unchanged"))
     left_out = [(len(report.left_out), "left out")] if report.left_out else []
+    left_out += [(len(report.by_words), "by words alone")] if report.by_words else []
     state = "nothing was changed" if report.generation is None else f"generation {report.generation}"
     return [*lines, ", ".join(f"{count} {what}" for count, what in (*counts, *ends, *left_out)) + f"; {state}"]
 
@@ -151,4 +165,6 @@ def _lines(report: SyncReport) -> list[str]:
 def _origin(report: SyncReport, name: str) -> str:
     from quarry.engine.search.hits.hits import snippet
 
+    if name in report.by_words:
+        return " (large: found by words alone)"
     return f" (was {snippet(report.moved[name], 200)})" if name in report.moved else ""

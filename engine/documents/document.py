@@ -65,7 +65,8 @@ class Document(JsonMapping):
             it was read from an index without its vectors.
         spans: for each vector the (start, end) characters of `full_text` that it stands for.
         stored_as: of a document of `Engine.get`, how the index stores the vectors: "float16" or "int8", when
-            `vectors` are exactly the stored ones, or "codes", when they are decoded approximations; otherwise "".
+            `vectors` are exactly the stored ones, or "codes", when they are decoded approximations. "words": they
+            are zeros, as the document is found by words alone, see `quarry.engine.engine.Engine.sync`; else "".
     """
 
     __slots__ = ("id", "metadata", "origin", "spans", "stored_as", "text", "title", "vectors")
@@ -229,7 +230,8 @@ def document_from(raw: object, where: str, path: Path | None = None) -> Document
         return Document(document_id, text, title, metadata, str(place))
     vectors = read_vectors(given, place)
     spans = read_spans(fields.get("spans"), len(vectors), len(full_text(title, text)), place)
-    return Document(document_id, text, title, metadata, str(place), vectors, spans)
+    stored_as = "words" if isinstance(raw, Document) and raw.stored_as == "words" else ""
+    return Document(document_id, text, title, metadata, str(place), vectors, spans, stored_as)
 
 
 def _fields_of(raw: object, place: Place) -> dict[object, object]:

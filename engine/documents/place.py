@@ -28,7 +28,7 @@ class Place(NamedTuple):
     def error(self, name: str, problem: str, *, expected: object = None, actual: object = None) -> InvalidDocument:
         """Make the error that says what is wrong with a field."""
         message = f"{self.where}: field {name!r} {problem}"
-        return InvalidDocument(message, path=self.path, expected=expected, actual=actual)
+        return InvalidDocument(message, field=name, path=self.path, expected=expected, actual=actual)
 
     def with_id(self, document_id: str) -> Place:
         """Return the same place with the id of the document."""

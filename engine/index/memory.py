@@ -48,8 +48,12 @@ class MemoryPlan(NamedTuple):
     backend_bytes: int | None
 
 
-def memory_bytes(value: int | str | None) -> int | None:
+def memory_bytes(value: int | str | None, name: str = "memory") -> int | None:
     """Convert a size such as 500_000_000, "500MB", "0.5 GB" or "512MiB" to bytes; None stays None.
+
+    Args:
+        value: the size.
+        name: of the setting, for errors.
 
     Raises:
         InvalidSetting: it is not a size.
@@ -58,7 +62,8 @@ def memory_bytes(value: int | str | None) -> int | None:
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or len(match[1]) > _MAX_DIGITS:
-        raise InvalidSetting("memory is not a size", expected='bytes, or a text like "500MB"', actual=shown(value))
+        expected = 'bytes, or a text like "500MB"'
+        raise InvalidSetting(f"{name} is not a size", expected=expected, actual=shown(value), setting=name)
     base = 1024 if match[3] else 1000
     return int(float(match[1]) * base ** _POWERS[(match[2] or "").lower()])
 

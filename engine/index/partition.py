@@ -374,5 +374,5 @@ def read_document(
         stored.metadata,
         vectors=np.ascontiguousarray(vectors),
         spans=tuple((each[0][0], each[-1][1]) if each else (0, 0) for each in spans),
-        stored_as="codes" if kind == "none" else kind,
+        stored_as="codes" if kind == "none" else kind if vectors.any() else "words",
     )

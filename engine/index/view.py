@@ -148,6 +148,11 @@ class View(Generic[P_co]):
         """Number of documents that are not deleted."""
         return sum(each.n_documents for each in self.partitions)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no document was committed yet, or none of them is left in any file."""
+        return not any(each.manifest.segments for each in self.partitions)
+
     def has(self, doc_id: str) -> bool:
         """Return whether there is a document with an id."""
         return self.partitions[self._owner(doc_id)].has(doc_id)
@@ -177,19 +182,15 @@ class View(Generic[P_co]):
         self._check_condition(condition, gathering)
         return gathering.run(lambda number: self.partitions[number].count(condition))
 
-    def facets(self, request: FacetRequest, condition: Condition | None) -> Facets:
-        """Return counts of values, see `quarry.engine.engine.Engine.facets`."""
+    def facets(self, request: FacetRequest, options: SearchOptions) -> Facets:
+        """Return counts of values in what a lexical search finds, see `quarry.engine.engine.Engine.facets`."""
         gathering, query, collection = self._gathering(), None, None
+        condition = filter_of(options)
         if request.query is not None:
-            query = Query(
-                request.query,
-                self.settings,
-                condition,
-                operators=request.operators,
-                has_prefixes=True,
-                synonyms=self._synonyms,
-            )
+            (query,) = self._make_queries([request.query], None, options)
             condition = query.condition
+            if query.browses:
+                query = None
         self._check_condition(condition, gathering)
         if self._threads is not None and query is not None:
             collection = self._find_collection([query], gathering, corrects=True)

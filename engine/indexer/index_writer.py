@@ -338,7 +338,7 @@ class IndexWriter:
         return only.rewrite(compose, encoder)
 
     def change_manifests(self, change: Callable[[Manifest], Manifest]) -> int:
-        """Store what concerns searches alone in every partition; return their generations added up."""
+        """Store settings of no segment in every partition; return their generations added up."""
         return sum(self._each(lambda each: each.change_manifest(change), "changed"))
 
     def rollback(self) -> None:

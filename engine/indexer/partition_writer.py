@@ -354,8 +354,11 @@ class PartitionWriter:
             return generation
 
     def change_manifest(self, change: Callable[[Manifest], Manifest]) -> int:
-        """Store what concerns searches alone in a generation of its own; return its number."""
-        return self.rewrite(lambda current, _: change(current.manifest))
+        """Store settings of no segment in a generation of its own; return its number."""
+        with self._mutex:
+            generation = self.rewrite(lambda current, _: change(current.manifest))
+            self.settings = self._plan.settings = self._committer.current.manifest.settings
+            return generation
 
     def raise_merge_failure(self) -> None:
         """Raise the error that a merge in the background failed with, once.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quarry.engine.arguments import checked_flag, checked_integer, shown
+from quarry.engine.arguments import checked_integer, shown
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.filtering.own_fields import OWN_FIELDS
 from quarry.engine.json_mapping import JsonRecord
@@ -68,20 +68,18 @@ class FacetRequest(NamedTuple):
         field: path of the values.
         query: text of which documents must have a term; None: they need not.
         limit: largest number of values to return; None: no limit.
-        operators: whether the query has operators, see `quarry.engine.options.SearchOptions`.
     """
 
     field: str
     query: str | None
     limit: int | None
-    operators: bool | None
 
     @classmethod
-    def of(cls, field: object, query: object, limit: object, operators: object = None) -> FacetRequest:
+    def of(cls, field: object, query: object, limit: object) -> FacetRequest:
         """Return the request for arguments of a caller.
 
         Raises:
-            InvalidSetting: the field is not a text, the limit no integer from 0, or operators is not a flag.
+            InvalidSetting: the field is not a text, or the limit no integer from 0.
             InvalidQuery: the query is not a text.
         """
         if not isinstance(field, str):
@@ -89,8 +87,7 @@ class FacetRequest(NamedTuple):
         if query is not None and not isinstance(query, str):
             raise InvalidQuery("the query is not a text", expected="a str", actual=type(query).__name__)
         most = None if limit is None else checked_integer(limit, "limit", 0, _MAX_LIMIT)
-        has_operators = None if operators is None else checked_flag(operators, "operators")
-        return cls(field, query, most, has_operators)
+        return cls(field, query, most)
 
     def sum(self, parts: Iterable[FacetCounts]) -> Facets:
         """Return the facets of several segments."""

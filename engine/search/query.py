@@ -113,7 +113,8 @@ class SearchRequest:
         """
         if vector is None:
             if queries is None:
-                raise InvalidQuery("there is nothing to search for", expected="queries, a vector, both, or like")
+                expected = "queries, a vector, both, or like; without them filter, sort, boost or group_by"
+                raise InvalidQuery("there is nothing to search for", expected=expected)
             return cls(_query_texts(queries), None, isinstance(queries, str))
         array = as_array(vector)
         is_single = array.ndim == 1
@@ -140,9 +141,11 @@ class SearchRequest:
                 "a vector without a text is searched in dense mode without reranking",
                 expected="mode dense and no rerank, or a text too",
                 actual=f"mode {options.mode}" + (f", rerank {options.rerank}" if options.rerank else ""),
+                setting="rerank" if options.mode == "dense" else "mode",
             )
         if self.vectors is not None and options.mode == "lexical":
-            raise InvalidSetting("lexical mode uses no vector", expected="mode dense or hybrid", actual="vector")
+            expected, actual = "mode dense or hybrid", "vector"
+            raise InvalidSetting("lexical mode uses no vector", expected=expected, actual=actual, setting="mode")
         return options
 
 

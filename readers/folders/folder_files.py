@@ -52,7 +52,11 @@ class Unlisted(NamedTuple):
 
 
 def folder_files(
-    folder: Path, kinds: FileKinds, left_out: str = "", exclude: str | Iterable[str] = ()
+    folder: Path,
+    kinds: FileKinds,
+    left_out: str = "",
+    exclude: str | Iterable[str] = (),
+    others: list[str] | None = None,
 ) -> Iterator[FolderFile | Unlisted]:
     """Yield the files of a folder and of the folders in it.
 
@@ -65,6 +69,7 @@ def folder_files(
         left_out: the path of a folder in it that is left out, relative to it and with slashes; "" for none.
         exclude: further lines, as of a ``.gitignore`` file in the folder; those of files in the folders below it
             come first.
+        others: a list to which the names of files of other kinds are added.
 
     Raises:
         InvalidSetting: a line of `exclude` is not a pattern.
@@ -75,11 +80,11 @@ def folder_files(
     except AccessFailed as error:
         yield Unlisted("", error)
         return
-    yield from _files_of(folder, kinds, rules, left_out, excluded)
+    yield from _files_of(folder, kinds, rules, left_out, excluded, [] if others is None else others)
 
 
 def _files_of(
-    top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str, excluded: IgnoreRules
+    top: Path, kinds: FileKinds, above: IgnoreRules, left_out: str, excluded: IgnoreRules, others: list[str]
 ) -> Iterator[FolderFile | Unlisted]:
     waiting: list[tuple[Path, str, IgnoreRules]] = [(top, "", above)]
     while waiting:
@@ -99,12 +104,13 @@ def _files_of(
         for entry, is_folder in entries:
             if is_folder is None or entry.startswith(".") or rules.is_ignored(entry, is_folder):
                 continue
+            here = f"{name}{entry}"
             if not is_folder and _kind_of(entry, kinds) is None:
+                others += [] if excluded.matches_path(here) else [here]
                 continue
             if lone_surrogate(entry) is not None:
                 yield Unlisted(name + ascii(entry)[1:-1], _bad_name(path / entry))
                 continue
-            here = f"{name}{entry}"
             if (is_folder and here == left_out) or excluded.matches_path(here + "/" * is_folder):
                 continue
             below.append(

@@ -12,11 +12,15 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+import numpy as np
+
 from quarry.engine.documents.document import Document
-from quarry.engine.documents.place import shown
+from quarry.engine.documents.metadata import freeze_metadata
+from quarry.engine.documents.place import Place, shown
 from quarry.engine.documents.tables.columns import Columns
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.index.partition import read_document
+from quarry.engine.indexer.batches.encode import passage_extents
 from quarry.engine.indexer.index_writer import IndexWriter
 from quarry.engine.progress import Report, no_report
 from quarry.engine.representation.base import drop_empty_windows
@@ -60,6 +64,7 @@ class _Found:
     empty: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
+    by_words: set[str] = field(default_factory=set)
     n_unchanged: int = 0
     gone: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
@@ -79,6 +84,7 @@ class _Found:
             empty=tuple(sorted(self.empty)),
             left_out=dict(sorted(self.left_out.items())),
             moved=dict(sorted(self.moved.items())),
+            by_words=tuple(sorted(self.by_words.intersection((*self.added, *self.changed)))),
             n_unchanged=self.n_unchanged,
             generation=generation,
         )
@@ -114,12 +120,14 @@ class FolderSync:
         encoder: the encoder of the index; None: it is not known whether a text has tokens.
         readers: see `FileKinds`.
         patterns: `include` and `exclude` of `Engine.sync`.
+        vectors_up_to: bytes, see `Engine.sync`; None: no limit.
 
     Raises:
-        InvalidSetting: there is no such folder, it is that of the index, or a pattern is not one.
+        InvalidSetting: there is no such folder, it is that of the index, a pattern is not one, or there is a limit
+            and the index has the metric "l2".
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # the arguments of `Engine.sync`
         self,
         folder: Path,
         index: Path,
@@ -129,6 +137,7 @@ class FolderSync:
         encoder: Encoder | None,
         readers: Mapping[str, FileReader] | None = None,
         patterns: tuple[str | Sequence[str], str | Sequence[str]] = ((), ()),
+        vectors_up_to: int | None = None,
     ) -> None:
         self._kinds = FileKinds(readers)
         if not stat.S_ISDIR(mode_at(folder)):
@@ -138,6 +147,12 @@ class FolderSync:
         include, self._exclude = patterns
         self._included = IgnoreRules.of_patterns(include) if include else None
         self._snapshots = snapshots
+        self._vectors_up_to = vectors_up_to
+        if vectors_up_to is not None and snapshots and Metric.of(snapshots[0].manifest).name == "l2":
+            message = "documents cannot be found by words alone, as vectors of zeros are near to much"
+            raise InvalidSetting(
+                message, expected="the metric cosine or ip", actual="l2", setting="vectors_up_to", path=index
+            )
         self._name = resolved_name(folder)
         stored = stored_files(snapshots)
         self._by_hash = {file.hash: file for file in stored if not file.is_torn}
@@ -202,11 +217,14 @@ class FolderSync:
 
     def _files(self) -> list[FolderFile]:
         """Return the files of the folder; find those that are gone."""
-        found = folder_files(self._folder, self._kinds, self._left_out, self._exclude)
+        others: list[str] = []
+        found = folder_files(self._folder, self._kinds, self._left_out, self._exclude, others)
         rules = self._included
         files = [
             file for file in found if rules is None or isinstance(file, Unlisted) or rules.matches_path(file.name)
         ]
+        named = (name for name in others if rules is None or rules.matches_path(name))
+        self._found.left_out |= dict.fromkeys(named, "files of this kind are not read")
         there = {file.name for file in files if isinstance(file, FolderFile)}
         self._follow_forms(there)
         unlisted = [file for file in files if isinstance(file, Unlisted)]
@@ -216,7 +234,8 @@ class FolderSync:
             for path in self._stored
             if path not in there and not any(_is_in(path, each.name) for each in unlisted)
         ]
-        present = [file for file in files if isinstance(file, FolderFile)]
+        # the vectors of the first documents decide how an index stores all of them
+        present = sorted((file for file in files if isinstance(file, FolderFile)), key=self._is_large)
         is_empty = self._stored and len(missing) == len(self._stored) and not self._remove_all
         if is_empty and not any(map(self._is_moved, present)):
             raise InvalidSetting(
@@ -229,6 +248,14 @@ class FolderSync:
             self._found.removed.append(path)
             self._release(self._stored[path], ())
         return present
+
+    def _is_large(self, file: FolderFile) -> bool:
+        """Whether the documents of a file are found by words alone."""
+        if self._vectors_up_to is None:
+            return False
+        with contextlib.suppress(AccessFailed):  # reported when it is read
+            return _size_and_time(file.path)[0] > self._vectors_up_to
+        return False
 
     def _follow_forms(self, there: set[str]) -> None:
         """Let files that the index has follow to names which only write characters in another form."""
@@ -286,22 +313,27 @@ class FolderSync:
             self._found.failed[file.name] = self._refused[file.name]
             return
         is_divided = file.kind.has_several and len(self._snapshots) > 1
-        is_same = False
+        is_same, is_large = False, self._is_large(file)
+        kept = None if known is None or known.has_vectors == is_large else known
         try:
-            if known is not None and not is_divided and known.is_certainly(*_size_and_time(file.path)):
-                self._keep(known)
+            if kept is not None and not is_divided and kept.is_certainly(*_size_and_time(file.path)):
+                self._keep(kept)
                 return
             content = self._content(file)
             is_same = known is not None and known.has_content(content.hash)
-            if known is not None and is_same and not is_divided:
-                self._keep(known)
+            if kept is not None and is_same and not is_divided:
+                self._keep(kept)
                 return
             documents = self._read(file, content)
-            if known is not None and is_same and {document.id for document in documents} == set(known.ids):
-                self._keep(known)
+            if kept is not None and is_same and {document.id for document in documents} == set(kept.ids):
+                self._keep(kept)
                 return
             self._check_ids(documents, file)
-            documents = self._with_stored_vectors(documents, file.name, content.hash)
+            if is_large:
+                documents = [self._without_vectors(document) for document in documents]
+                self._found.by_words.add(file.name)
+            else:
+                documents = self._with_stored_vectors(documents, file.name, content.hash)
             self._check_texts(documents)
         except (NotDocumentsError, InvalidDocument, AccessFailed) as error:
             if known is not None and is_same and file.kind is TABLE:  # read by other columns than before
@@ -327,7 +359,7 @@ class FolderSync:
     def _with_stored_vectors(self, documents: list[Document], name: str, hash_: str) -> list[Document]:
         """Return documents with the vectors that the index has of the same content in a file of another name."""
         twin = self._by_hash.get(hash_)
-        if twin is None:
+        if twin is None or not twin.has_vectors:
             return documents
         metric, found = Metric.of(self._snapshots[0].manifest), []
         for document in documents:
@@ -343,6 +375,25 @@ class FolderSync:
         if found:
             self._found.moved[name] = twin.path
         return found
+
+    def _without_vectors(self, document: Document) -> Document:
+        """Return a document that is found by words alone: each passage has a vector of zeros, near to no query."""
+        settings = self._snapshots[0].manifest.settings if self._snapshots else None
+        extents = passage_extents(document, None if settings is None else settings.passages)
+        zeros = np.zeros((len(extents), 1 if settings is None else settings.dim), np.float32)
+        source = document.metadata["file"]
+        assert isinstance(source, Mapping)
+        metadata = {**document.metadata, "file": {**source, "indexed": "words"}}
+        return Document(
+            document.id,
+            document.text,
+            document.title,
+            freeze_metadata(metadata, Place(document.origin, None)),
+            document.origin,
+            vectors=zeros,
+            spans=tuple(extents),
+            stored_as="words",
+        )
 
     def _known(self, name: str) -> StoredFile | None:
         """Return what the index has of a file, also if it was in another folder before; None if it is new."""

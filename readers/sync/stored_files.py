@@ -15,7 +15,7 @@ from quarry.formats.snapshot import OpenSegment, Snapshot
 
 __all__ = ["StoredFile", "stored_files"]
 
-_FIELDS = ("path", "hash", "size", "modified", "read", "folder")  # of metadata["file"]
+_FIELDS = ("path", "hash", "size", "modified", "read", "folder", "indexed")  # of metadata["file"]
 _CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT): two seconds
 
 
@@ -30,6 +30,7 @@ class StoredFile:
         modified: nanoseconds since 1970.
         read: nanoseconds since 1970.
         hash: the hash of the content.
+        has_vectors: whether its documents are not found by words alone.
         ids: the ids of its documents.
         is_torn: whether its documents were read from different contents, as after a crash between two shards.
     """
@@ -40,6 +41,7 @@ class StoredFile:
     modified: int
     read: int
     hash: str
+    has_vectors: bool = True
     ids: list[str] = field(default_factory=list)
     is_torn: bool = False
 
@@ -131,9 +133,10 @@ def _read_column(
 
 def _parse_file(file: Mapping[str, object]) -> StoredFile | None:
     """Return the file; None if a caller stores something else under ``file``."""
-    path, hash_, size, modified, read, folder = (file.get(name) for name in _FIELDS)
+    path, hash_, size, modified, read, folder, indexed = (file.get(name) for name in _FIELDS)
     if not isinstance(path, str) or not isinstance(hash_, str):
         return None
     if not isinstance(size, int) or not isinstance(modified, int) or not isinstance(read, int):
         return None
-    return StoredFile(path, folder if isinstance(folder, str) else "", size, modified, read, hash_)
+    own_folder = folder if isinstance(folder, str) else ""
+    return StoredFile(path, own_folder, size, modified, read, hash_, indexed != "words")

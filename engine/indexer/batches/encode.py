@@ -44,7 +44,7 @@ from quarry.formats.documents.spans import pack_spans
 from quarry.formats.errors import EncodingFailed, InvalidDocument
 from quarry.formats.manifest import IndexSettings, PassageRecord
 
-__all__ = ["DocumentEncoder", "EncodedBatches", "OnInvalid", "column_bounds"]
+__all__ = ["DocumentEncoder", "EncodedBatches", "OnInvalid", "column_bounds", "passage_extents"]
 
 OnInvalid = Callable[[InvalidDocument], None]
 """Called for a document that is left out; it may raise."""
@@ -200,7 +200,7 @@ class DocumentEncoder:
         vectors = [each.vectors for each in documents if each.vectors is not None]
         if all(each.shape[1] == self.metric.dim for each in vectors):
             rows = self.metric.rows(np.concatenate(vectors))
-            if _are_bounded(rows) and all(map(self._has_directions, vectors)):
+            if _are_bounded(rows) and all(map(self._has_directions, documents)):
                 return [self._batch_of_given(documents, rows).round(self.metric.stored_as)]
         if len(documents) == 1:
             return [self._find_error(documents[0], vectors[0])]
@@ -238,8 +238,10 @@ class DocumentEncoder:
         both = zip(batch.terms, added, strict=True)
         return replace(batch, terms=[[*own, *self.analyzer.terms("\n".join(texts))] for own, texts in both])
 
-    def _has_directions(self, vectors: Float32Array) -> bool:
-        return self.metric.name != "cosine" or bool(vectors.any(axis=1).all())
+    def _has_directions(self, document: Document) -> bool:
+        if self.metric.name != "cosine" or document.stored_as == "words":
+            return True
+        return document.vectors is not None and bool(document.vectors.any(axis=1).all())
 
     def _find_error(self, document: Document, vectors: Float32Array) -> InvalidDocument:
         """Return why the vectors of a document cannot be stored."""
@@ -451,14 +453,18 @@ def _divide(documents: Iterable[Document], passages: PassageRecord | None, n_ahe
 
 def _passages_of(document: Document, passages: PassageRecord | None) -> Iterator[Chunk]:
     """Yield the passages of a document."""
-    if passages is None or len(document.text) <= passages.max_words:  # a word has at least one character
-        yield Chunk([document])
-        return
-    bounds = cut_into_passages(document.text, passages, heading_starts(document))
+    extents = passage_extents(document, passages)
+    for number, extent in enumerate(extents, 1):
+        yield Chunk([document], extent if len(extents) > 1 else None, number == len(extents))
+
+
+def passage_extents(document: Document, passages: PassageRecord | None) -> list[tuple[int, int]]:
+    """Return (start, end) characters of the passages of a document in its full text; the first has the title."""
     n_before = len(document.full_text) - len(document.text)
-    for number, (start, end) in enumerate(bounds, 1):
-        extent = (start + n_before if start else 0, end + n_before)  # the first one begins with the title
-        yield Chunk([document], extent if len(bounds) > 1 else None, number == len(bounds))
+    bounds = [(0, len(document.text))]
+    if passages is not None and len(document.text) > passages.max_words:  # a word has at least one character
+        bounds = cut_into_passages(document.text, passages, heading_starts(document))
+    return [(start + n_before if start else 0, end + n_before) for start, end in bounds]
 
 
 def _in_document(spans: Sequence[Spans], title: str, start: int) -> list[Spans]:

@@ -61,6 +61,7 @@ class MetadataUpdates:
                 raise InvalidSetting(
                     f"document {shown(doc_id)} has no metadata field {shown(name)}, and only metadata is changed",
                     expected=f"the document added again by `add`, with another {name}",
+                    setting=f"changes.{name}",
                 )
         earlier = self._changes.get(doc_id)
         kept = {} if earlier is None else {name: value for name, value in earlier.items() if name not in changes}
@@ -73,7 +74,8 @@ class MetadataUpdates:
             message = (
                 f"document {shown(doc_id)}: the path {shown(name)} leads through a value that is not a mapping"
             )
-            raise InvalidSetting(message, expected="a path of mappings, or the whole field") from None
+            expected = "a path of mappings, or the whole field"
+            raise InvalidSetting(message, expected=expected, setting=f"changes.{name}") from None
         return together
 
     def add(self, changes: Mapping[str, Changes]) -> None:
@@ -125,8 +127,8 @@ class MetadataUpdates:
         return metadata, [self._terms("\n".join([own, *more])) for own, more in zip(texts, added, strict=True)]
 
 
-def checked_changes(changes: object) -> Changes:
-    """Return a copy of changes of metadata.
+def checked_changes(changes: object, doc_id: str | None = None) -> Changes:
+    """Return a copy of changes of metadata, of one document, or of all that are changed.
 
     Raises:
         InvalidSetting: not a mapping, or empty.
@@ -137,8 +139,10 @@ def checked_changes(changes: object) -> Changes:
             "not changes of metadata",
             expected="a mapping of fields to values, None removes a field",
             actual=shown_value(changes),
+            setting="changes",
         )
-    return freeze_metadata(changes, Place("changes", None)).unpacked()
+    where = "changes" if doc_id is None else f"changes of document {shown(doc_id)}"
+    return freeze_metadata(changes, Place(where, None)).unpacked()
 
 
 def _changed(metadata: Changes, changes: Changes) -> dict[str, object]:

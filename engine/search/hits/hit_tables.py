@@ -29,8 +29,8 @@ def to_pandas(rows: Sequence[Row], kind: Any) -> Any:  # noqa: ANN401  # pandas 
             "hits cannot become a DataFrame without the library pandas", expected="pip install pandas"
         ) from error
     columns: dict[str, Any] = {
-        name: pd.Series([row[name] for row in rows], dtype="float64" if is_number else "object")
-        for name, is_number in _columns(kind).items()
+        name: pd.Series([row[name] for row in rows], dtype={"int64": "Int64"}.get(type_, type_))
+        for name, type_ in _columns(kind).items()
     }
     return pd.DataFrame(columns)
 
@@ -54,12 +54,13 @@ def to_arrow(rows: Sequence[Row], kind: Any) -> Any:  # noqa: ANN401  # pyarrow 
         {name: row[name] for name in columns} | {"metadata": json.dumps(row["metadata"], ensure_ascii=False)}
         for row in rows
     ]
-    kinds = [(name, pyarrow.float64() if is_number else pyarrow.string()) for name, is_number in columns.items()]
-    return pyarrow.Table.from_pylist(shown, schema=pyarrow.schema(kinds))
+    types = {"float64": pyarrow.float64(), "int64": pyarrow.int64(), "object": pyarrow.string()}
+    schema = pyarrow.schema([(name, types[type_]) for name, type_ in columns.items()])
+    return pyarrow.Table.from_pylist(shown, schema=schema)
 
 
-def _columns(kind: Any) -> dict[str, bool]:  # noqa: ANN401  # the class `Hit`, which imports this module
-    """Return the names of the values that are columns, in their order, and whether they have numbers.
+def _columns(kind: Any) -> dict[str, str]:  # noqa: ANN401  # the class `Hit`, which imports this module
+    """Return the names of the values that are columns, in their order, and the types of NumPy that they have.
 
     They are those of a hit that are one text or number, and the metadata.
     """
@@ -67,5 +68,6 @@ def _columns(kind: Any) -> dict[str, bool]:  # noqa: ANN401  # the class `Hit`, 
     for name, attribute in vars(kind).items():
         if isinstance(attribute, property):
             hints[name] = get_type_hints(attribute.fget)["return"]
-    numbers = {name: hints.get(name) in (float, float | None) for name in kind.__new__(kind)}
-    return {name: number for name, number in numbers.items() if number or hints[name] is str or name == "metadata"}
+    types = {float: "float64", float | None: "float64", int | None: "int64", str: "object"}
+    columns = {name: "object" if name == "metadata" else types.get(hints[name]) for name in kind.__new__(kind)}
+    return {name: type_ for name, type_ in columns.items() if type_ is not None}

@@ -323,8 +323,9 @@ class Hits(list[Hit]):
     def to_pandas(self) -> Any:  # noqa: ANN401  # pandas has no types
         """Return a DataFrame with a row for each hit, best first.
 
-        Its columns are id, score, relevance, title, text, metadata (dictionaries), dense_score and
-        lexical_score. A score that was not computed is NaN, and so is a relevance that is not known.
+        Its columns are id, score, relevance, title, text, metadata (dictionaries), passage, dense_score and
+        lexical_score. A score that was not computed is NaN, and so is a relevance that is not known; the number of
+        the passage is missing (``pandas.NA``) if hits are documents.
 
         Raises:
             BackendUnavailable: pandas is not installed.
@@ -334,7 +335,7 @@ class Hits(list[Hit]):
     def to_arrow(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         """Return a ``pyarrow.Table`` with a row for each hit, best first.
 
-        Its columns are those of `to_pandas`, the metadata as JSON; values that are NaN there are null.
+        Its columns are those of `to_pandas`, the metadata as JSON; values that are missing there are null.
 
         Raises:
             BackendUnavailable: pyarrow is not installed.

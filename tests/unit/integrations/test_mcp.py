@@ -73,7 +73,7 @@ def test_search_and_read(path):
         commit,
         ("search", {"query": "when does snow fall?", "k": 1, "min_relevance": 0.01}),
     )
-    assert sorted(tools) == ["get_document", "list_indexes", "search"]
+    assert sorted(tools) == ["count_values", "get_document", "list_indexes", "search"]
     assert not any(is_error for _, is_error in answers)
     listed, found, filtered, document, fresh = (content.get("result", content) for content, _ in answers)
     assert listed == [{"name": "notes", "documents": 2}]
@@ -85,6 +85,50 @@ def test_search_and_read(path):
     assert [hit["id"] for hit in fresh] == ["snow"]
 
 
+def test_results_are_sorted_boosted_grouped_and_counted(tmp_path):
+    documents = [
+        {
+            "id": f"note {n}",
+            "text": f"The ship number {n} left the port.\n\n" + "It was foggy at sea. " * 90,
+            "metadata": {
+                "date": f"2025-0{n + 1}-01",
+                "port": "Bari" if n % 2 else "Oslo",
+                **({"n": n} if n else {}),
+            },
+        }
+        for n in range(6)
+    ]
+    engine.build(documents, tmp_path / "notes")
+    _, answers = talk(
+        [tmp_path / "notes"],
+        ("search", {"query": "ships", "sort": "-date", "k": 2}),
+        ("search", {"sort": ["port", "-date"], "k": 3, "filter": {"n": {"$exists": True}}, "offset": 1}),
+        ("search", {"query": "which ship left", "boost": NEWEST}),
+        ("search", {"query": "which ship left", "group_by": "port"}),
+        ("search", {"query": "+ship -3 port:Bari", "operators": True, "mode": "lexical", "unit": "document"}),
+        ("search", {"like": "note 2", "unit": "document", "k": 1}),
+        ("count_values", {"field": "port", "query": "ship", "filter": {"n": {"$exists": True}}}),
+        ("search", {}),
+        ("search", {"query": "ship", "sort": "dat"}),
+        ("count_values", {"field": "port", "query": 3}),
+    )
+    assert [is_error for _, is_error in answers] == [False] * 7 + [True] * 3
+    newest, browsed, recent, grouped, limited, alike, counted = (
+        content.get("result", content) for content, _ in answers[:7]
+    )
+    assert [hit["id"] for hit in newest] == ["note 5", "note 4"]
+    assert [hit["id"] for hit in browsed] == ["note 3", "note 1", "note 4"]
+    assert all(hit["text"].startswith("The ship number") for hit in newest)
+    assert recent[0]["id"] == "note 5"
+    assert sorted(hit["metadata"]["port"] for hit in grouped) == ["Bari", "Oslo"]
+    assert {hit["id"] for hit in limited} == {"note 1", "note 5"}
+    assert (len(alike), alike[0]["id"] != "note 2") == (1, True)
+    assert counted["values"] == [{"value": "Bari", "n_documents": 3}, {"value": "Oslo", "n_documents": 2}]
+    assert "nothing to search for" in json.dumps(answers[7][0])
+    assert "date" in json.dumps(answers[8][0])
+
+
+NEWEST = {"date": {"recency": {"half_life": "365d", "weight": 9}}}
 BOOK = "\n\n".join(
     (
         "Bread keeps fresh in a linen bag. " * 30,
@@ -257,7 +301,7 @@ def test_the_configuration_of_the_example(repository, tmp_path):
     engine.build(DOCUMENTS, tmp_path / "notes-index")
     arguments = [argument.replace("/home/ada", str(tmp_path)) for argument in server["args"][1:]]
     tools, answers = talk(arguments, ("sync", {}), ("search", {"query": "when does rain fall?", "k": 1}))
-    assert {"search", "get_document", "list_indexes", "add", "delete", "sync"} == set(tools)
+    assert {"search", "count_values", "get_document", "list_indexes", "add", "delete", "sync"} == set(tools)
     assert answers[1][0]["result"][0]["source"].startswith("rain.md")
 
 
@@ -275,7 +319,7 @@ def test_arguments_that_a_tool_does_not_have_are_refused(path, tmp_path):
     index = OpenIndex(path)
     tools = asyncio.run(make_server({"notes": index}, is_writable=True, synced={"notes": tmp_path}).list_tools())
     index.close()
-    assert len(tools) == 6
+    assert len(tools) == 7
     assert all(tool.input_schema["additionalProperties"] is False for tool in tools)
 
 

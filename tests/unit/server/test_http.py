@@ -13,7 +13,7 @@ import threading
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import pytest
@@ -60,6 +60,7 @@ def reader(indexes: dict[str, Path]) -> Iterator[RunningServer]:
         yield server
 
 
+DEEP = reduce(lambda inside, _: {"c": inside}, range(12), 1)
 BOTH_KINDS = pytest.mark.parametrize("path", [None, 2], indirect=True, ids=["whole", "sharded"])
 
 
@@ -107,6 +108,9 @@ def writer(path: Path) -> Iterator[RunningServer]:
         {"sort": ["-number", "id"], "total": True, "unit": "passage"},
         {"sort": "number", "group_by": "number", "group_size": 2, "k": 3},
         {"boost": {"number": {"linear": {"weight": 0.3}}, "id": {"pin": {"values": ["document 0003"]}}}},
+        {"prefix": True, "unit": "passage", "context": 1, "partial": True, "timeout": 9.5},
+        {"mode": "dense", "vector": [0.1] * ENCODER.dim},
+        {"vector": [0.1] * ENCODER.dim, "typos": False},
     ],
     ids=str,
 )
@@ -134,6 +138,35 @@ def test_documents_like_one_are_found(reader: RunningServer, indexes, name: str,
         answer = reader.search(name, like=liked, **options).json
         assert answer["hits"] == json.loads(json.dumps([hit.to_dict() | {"place": None} for hit in hits]))
         assert liked not in [hit["id"] for hit in answer["hits"]]
+
+
+@pytest.mark.parametrize("name", ["whole", "sharded"])
+def test_documents_are_found_without_a_query(reader: RunningServer, indexes, name: str) -> None:
+    vector = [0.1] * ENCODER.dim
+    with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
+        arranged = ({"filter": {"number": 3}}, {"sort": "-number"}, {"group_by": "number"})
+        for request in (*arranged, {"vector": vector}):
+            want = json.loads(json.dumps([hit.to_dict() | {"place": None} for hit in index.search(**request)]))
+            for blank in ({}, {"query": None}, *([{"query": ""}] if "vector" not in request else [])):
+                assert reader.search(name, **request, **blank).json["hits"] == want, (request, blank)
+        batch = reader.post(f"/v1/indexes/{name}/search/batch", {"vectors": [vector, [1] * ENCODER.dim]}).json
+        found = index.search(vector=[vector, [1] * ENCODER.dim])
+        assert [[hit["id"] for hit in each["hits"]] for each in batch["results"]] == [
+            [hit.id for hit in hits] for hits in found
+        ]
+    for request, field in (
+        ({}, "query"),
+        ({"query": None, "k": 3}, "query"),
+        ({"filter": None}, "query"),
+        ({"filter": {"$what": 1}}, "filter"),
+        ({"like": "document 0003", "filter": {"$what": 1}}, "filter"),
+        ({"vector": [1]}, "vector"),
+        ({"vector": [1], "like": "document 0003"}, "like"),
+        ({"vector": vector, "mode": "lexical"}, "mode"),
+    ):
+        answer = reader.search(name, **request)
+        assert (answer.status, answer.error["field"]) == (422, field), request
+    assert reader.post(f"/v1/indexes/{name}/search/batch", {"k": 3}).error["field"] == "queries"
 
 
 @pytest.mark.parametrize("name", ["whole", "sharded"])
@@ -199,6 +232,10 @@ def test_values_are_counted(reader: RunningServer, indexes, name: str) -> None:
     with engine.Engine.open(indexes[name], encoder=ENCODER) as index:
         for field in ("number", "mixed", "none"):
             assert answer["facets"][field] == json.loads(json.dumps(index.facets(field, **request).to_dict()))
+        for prefix in (True, False):
+            request = {"query": "w", "prefix": prefix, "operators": True}
+            answer = reader.post(f"/v1/indexes/{name}/facets", {"fields": ["number"], **request}).json
+            assert answer["facets"]["number"]["n_documents"] == index.facets("number", **request).n_documents
     assert reader.post(f"/v1/indexes/{name}/facets", {"fields": []}).error["field"] == "fields"
 
 
@@ -378,15 +415,22 @@ def test_metadata_is_changed_by_ids_or_a_filter(writer: RunningServer, path: Pat
         assert [document.metadata["price"] for document in index.get(["moon", "bread"])] == [4, 5]
     for wrong, field in (
         ({"changes": each, "ids": ["moon"], "metadata": {"a": 1}}, "changes"),
-        ({"changes": each, "metadata": {"a": 1}}, None),
-        ({"changes": {"moon": 3}}, None),
-        ({"changes": {"moon": {"title": "x"}}}, None),
+        ({"changes": each, "metadata": {"a": 1}}, "metadata"),
+        ({"changes": {"moon": 3}}, "changes.moon"),
+        ({"changes": {"moon": {}}}, "changes.moon"),
+        ({"changes": {"bread": {"a": 1}, "moon": {"title": "x"}}}, "changes.moon.title"),
+        ({"changes": {"moon": {"price.net": 1}}}, "changes.moon.price.net"),
+        ({"changes": {"moon": {"a": [1, {"b": DEEP}]}}}, "changes.moon.a[1].b" + ".c" * 5),
+        ({"changes": {"moon": {"a": "x" * 70_000}}}, "changes.moon"),
         ({"changes": ["moon"]}, "changes"),
         ({"metadata": {"a": 1}}, "ids"),
         ({"ids": ["moon"]}, "metadata"),
         ({"ids": ["moon"], "filter": {}, "metadata": {"a": 1}}, "filter"),
         ({"filter": {}, "metadata": {"a": 1}}, "filter"),
-        ({"ids": ["moon"], "metadata": {"title": "x"}}, None),
+        ({"ids": ["moon"], "metadata": {"title": "x"}}, "metadata.title"),
+        ({"ids": ["moon"], "metadata": {"price.net": 1}}, "metadata.price.net"),
+        ({"ids": ["moon"], "metadata": {"a": DEEP}}, "metadata.a" + ".c" * 7),
+        ({"ids": ["moon"], "metadata": {}}, "metadata"),
     ):
         assert (change(wrong).status, change(wrong).error["field"]) == (422, field), wrong
     deleted = writer.post("/v1/indexes/index/delete", {"filter": {"sold": True}}, **bearer())

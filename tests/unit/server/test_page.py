@@ -9,6 +9,7 @@ import base64
 import hashlib
 import os
 import re
+import runpy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -337,6 +338,131 @@ def test_filters_follow_the_query_and_are_kept_in_the_address(
             until(lambda: len(page.all(".hit")) == 10)
             assert page.texts("#applied button") == []
         browser.get("about:blank")  # a request that the end of the server cuts off would be an error
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Serve the products of the example."""
+    path = tmp_path_factory.mktemp("page") / "shop"
+    made = runpy.run_path(str(Path(__file__).resolve().parents[3] / "examples" / "shop.py"))
+    engine.build(made["products"](300), path, encoder=ENCODER, searchable=["sku", "brand", "tags"])
+    with app([path], encoder=ENCODER) as served, running(served) as server:
+        yield server
+
+
+@pytest.fixture
+def shop_page(open_page: Callable[[RunningServer], Page], shop: RunningServer) -> Iterator[Page]:
+    page = open_page(shop)
+    yield page
+    page.browser.get("about:blank")
+
+
+def fields_of_hits(page: Page) -> list[dict[str, str]]:
+    """Return the fields that each hit shows."""
+    script = """
+        return [...document.querySelectorAll('.hit')].map(hit =>
+            [...hit.querySelectorAll('.fields div')].map(each => [...each.children].map(part => part.textContent)))
+    """
+    return [dict(pairs) for pairs in page.run(script)]
+
+
+def sort_by(page: Page, value: str) -> None:
+    page.browser.execute_script(
+        "const sort = document.getElementById('sort'); sort.value = arguments[0];"
+        "sort.dispatchEvent(new Event('change'))",
+        value,
+    )
+
+
+def test_hits_show_fields_that_can_be_chosen(shop_page: Page, browser: Any) -> None:
+    page = shop_page
+    page.search("kettle")
+    hits = fields_of_hits(page)
+    assert [list(hit) for hit in hits] == [["sku", "brand", "price", "stock.count", "rating", "published"]] * 10
+    assert all(re.fullmatch(r"SKU-\d{5}", hit["sku"]) and float(hit["price"]) > 0 for hit in hits)
+    assert page.texts("#shown label") == ["sku", "brand", "price", "stock.count", "rating", "published", "tags"]
+    page.one("#columns summary").click()
+    page.keep("fields")
+    assert {each.accessible_name for each in page.all("#sort, #shown")} == {"Order", "Fields of results"}
+    metrics = {"width": 320, "height": 700, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    assert page.run("return document.documentElement.scrollWidth") <= 320
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    for name in ("sku", "stock.count", "rating", "published", "tags"):
+        next(each for each in page.all("#shown label") if each.text == name).click()
+    until(lambda: {tuple(hit) for hit in fields_of_hits(page)} == {("brand", "price", "tags")})
+    assert all(hit["tags"].startswith("kitchen, ") for hit in fields_of_hits(page))
+    address = browser.current_url
+    assert address.endswith("#q=kettle&show=brand&show=price&show=tags")
+    browser.get("about:blank")
+    browser.get(address)
+    until(lambda: {tuple(hit) for hit in fields_of_hits(page)} == {("brand", "price", "tags")})
+    browser.get(address.split("&")[0] + "&show=")
+    until(lambda: set(map(len, fields_of_hits(page))) == {0})
+
+
+def test_hits_are_sorted_by_numbers_and_dates(shop_page: Page, shop: RunningServer, browser: Any) -> None:
+    page = shop_page
+    page.search("kettle")
+    assert page.texts("#sort option") == [
+        "Best match",
+        *(
+            f"{name}: {which} first"
+            for name in ("price", "stock.count", "rating")
+            for which in ("lowest", "highest")
+        ),
+        *(f"published: {which} first" for which in ("oldest", "newest")),
+    ]
+    for order, name in (("price", "price"), ("-price", "price"), ("-published", "published")):
+        sort_by(page, order)
+        request = {"query": "kettle", "mode": "lexical", "sort": order, "total": True}
+        wanted = shop.search("shop", **request).json
+        shown = [str(hit["metadata"][name]) for hit in wanted["hits"]]
+        until(lambda name=name, shown=shown: [hit[name] for hit in fields_of_hits(page)] == shown)
+        assert page.one("#status").text.startswith(f"10 of {wanted['total']} results")
+        assert page.one("[value=lexical]").is_selected()
+    address = browser.current_url
+    assert address.endswith("#q=kettle&mode=lexical&sort=-published")
+    browser.get("about:blank")
+    browser.get(address)
+    until(lambda: [hit["published"] for hit in fields_of_hits(page)] == shown)
+    assert page.one("#sort").get_property("value") == "-published"
+
+    page.one("#clear").click()  # all products, the newest first
+    until(lambda: "10 of 300 results" in page.one("#status").text)
+    page.all(".acts button")[1].click()
+    until(lambda: "Ranked by" in page.one(".panel").text and "published" in page.one(".panel").text)
+    page.all(".modes label")[0].click()  # by meaning nothing is sorted, and without a query nothing is found
+    until(lambda: "sort" not in browser.current_url and not page.all(".hit"))
+    assert page.one("#sort").get_property("value") == ""
+
+    browser.get("about:blank")
+    browser.get(f"{shop.url}#q=kettle&sort=nonsense")
+    until(lambda: page.texts("#problem h2") == ["The search failed"])
+    sort_by(page, "")
+    until(lambda: len(page.all(".hit")) == 10)
+
+
+def test_filters_alone_find_documents(shop_page: Page) -> None:
+    page = shop_page
+    page.search("kettle")
+    until(lambda: page.texts("#facets legend"))
+    next(each for each in page.all("#facets label") if each.text.startswith("Pallas")).click()
+    until(lambda: page.texts("#applied button") == ["brand: Pallas ×"])
+    page.one("#clear").click()
+    until(lambda: {hit["brand"] for hit in fields_of_hits(page)} == {"Pallas"} and not page.all("mark"))
+    page.one("#applied button").click()
+    until(lambda: not page.all(".hit"))
+
+
+def test_facets_follow_what_is_typed(shop_page: Page, shop: RunningServer) -> None:
+    page = shop_page
+    page.type("kettl")
+    request = {"fields": ["brand"], "query": "kettl", "prefix": True, "limit": 8}
+    counted = shop.post("/v1/indexes/shop/facets", request).json["facets"]["brand"]["values"]
+    wanted = [f"{each['value']}{each['n_documents']}" for each in counted]
+    until(lambda: page.texts("#facets fieldset:first-child label") == wanted)
+    assert 1 < sum(each["n_documents"] for each in counted) < 100
 
 
 def test_the_requests_are_described_on_a_page(page: Page, server: RunningServer, browser: Any) -> None:

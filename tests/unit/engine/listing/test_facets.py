@@ -87,6 +87,16 @@ def test_the_documents_of_a_query_are_those_of_lexical_search(index):
     assert pairs(index.facets("lang", query="pear", filter={"n": {"$gt": 1}})) == [("en", 1)]
 
 
+@pytest.mark.parametrize("options", [{"prefix": True}, {"operators": True}, {"prefix": True, "operators": True}])
+def test_they_follow_what_is_typed(index, options):
+    for query in ("app", "red a", "gre", "the", "xyz", "n:1", "lang:en", "n:1 app", "lang:de -pear", "-pear"):
+        expected = {hit.id for hit in index.search(query, k=100, mode="lexical", **options)}
+        assert {each.value for each in index.facets("id", query=query, **options).values} == expected, query
+    assert index.facets("id", query="app").n_documents == 0
+    assert index.facets("id", query="app", prefix=True).n_documents == 2
+    assert index.facets("id", query="", filter={"lang": "en"}).n_documents == 2
+
+
 def test_a_limit_leaves_out_values_and_no_counts(index):
     some = index.facets("lang", limit=1)
     assert (pairs(some), some.n_values, some.n_documents) == ([("en", 2)], 3, 5)
@@ -106,6 +116,8 @@ def test_wrong_arguments(index):
         index.facets("lang", query=["red"])
     with pytest.raises(InvalidSetting, match="limit is out of range"):
         index.facets("lang", limit=-1)
+    with pytest.raises(InvalidSetting, match="prefix"):
+        index.facets("lang", prefix="yes")
     with pytest.raises(InvalidFilter):
         index.facets("lang", filter={"n": "text"})
 

@@ -284,6 +284,123 @@ def test_files_are_chosen_by_patterns(folder: Path, index: Engine, tmp_path: Pat
     assert main([*words, "a.*", "--dry-run"]) == 0
 
 
+LOG = "\n".join(f"2025 error number{n}: disk full in volume {n % 7}" for n in range(400))
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip"])
+@pytest.mark.parametrize("shards", [None, 3])
+def test_large_files_are_found_by_words_alone(
+    folder: Path, tmp_path: Path, metric: str, shards: int | None
+) -> None:
+    write(folder / "a.log", LOG)
+    write(folder / "rows.csv", "id,text\n" + "\n".join(f"{n},row number{n} of disks" for n in range(400)))
+    settings: Any = {"encoder": ENCODER, "metric": metric, "shards": shards, "threads": 1}
+    with Engine.open(tmp_path / "index", create=True, writable=True, **settings) as index:
+        report = index.sync(folder, vectors_up_to="8kB")
+        assert report.by_words == ("a.log", "rows.csv")
+        assert (len(report.added), report.failed, len(index)) == (5, {}, 404)
+        assert index.sync(folder, vectors_up_to=8000).n_unchanged == 5
+        (log,) = index.get("a.log", vectors=True)
+        assert (log.stored_as, log.vectors is not None and log.vectors.any()) == ("words", False)
+        assert log.metadata["file"]["indexed"] == "words"  # type: ignore[index]
+        for mode in ("hybrid", "lexical", "dense"):
+            for unit in ("document", "passage"):
+                hits = index.search("number123", k=500, mode=mode, unit=unit, explain=True)
+                found = {hit.id: hit for hit in hits if mode == "dense" or hit.lexical_score}
+                assert {"a.log", "rows.csv#123"} <= found.keys(), (mode, unit)
+                assert mode == "dense" or found["a.log"].passages[0].text.count("number123") == 1
+                assert mode == "lexical" or found["a.log"].dense_score == 0
+        assert index.count({"file.indexed": "words"}) == 401
+        index.add(index.get("a.log", vectors=True))
+        index.commit()
+        index.merge()
+        index.verify()
+
+        write(folder / "z.log", LOG)  # the same content, and now with vectors
+        report = index.sync(folder, vectors_up_to="9kB", exclude="a.log")
+        assert (report.added, report.changed, report.by_words) == (("z.log",), (), ("z.log",))
+        report = index.sync(folder)
+        assert (report.added, report.changed) == (("a.log",), ("rows.csv", "z.log"))
+        assert (report.by_words, report.moved) == ((), {})
+        assert not any(document.stored_as == "words" for document in index.get(index.ids(), vectors=True))
+        for wrong in ("much", -1, "1 parsec"):
+            with pytest.raises(InvalidSetting, match="vectors_up_to is not a size"):
+                index.sync(folder, vectors_up_to=wrong)
+
+
+def test_files_that_are_not_read_are_named(folder: Path, tmp_path: Path, capsys) -> None:
+    for name in (
+        "photo.jpg",
+        "sub/film.mov",
+        ".hidden.jpg",
+        "drafts/x.jpg",
+        *(f"many/{n}.jpg" for n in range(30)),
+    ):
+        write(folder / name, b"\xff\xd8")
+    with Engine.open(tmp_path / "i", create=True, writable=True, encoder=ENCODER) as index:
+        report = index.sync(folder, exclude=["drafts/", "many/"])
+        assert set(report.left_out) == {"photo.jpg", "sub/film.mov"}
+        assert set(report.left_out.values()) == {"files of this kind are not read"}
+        assert index.sync(folder, include="*.mov", remove_all=True).left_out.keys() == {"sub/film.mov"}
+    assert main(["sync", str(folder), str(tmp_path / "index"), "--dry-run"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(". "))
+    assert line.endswith("and 13 more: files of this kind are not read")
+
+
+def test_zeros_are_not_near_by_distance(folder: Path, tmp_path: Path) -> None:
+    with Engine.open(tmp_path / "i", create=True, writable=True, encoder=ENCODER, metric="l2") as index:
+        with pytest.raises(InvalidSetting, match="found l2"):
+            index.sync(folder, vectors_up_to="1MB")
+        assert index.sync(folder).n_unchanged == 0
+
+
+def test_the_command_names_large_files(folder: Path, tmp_path: Path, capsys) -> None:
+    write(folder / "a.log", LOG)
+    command = ["sync", str(folder), str(tmp_path / "index"), "--vectors-up-to", "8kB"]
+    assert main([*command, "--dry-run"]) == 0
+    assert "+ a.log (large: found by words alone)" in capsys.readouterr().out
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "+ a.log (large: found by words alone)" in out
+    assert "1 by words alone; generation" in out
+    assert main(["search", str(tmp_path / "index"), "number123"]) == 0
+    assert "a.log" in capsys.readouterr().out
+    exported = tmp_path / "documents.jsonl"
+    assert main(["export-docs", str(tmp_path / "index"), str(exported), "--vectors"]) == 0
+    assert main(["build", str(exported), str(tmp_path / "other")]) == 0
+    assert main([*command[:3], "--vectors-up-to", "lots"]) == 1
+    assert "vectors_up_to is not a size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+def test_an_index_that_is_opened_and_synchronized_is_as_one_that_is_built(
+    folder: Path, tmp_path: Path, shards: int | None
+) -> None:
+    def fields(index: Engine, word: str) -> int:
+        return len(index.search(word, k=9, mode="lexical"))
+
+    write(folder / "letters" / "a.txt", "Dear Ada.")
+    settings: Any = {"encoder": ENCODER, "shards": shards}
+    engine.build(folder, tmp_path / "built", **settings)
+    with Engine.open(tmp_path / "new", create=True, writable=True, **settings) as index:
+        index.set_synonyms({"mail": ["letters"]})
+        index.sync(folder)
+        with Engine.open(tmp_path / "built", encoder=ENCODER) as built:
+            assert [fields(index, "letters"), fields(built, "letters")] == [1, 1]
+        assert fields(index, "mail") == 1  # what was set before the first document stays
+    with Engine.open(tmp_path / "new", create=True, writable=True, **settings) as index:
+        assert fields(index, "letters") == 1
+        write(folder / "letters" / "b.txt", "Dear Bob.")
+        index.sync(folder)
+        assert fields(index, "letters") == 2
+    for given in ([], ["author"]):
+        with Engine.open(
+            tmp_path / f"own{len(given)}", create=True, writable=True, searchable=given, **settings
+        ) as own:
+            own.sync(folder)
+            assert fields(own, "letters") == 0
+
+
 def test_the_command_follows_changes(folder: Path, tmp_path: Path, repository: Path) -> None:
     pytest.importorskip("watchfiles", reason="following a folder needs the extra watch")
     command = [sys.executable, "-m", "quarry", "sync", str(folder), str(folder / "index"), "--watch"]

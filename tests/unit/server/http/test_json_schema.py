@@ -58,13 +58,12 @@ QUERY = {"query": "tides"}
     ("body", "field", "expected", "found"),
     [
         ([], "body", "object", "[]"),
-        ({}, "query", "string", None),
         ({"query": "x" * 10_001}, "query", "0 to 10000 characters", "10001"),
-        ({"query": ["tides"]}, "query", "string", "['tides']"),
-        ({"query": None}, "query", "string", "null"),
+        ({"query": ["tides"]}, "query", "string or null", "['tides']"),
+        ({"vector": ["a"]}, "vector[0]", "number", "'a'"),
+        ({"vector": [[1]]}, "vector[0]", "number", "[1]"),
         ({"like": ""}, "like", "1 to 4096 characters", "0"),
         ({"like": None}, "like", "string", "null"),
-        (QUERY | {"like": "d1"}, "like", "string; one of query, like", "query, like"),
         ({"query": "\ud800"}, "query", "text that UTF-8 can encode", "'\\ud800'"),
         (QUERY | {"k": 0}, "k", "a number from 1 to 1000", "0"),
         (QUERY | {"k": 1001}, "k", "a number from 1 to 1000", "1001"),
@@ -76,7 +75,7 @@ QUERY = {"query": "tides"}
         (QUERY | {"dense_weight": 1.01}, "dense_weight", "a number from 0 to 1", "1.01"),
         (QUERY | {"explain": 1}, "explain", "boolean", "1"),
         (QUERY | {"timeout": 31}, "timeout", "a number from 0 to 30.0", "31"),
-        (QUERY | {"limit": 3}, "limit", "query, like, k, offset", "'limit'"),
+        (QUERY | {"limit": 3}, "limit", "query, vector, like, k", "'limit'"),
     ],
 )
 def test_a_search_that_is_not_valid_is_refused(body: object, field: str, expected: str, found: str | None) -> None:
@@ -110,9 +109,10 @@ def test_a_batch_has_no_document_as_its_query() -> None:
 
 
 def test_a_batch_may_not_ask_for_too_many_hits() -> None:
-    parse_batch({"queries": ["a"] * 10, "k": 1000}, LIMITS)
-    with pytest.raises(RequestError, match="too many hits"):
-        parse_batch({"queries": ["a"] * 11, "k": 1000}, LIMITS)
+    for searched in ({"queries": ["a"] * 10}, {"vectors": [[1, 2]] * 10}):
+        parse_batch({**searched, "k": 1000}, LIMITS)
+        with pytest.raises(RequestError, match="too many hits"):
+            parse_batch({name: [*each, each[0]] for name, each in searched.items()} | {"k": 1000}, LIMITS)
 
 
 def test_all_options_are_given_to_the_engine() -> None:
@@ -141,11 +141,12 @@ def test_all_options_are_given_to_the_engine() -> None:
         "total": True,
     }
     wanted = parse_search({"query": "tides", "k": 7, "fields": ["id"], **options}, LIMITS)
-    assert (wanted.queries, wanted.k, wanted.fields, wanted.options) == (["tides"], 7, ["id"], options)
+    assert (wanted.queries, wanted.k, wanted.fields, wanted.options) == ("tides", 7, ["id"], options)
     liked = parse_search({"like": "d1", "timeout": 1}, LIMITS)
     assert (liked.queries, liked.options) == (None, {"like": "d1", "timeout": 1})
-    assert set(search_schema(LIMITS)["properties"]) == {"query", "like", "k", "texts", "fields", *options}
-    assert set(batch_schema(LIMITS)["properties"]) == {"queries", "k", "texts", "fields", *options}
+    both = {"k", "texts", "fields", *options}
+    assert set(search_schema(LIMITS)["properties"]) == {"query", "vector", "like", *both}
+    assert set(batch_schema(LIMITS)["properties"]) == {"queries", "vectors", *both}
 
 
 def test_the_schema_of_nested_values_is_checked() -> None:

@@ -15,7 +15,7 @@ from quarry import engine
 from quarry.engine import BackendUnavailable, Engine, Hits, InvalidSetting
 
 METADATA = {"lang": "en", "nested": {"a": [1, None, 2.5, "é"]}, "big": (1 << 63) - 1}
-COLUMNS = ["id", "score", "relevance", "title", "text", "metadata", "dense_score", "lexical_score"]
+COLUMNS = ["id", "score", "relevance", "title", "text", "metadata", "passage", "dense_score", "lexical_score"]
 
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["whole", "sharded"])
@@ -78,6 +78,22 @@ def test_arrow(index):
     assert empty.num_rows == 0
     assert empty.schema.equals(table.schema)
     assert index.search("word", mode="lexical").to_arrow()["dense_score"].null_count == 4
+
+
+def test_the_numbers_of_passages_are_columns(tmp_path):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    text = "\n\n".join(f"word {n} is here. " * 8 for n in range(4))
+    engine.build([{"id": "a", "text": text}], tmp_path / "index", encoder=ENCODER, passage_words=40)
+    with Engine.open(tmp_path / "index", encoder=ENCODER) as cut:
+        passages, documents = cut.search("word 2", unit="passage"), cut.search("word 2")
+    numbers = [hit.passage for hit in passages]
+    assert sorted(numbers) == [0, 1, 2, 3]
+    table = passages.to_pandas()
+    assert (table["passage"].tolist(), table["passage"].dtype) == (numbers, pandas.Int64Dtype())
+    assert passages.to_arrow()["passage"].to_pylist() == numbers
+    assert passages.to_arrow().schema.field("passage").type == pyarrow.int64()
+    assert documents.to_pandas()["passage"].isna().all()
+    assert documents.to_arrow()["passage"].to_pylist() == [None]
 
 
 def test_relevance_in_tables(index):
