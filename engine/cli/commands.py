@@ -696,7 +696,9 @@ def _run_encoders(args: argparse.Namespace) -> int:
     found = dict.fromkeys(BUNDLED, "part of Quarry")
     found |= {name: distributions_of("encoder", name) for name in registered}
     found[DEFAULT_NAME] += ", the default"
-    found |= {name: f"not installed: {how}" for name, how in INSTALLABLE.items() if name not in registered}
+    found |= {
+        name: f"not installed: {each.distribution}" for name, each in INSTALLABLE.items() if name not in registered
+    }
     for name, origin in found.items():
         if args.json:
             print_lines(json.dumps({"name": name, "origin": origin, "installed": name in {*BUNDLED, *registered}}))
