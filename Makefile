@@ -55,7 +55,7 @@ bench: $(DEV)
 clean:
 	rm -rf $(VENV) .demo .links build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find bench distributed engine exporters formats integrations readers server testing training src tests -name __pycache__ -prune -exec rm -rf {} +
+	find bench bundles distributed engine exporters formats integrations readers server testing training src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # mypy and import-linter read folders, not what an editable installation maps to them.
 .links: setup.py

@@ -1,4 +1,4 @@
-"""Creates the encoder bundles that are distributed with Quarry.
+"""Creates the bundles of the default encoder and of the distribution quarry-minilm, which has to be installed.
 
 ``python -m quarry.exporters.bundled CHECKPOINT OUT`` converts the checkpoint of a bundled encoder, a folder with
 model.safetensors, config.json, tokenizer.json and, if a linear layer is behind the network, head.safetensors;

@@ -14,6 +14,7 @@ from asyncio_settings import add_settings
 from exit_limit import pytest_unconfigure  # noqa: F401  # a hook
 from support.bench.readme_run import ReadmeRun, run_readme
 from support.faults.torture import Tally
+from support.models.bundle_projects import all_installed
 
 from quarry import engine
 
@@ -44,6 +45,13 @@ def pytest_collection_finish() -> None:
     """Leave what is imported by now out of garbage collections, which tests cause by the hundred."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed_bundles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the encoders of the folder `bundles` be installed."""
+    with all_installed(tmp_path_factory.mktemp("site")):
+        yield
 
 
 @pytest.fixture(scope="session")

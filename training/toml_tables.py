@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from quarry.engine.bundled import BUNDLED, bundled_path
+from quarry.engine.bundled import bundled_path
 from quarry.formats.errors import InvalidSetting
 
 __all__ = ["TableReader", "add_place", "resolve_path"]
@@ -96,23 +96,18 @@ def add_place(error: InvalidSetting, path: Path, table: str = "") -> InvalidSett
 def resolve_path(value: str, recipe: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """The path that a recipe names.
 
-    ``bundled:NAME`` is an encoder that comes with Quarry; ``package:NAME/FOLDER`` lies in an installed Python
-    package, which is not imported; ``$NAME`` at the beginning is an environment variable; a relative path starts
-    at the recipe's folder.
+    ``bundled:NAME`` is an encoder that comes with Quarry or has a distribution of its own there;
+    ``package:NAME/FOLDER`` lies in an installed Python package, which is not imported; ``$NAME`` at the beginning
+    is an environment variable; a relative path starts at the recipe's folder.
 
     Raises:
-        InvalidSetting: there is no such encoder, the package is not installed, or the variable is not set.
+        InvalidSetting: there is no such encoder, it or the package is not installed, or the variable is not set.
     """
     if value.startswith(_BUNDLED):
-        name = value.removeprefix(_BUNDLED)
-        if name not in BUNDLED:
-            raise InvalidSetting(
-                "no encoder of this name comes with Quarry",
-                path=recipe,
-                expected=" or ".join(BUNDLED),
-                actual=repr(name),
-            )
-        return bundled_path(name)
+        try:
+            return bundled_path(value.removeprefix(_BUNDLED))
+        except InvalidSetting as error:
+            raise add_place(error, recipe) from error
     if value.startswith(_PACKAGE):
         name, _, inside = value.removeprefix(_PACKAGE).partition("/")
         spec = find_spec(name) if name.isidentifier() else None

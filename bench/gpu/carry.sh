@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Prepares a checkout for a machine with a GPU and without a network. Collects the wheels that it may lack in .whl (for
 # CPython 3.12 on x86-64), which `python -m bench gpu --wheels .whl` installs for its run, and prints the total of
-# tracked files and wheels, without the second bundled encoder, which no part needs: remove its folder before the
-# files are carried, and bring it back with `git checkout`. Fails above 62 MiB.
+# tracked files and wheels, without the folder `bundles`, which no part needs: remove it before the files are carried,
+# and bring it back with `git checkout`. Fails above 62 MiB.
 # PyTorch for CUDA, Triton, transformers, onnx, onnxruntime, tokenizers, safetensors, hypothesis, pytest with
 # pytest-timeout and pytest-xdist are expected there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 packages=(faiss-cpu msgpack PyStemmer simsimd tqdm webencodings xxhash zstandard)
-left_out=engine/bundled/all-MiniLM-L6-v2
+left_out=bundles
 most=$((62 << 20))
 
 platforms=()

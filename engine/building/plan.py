@@ -11,7 +11,7 @@ from typing import Self
 from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.arguments import checked_integer
 from quarry.engine.bundled import path_by_identity
-from quarry.engine.encoding.encoder import Encoder, describe_encoder, trained_quantizer
+from quarry.engine.encoding.encoder import Encoder, describe_encoder, describe_record, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
 from quarry.engine.options import BuildKeywords, BuildOptions
@@ -102,7 +102,7 @@ class BuildPlan:
                 raise EncoderMismatch(
                     "the new index has another encoder than the index that its settings are taken from",
                     path=path,
-                    expected=f"{first.encoder.name} ({first.encoder.identity})",
+                    expected=describe_record(first.encoder),
                     actual=describe_encoder(opened),
                 )
             quantizers = {

@@ -29,7 +29,6 @@ from quarry.engine.cli.demo import run_demo
 from quarry.engine.cli.output import (
     format_facets,
     format_hit,
-    marks_words,
     print_error,
     print_lines,
     printable,
@@ -493,13 +492,12 @@ def _print_hits(
     if hits.coverage is not None and not hits.coverage.is_complete:
         reached = f"{hits.coverage.n_reached} of {hits.coverage.n_documents} documents were searched"
         print_error(f"warning: {reached}; missing: {', '.join(hits.coverage.missing)}")
-    is_marking = marks_words(sys.stdout)
     if hits.total is not None:
         print(f"  {hits.total} found")
     for number, hit in enumerate(hits):
         if hit.group is not None and (not number or hit.group != hits[number - 1].group):
             print_lines(f"  {hit.group}:")
-        print(*format_hit(hit, is_marking), sep="\n")
+        print(*format_hit(hit, sys.stdout), sep="\n")
     if hits.answerable is False:
         print("  no good answer: no hit has a relevance of .5" if hits else "  no hits")
     for each in facets:
@@ -703,7 +701,9 @@ def _run_encoders(args: argparse.Namespace) -> int:
     found = dict.fromkeys(BUNDLED, "part of Quarry")
     found |= {name: distributions_of("encoder", name) for name in registered}
     found[DEFAULT_NAME] += ", the default"
-    found |= {name: f"not installed: {how}" for name, how in INSTALLABLE.items() if name not in registered}
+    found |= {
+        name: f"not installed: {each.distribution}" for name, each in INSTALLABLE.items() if name not in registered
+    }
     for name, origin in found.items():
         if args.json:
             print_lines(json.dumps({"name": name, "origin": origin, "installed": name in {*BUNDLED, *registered}}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quarry import engine
 from quarry.engine.bundled.stdlib_docstrings import stdlib_documents
-from quarry.engine.cli.output import format_hit, marks_words
+from quarry.engine.cli.output import format_hit
 from quarry.formats.errors import EncoderMismatch, FormatError, IndexNotFound
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ def _search(index: Engine, question: str) -> _Answer:
 
 
 def _format_answer(answer: _Answer) -> str:
-    is_marking = marks_words(sys.stdout)
     heading = f"\n{answer.query}  ({answer.duration_s * 1e3:.1f} ms)"
-    return "\n".join([heading, *(line for hit in answer.hits for line in format_hit(hit, is_marking))])
+    return "\n".join([heading, *(line for hit in answer.hits for line in format_hit(hit, sys.stdout))])
 
 
 def _print_unless(as_json: bool, text: str) -> None:

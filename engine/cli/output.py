@@ -33,6 +33,7 @@ _BEFORE_WORD = 20  # characters before the first word that matches, when the beg
 _REPORT_S = 10.0  # between two lines of progress
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _CUT = "..."
+_ISOLATE, _END_ISOLATE = "\u2068", "\u2069"
 _JOINERS = "\u200c\u200d"  # invisible characters of several scripts, which do not change the order of others
 
 
@@ -91,33 +92,58 @@ class PrintableFormatter(logging.Formatter):
         return printable(super().format(record), "\n\t")
 
 
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def marks_words(stream: TextIO | None) -> bool:
     """Return whether words are marked in what is written to a stream: on a terminal that shows bold type."""
-    is_terminal = stream is not None and stream.isatty()
-    return is_terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
-def format_hit(hit: Hit, is_marking: bool = False) -> list[str]:
+def format_hit(hit: Hit, stream: TextIO | None) -> list[str]:
     """Return the lines of a hit: relevance, id and best passage; where that was read; its matches, if explained.
 
-    Where the relevance is not known, the score is shown, with a digit more.
+    Where the relevance is not known, the score is shown, with a digit more. On a terminal the words of the passage
+    that match the query are in bold type, and texts in right-to-left scripts are isolated from the rest of a line.
 
     Args:
         hit: the hit.
-        is_marking: whether the words of the passage that match the query are in bold type.
+        stream: what the lines will be written to.
     """
     from quarry.engine.search.hits.hits import snippet  # with numpy, which ``--help`` does without
 
+    isolated = _isolated if _is_terminal(stream) else str
     best = hit.passages[0] if hit.passages else None
-    text = snippet(hit.text, _TEXT_WIDTH) if best is None else _format_passage(best, is_marking)
+    text = snippet(hit.text, _TEXT_WIDTH) if best is None else _format_passage(best, marks_words(stream))
     number = f"{hit.score:6.3f}" if hit.relevance is None else f"{hit.relevance:6.2f}"
-    lines = [f"  {number}  {_shorten_middle(hit.id, _ID_WIDTH):<{_ID_WIDTH}}  {text}"]
+    name = _shorten_middle(hit.id, _ID_WIDTH)
+    padding = " " * (_ID_WIDTH - _n_columns(name))
+    lines = [f"  {number}  {isolated(name)}{padding}  {isolated(text)}"]
     if place := hit.place:
-        lines.append(f"          {snippet(str(place), 100)}")
+        lines.append(f"          {isolated(snippet(str(place), 100))}")
     elif hit.is_part:
         lines.append(f"          passage {hit.passage}")
-    lines += [f"          {match.weight:4.0%}  {snippet(match.text, 100)}" for match in hit.matches]
+    lines += [f"          {match.weight:4.0%}  {isolated(snippet(match.text, 100))}" for match in hit.matches]
     return lines
+
+
+def _isolated(text: str) -> str:
+    """Return a text whose letters do not change the order of what stands beside it.
+
+    A terminal that reorders right-to-left scripts (UAX #9) would take an id and a text in Arabic for one phrase
+    and show the text before the id. Other texts stay as they are, since some terminals show isolates as boxes.
+    """
+    is_reordered = any(unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
+    return f"{_ISOLATE}{text}{_END_ISOLATE}" if is_reordered else text
+
+
+def _n_columns(text: str) -> int:
+    """Return the width of a text on a terminal: wide characters take two columns, combining marks none."""
+    return sum(
+        unicodedata.category(each) not in {"Mn", "Me"} and 1 + (unicodedata.east_asian_width(each) in {"W", "F"})
+        for each in text
+    )
 
 
 def _shorten_middle(name: str, width: int) -> str:

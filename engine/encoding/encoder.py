@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from quarry.engine.bundled import INSTALLABLE
 from quarry.formats.arrays import Float32Array, Int64Array
+from quarry.formats.manifest import EncoderRecord
 from quarry.formats.vectors.quantizer import Quantizer
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "TrainedEncoder",
     "VectorKind",
     "describe_encoder",
+    "describe_record",
     "encoder_pooling",
     "trained_quantizer",
     "trained_settings",
@@ -134,6 +137,12 @@ def describe_encoder(encoder: Encoder) -> str:
     """Return name and identity of an encoder for messages; of a bundle also the folder that it was opened from."""
     path = getattr(encoder, "path", None)
     return f"{encoder.name} ({encoder.identity})" + ("" if path is None else f" from {path}")
+
+
+def describe_record(record: EncoderRecord) -> str:
+    """Return name and identity of an index's encoder for messages, and the distribution that brings it, if any."""
+    places = {each.identity: f" of {each.distribution}" for each in INSTALLABLE.values()}
+    return f"{record.name} ({record.identity}){places.get(record.identity, '')}"
 
 
 def encoder_pooling(encoder: Encoder) -> str | None:

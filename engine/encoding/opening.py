@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from quarry.engine.arguments import lone_surrogate, shown
-from quarry.engine.bundled import BUNDLED, INSTALLABLE, bundled_path, default_bundle_path
+from quarry.engine.bundled import BUNDLED, INSTALLABLE, bundled_path, default_bundle_path, not_installed
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.extensions import make_extension, registered_names
 from quarry.engine.process.libraries import loading
@@ -95,9 +95,7 @@ def _registered_encoder(path: Path) -> EncoderSource:
         return None
     missing = INSTALLABLE.keys() - registered_names("encoder")
     if name in missing:
-        raise InvalidSetting(
-            f"the encoder {name!r} is not installed", expected=INSTALLABLE[name], setting="encoder"
-        )
+        raise not_installed(name)
     return cast("EncoderSource", make_extension("encoder", path, [*BUNDLED, *missing]))
 
 
@@ -105,7 +103,7 @@ def bundle_folder(source: str | os.PathLike[str]) -> Path:
     """Return the folder of a bundle.
 
     Args:
-        source: the folder, or the name of a bundled encoder, such as "all-MiniLM-L6-v2". If the current folder has
+        source: the folder, or the name of a bundled encoder, such as "quarry-minilm-l6". If the current folder has
             something of that name, the name means that.
 
     Raises:

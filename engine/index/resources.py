@@ -8,7 +8,7 @@ from pathlib import Path
 from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, is_installed, path_by_identity
 from quarry.engine.encoding.batch_encoder import encode_queries
-from quarry.engine.encoding.encoder import Encoder, describe_encoder
+from quarry.engine.encoding.encoder import Encoder, describe_encoder, describe_record
 from quarry.engine.encoding.no_encoder import has_encoder
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.filtering.unknown_fields import UnknownFields
@@ -88,7 +88,7 @@ class ViewResources:
             "the vectors of this index are of another encoder; open it with encoder=..., or encode its documents "
             "again with reencode",
             path=path,
-            expected=f"{expected.name} ({expected.identity})",
+            expected=describe_record(expected),
             actual=default if chosen is None else describe_encoder(chosen),
         )
 

@@ -10,8 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.models.bundle_projects import BUNDLES
 
+from quarry.engine import open_encoder
 from quarry.engine.pyinstaller import hook_dirs
+
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +33,17 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy2(repository / name, source / name, follow_symlinks=False)
     program = "from setuptools import build_meta; print(build_meta.build_sdist('..'))"
     environment = folder / "environment"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "install", "--target", environment, "setuptools>=77"], check=True)
+    subprocess.run([*PIP, "install", "--target", environment, "setuptools>=77"], check=True)
     env = {**os.environ, "PYTHONPATH": str(environment)}
     subprocess.run([sys.executable, "-c", program], cwd=source, env=env, check=True, capture_output=True)
     (sdist,) = folder.glob("*.tar.gz")
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, sdist], env=env, check=True
-    )
+    return build_wheel(sdist, folder, environment)
+
+
+def build_wheel(source: Path, folder: Path, environment: Path) -> Path:
+    """Build a wheel with the setuptools of an environment."""
+    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(environment)}, check=True)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -60,7 +67,17 @@ def test_the_wheel_holds_every_package(wheel: Path, repository: Path) -> None:
     assert "quarry/formats/SPEC.md" in names
     assert "quarry/py.typed" in names
     assert "quarry/server/page.html" in names
-    assert any(name.startswith("quarry/engine/bundled/") and name.endswith(".onnx") for name in names)
+    models = [name for name in names if name.endswith(".onnx")]
+    assert models == ["quarry/engine/bundled/quarry-minilm-l6/model.onnx"]
+
+
+@pytest.mark.parametrize("project", [each.parent.name for each in BUNDLES.glob("*/pyproject.toml")])
+def test_the_wheel_of_an_encoder_holds_its_bundle(wheel: Path, project: str, tmp_path: Path) -> None:
+    source = wheel.parent / "source" / "bundles" / project
+    with zipfile.ZipFile(build_wheel(source, tmp_path, wheel.parent / "environment")) as archive:
+        archive.extractall(tmp_path)
+    (bundle,) = tmp_path.glob("*/*/bundle.json")
+    assert open_encoder(bundle.parent).encode_query("tides").shape == (384,)
 
 
 APPLICATION = """

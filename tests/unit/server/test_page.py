@@ -50,7 +50,7 @@ DOCUMENTS = [
         "text": "comet <script>window.broken = 1</script> <img src=x onerror='window.broken = 1'> &amp; comet",
         "metadata": {"kind": "<i>sky</i>", "year": 2022},
     },
-    {"id": "قمر", "title": "القمر والمد", "text": "يرفع القمر مياه البحر مرتين كل يوم lunar"},
+    {"id": "قمر", "title": "القمر والمد", "text": "يرفع القمر مياه البحر كل يوم lunar!\n(A note.)"},
     *(
         {"id": f"moon {n}", "title": f"Moon {n}", "text": f"the moon number{n} rises", "metadata": {"kind": kind}}
         for n, kind in enumerate(["sky", "sky", "sea"] * 5)
@@ -193,19 +193,26 @@ def test_what_documents_hold_is_text(page: Page, server: RunningServer) -> None:
 
 
 def test_each_text_has_the_direction_of_its_script(page: Page) -> None:
-    """Results in Arabic begin at the right, those beside them at the left."""
-    page.search("lunar")
+    """Results in Arabic begin at the right, those beside them at the left, and so does each line of a result."""
+    page.search("القمر lunar note")
     page.one(".hit:first-child .acts button").click()
     page.one(".hit:first-child .text")
-    directions = """return [...document.querySelectorAll('.hit')].map(hit =>
-        [...hit.querySelectorAll('h2, .passage, .text')].map(each => getComputedStyle(each).direction))"""
+    directions = """return [...document.querySelectorAll('.hit')].map(hit => [...hit.querySelectorAll(
+        'h2, .where, .passage, .text, dd')].map(each => getComputedStyle(each).direction))"""
     arabic, *others = page.run(directions)
-    assert arabic == ["rtl", "rtl", "rtl"]
+    assert arabic == ["rtl"] * 5
     assert others
     assert {direction for each in others for direction in each} == {"ltr"}
     bars = """return ['Left', 'Right'].map(side => parseFloat(
         getComputedStyle(document.querySelector('.passage'))[`border${side}Width`]))"""
     assert page.run(bars) == [0, 3]
+    assert page.texts(".hit:first-child .passage mark") == ["القمر", "lunar", "note"]
+    places = """return [...document.querySelectorAll('.hit:first-child :is(.passage, .passage mark)')].map(
+        each => { const place = each.getBoundingClientRect(); return [place.left, place.right]; })"""
+    passage, moon, lunar, note = page.run(places)
+    assert passage[0] < note[1] < sum(passage) / 2 < lunar[0] < lunar[1] < moon[0]
+    page.one(".hit:first-child .acts button:nth-child(2)").click()
+    assert page.texts(".hit:first-child .terms bdi") != []
     page.keep("right-to-left")
 
 

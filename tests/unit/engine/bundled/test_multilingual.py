@@ -1,23 +1,21 @@
-"""The distribution quarry-multilingual, as if it were installed: found by name and identity, in mixed indexes."""
+"""The distribution quarry-multilingual: found by name and identity, in mixed indexes."""
 
 from __future__ import annotations
 
-import tomllib
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
+from support.models.bundle_projects import BUNDLES
 from tokenizers import Tokenizer
 
-from quarry.engine import Encoder, Engine, InvalidSetting, build, open_encoder
-from quarry.engine.bundled import INSTALLABLE, is_installed, path_by_identity
+from quarry.engine import Encoder, Engine, build, open_encoder
+from quarry.engine.bundled import path_by_identity
 from quarry.engine.cli.commands import main
 
-PROJECT = Path(__file__).parents[4] / "bundles" / "multilingual"
-BUNDLE = PROJECT / "src" / "quarry_multilingual" / "multilingual-e5-small"
+BUNDLE = BUNDLES / "multilingual" / "src" / "quarry_multilingual" / "multilingual-e5-small"
 WORDS = WordEncoder()
 DOCS = {
     "ar": "يخبز الخباز الخبز من الدقيق والخميرة والماء.",
@@ -61,25 +59,6 @@ def encoder() -> Encoder:
     return open_encoder(BUNDLE)
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    folder = tmp_path / "site" / "quarry_multilingual-1.0.0.dist-info"
-    folder.mkdir(parents=True)
-    groups = (
-        "\n".join([f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())])
-        for group, entries in project["entry-points"].items()
-    )
-    (folder / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
-    (folder / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8")
-    for path in (folder.parent, PROJECT / "src"):
-        monkeypatch.syspath_prepend(path)
-    is_installed.cache_clear()
-    yield
-    is_installed.cache_clear()
-
-
-@pytest.mark.usefixtures("installed")
 def test_it_is_found_by_name_and_by_identity(encoder: Encoder, capsys: pytest.CaptureFixture[str]) -> None:
     found = open_encoder("multilingual")
     assert (found.name, found.identity) == ("multilingual-e5-small", encoder.identity)
@@ -88,17 +67,6 @@ def test_it_is_found_by_name_and_by_identity(encoder: Encoder, capsys: pytest.Ca
     assert "multilingual: quarry-multilingual 1.0.0\n" in capsys.readouterr().out
 
 
-def test_without_it_the_error_says_how_to_install_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InvalidSetting, match=r"'multilingual' is not installed; expected pip install ./bundles/"):
-        open_encoder("multilingual")
-    with pytest.raises(InvalidSetting, match=r"unknown encoder.*the nearest: multilingual"):
-        open_encoder("multi-lingual")
-    assert main(["encoders", "--json"]) == 0
-    assert '{"name": "multilingual", "origin": "not installed: ' in capsys.readouterr().out
-    assert (PROJECT.parents[1] / INSTALLABLE["multilingual"].split()[2] / "pyproject.toml").exists()
-
-
-@pytest.mark.usefixtures("installed")
 def test_questions_find_documents_in_other_languages(tmp_path: Path) -> None:
     documents = [{"id": key, "text": text} for key, text in DOCS.items()]
     build(documents[::2], tmp_path / "index", encoder="multilingual", language="none")

@@ -148,6 +148,30 @@ def test_search_prints_the_best_passage_and_marks_words_on_a_terminal(quarry, tm
     assert re.sub(r"\x1b\[\dm", "", marked) == plain
 
 
+def test_scripts_from_right_to_left_stay_in_their_columns_on_a_terminal(quarry, tmp_path, monkeypatch) -> None:
+    source = tmp_path / "docs.jsonl"
+    documents = {"دليل/قمر": "يرفع القمر البحر!", "סֵפֶר": "סביב (ירח) 2021", "月.txt": "月 تمر moon", "a": "tea"}
+    source.write_text("\n".join(json.dumps({"id": name, "text": text}) for name, text in documents.items()))
+    quarry("build", source, tmp_path / "index", "--language", "none")
+    command = ["search", tmp_path / "index", "القمر", "ירח", "moon", "tea", "-k", "1", "--mode", "lexical"]
+    plain = quarry(*command).out
+    assert not set("\u2068\u2069") & set(plain + quarry(*command, "--json").out)
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    quarry(*command)
+    shown = terminal.getvalue()
+    assert re.sub("\x1b\\[\\dm|[\u2068\u2069]", "", shown) == plain
+    lines = [
+        line.partition("  ")[2] for line in shown.replace("\x1b[1m", "<").replace("\x1b[0m", ">").splitlines()
+    ]
+    assert [line[8:] for line in lines if line] == [
+        f"\u2068دليل/قمر\u2069{' ' * 28}  \u2068يرفع <القمر> البحر!\u2069",
+        f"\u2068סֵפֶר\u2069{' ' * 33}  \u2068סביב (<ירח>) 2021\u2069",
+        f"月.txt{' ' * 30}  \u2068月 تمر <moon>\u2069",
+        f"a{' ' * 35}  <tea>",
+    ]
+
+
 def test_search_leaves_out_what_is_not_relevant(quarry, index: Path) -> None:
     answers = quarry("search", index, "flour for bread", "printer driver", "--min-relevance", "0.5", "--json").json
     assert [[hit["id"] for hit in answer["hits"]] for answer in answers] == [["bread"], []]

@@ -12,7 +12,7 @@ from support.indexes.word_encoder import WordEncoder
 
 from quarry import engine
 from quarry.engine import Engine
-from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, default_bundle_path
+from quarry.engine.bundled import BUNDLED, DEFAULT_NAME, INSTALLABLE, default_bundle_path
 from quarry.engine.encoding.no_encoder import NoEncoder
 from quarry.engine.index.partition import OpenPartition
 from quarry.engine.index.resources import ViewResources
@@ -63,7 +63,7 @@ def test_an_index_of_another_bundled_encoder_is_not_stopped(tmp_path: Path, shar
         assert index.search("sailing on the ocean", k=1)[0].id == "b"
         index.add([{"id": "c", "text": "rain in the hills"}])
         index.commit()
-        assert index.encoder.identity == BUNDLED[OTHER]
+        assert index.encoder.identity == INSTALLABLE[OTHER].identity
         assert index.search("wet weather", k=1)[0].id == "c"
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.models.tiny_checkpoint import CONFIG, DIM, random_weights, write_checkpoint, write_reranker_checkpoint
 
 from quarry import engine
-from quarry.engine.bundled import BUNDLED, bundled_path
+from quarry.engine.bundled import BUNDLED, INSTALLABLE, bundled_path
 from quarry.engine.encoding.opening import open_encoder
 from quarry.engine.encoding.runtimes.onnx_session import import_onnxruntime
 from quarry.exporters import command
@@ -218,7 +218,7 @@ def test_a_bundle_without_a_record_is_reported(variants: dict[str, EncoderBundle
         check_bundle(write_bundle(tmp_path / "bundle", bundle.settings, files).path)
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("name", [*BUNDLED, *INSTALLABLE])
 def test_a_bundled_encoder_can_be_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert load_bundle(bundled_path(name)).files["reference.json"].n_bytes < 100_000
     assert command.run(arguments(bundled_path(name), "--check")) == 0

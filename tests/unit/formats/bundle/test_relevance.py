@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quarry.engine.bundled import BUNDLED, bundled_path, default_bundle_path
+from quarry.engine.bundled import BUNDLED, INSTALLABLE, bundled_path, default_bundle_path
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, add_bundle_file
 from quarry.formats.bundle.relevance import (
@@ -117,7 +117,7 @@ def test_a_folder_without_a_bundle(tmp_path):
         add_bundle_file(tmp_path, RELEVANCE_NAME, b"")
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("name", [*BUNDLED, *INSTALLABLE])
 def test_a_bundled_encoder_is_calibrated_for_every_mode(name):
     bundle = load_bundle(bundled_path(name))
     bundle.verify_files([RELEVANCE_NAME])
