@@ -22,7 +22,8 @@ PAGES = [
     *(path.relative_to(ROOT) for path in (ROOT / "docs").glob("*.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#:]*)(#[^)]*)?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 COLLECTIONS = {"docs.jsonl": ("moon", "bread"), "more.jsonl": ("tea",)}
 
 
@@ -88,10 +89,19 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, 
             assert printed(output) == printed("\n".join(shown))
 
 
+def anchors(path: Path) -> set[str]:
+    """Return what links name headings of a page by: their words in lower case, joined by hyphens."""
+    headings = HEADING.findall(path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8")):
-        assert (ROOT / page.parent / target).exists(), target
+    for target, part in LINK.findall((ROOT / page).read_text(encoding="utf-8")):
+        path = ROOT / page.parent / target if target else ROOT / page
+        assert path.exists(), target
+        if part and path.suffix == ".md":
+            assert part[1:] in anchors(path), f"{target}{part}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
