@@ -116,11 +116,11 @@ class Hit(JsonMapping):
             score of each; otherwise empty.
         mistyped: with ``explain=True`` maps each matched term to the misspelled term that it replaced.
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
-            between queries and collections; None if the encoder has no calibration. See
-            `quarry.engine.search.relevance`.
+            between queries and collections; None if the encoder has no calibration
+            (docs/scores.md).
         group: in a search with `group_by` the value of its group; None: it has none there.
         dense_score: aggregated inner products of vectors, None if not computed. In an index of codes alone it may
-            be below the score of the best passage, see `quarry.engine.scoring.stored_vectors.mean_share`.
+            be below the score of the best passage, see docs/scores.md.
         lexical_score: BM25 score, None if not computed.
     """
 
