@@ -89,6 +89,17 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, 
             assert printed(output) == printed("\n".join(shown))
 
 
+@pytest.mark.parametrize("library", ["langchain_core", "llama_index", "haystack"])
+def test_the_code_for_a_framework_runs(library: str, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip(library, reason="the code is for this library")
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall((ROOT / "docs/integrations.md").read_text(encoding="utf-8"))
+    name = f"quarry.integrations.{library.removesuffix('_core')}"
+    (code,) = (block for kind, block in blocks if kind == "py" and name in block)
+    exec(compile(code, "docs/integrations.md", "exec"), {})
+    assert (tmp_path / "notes").is_dir()
+
+
 def anchors(path: Path) -> set[str]:
     """Return what links name headings of a page by: their words in lower case, joined by hyphens."""
     headings = HEADING.findall(path.read_text(encoding="utf-8"))
@@ -111,6 +122,19 @@ def test_the_make_targets_of_a_page_exist(page: Path) -> None:
         for words in commands(block).values():
             if words[0] == "make":
                 assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_commands_that_are_not_run_exist(page: Path, capsys) -> None:
+    """Commands in blocks of the language sh need a server, a checkpoint or judged queries."""
+    for kind, block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        for words in map(shlex.split, block.splitlines() if kind == "sh" else ()):
+            if words[:1] == ["quarry"]:
+                with pytest.raises(SystemExit) as ended:
+                    main([words[1], "--help"])
+                assert ended.value.code == 0
+                known = capsys.readouterr().out
+                assert [word for word in words if word.startswith("--") and word not in known] == []
 
 
 def test_the_readme_is_short_and_begins_with_an_example() -> None:
