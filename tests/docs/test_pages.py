@@ -128,8 +128,9 @@ def test_the_make_targets_of_a_page_exist(page: Path) -> None:
 def test_commands_that_are_not_run_exist(page: Path, capsys) -> None:
     """Commands in blocks of the language sh need a server, a checkpoint or judged queries."""
     for kind, block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
-        for words in map(shlex.split, block.splitlines() if kind == "sh" else ()):
-            if words[:1] == ["quarry"]:
+        for line in block.splitlines() if kind == "sh" else ():
+            if line.startswith("quarry "):
+                words = shlex.split(line)
                 with pytest.raises(SystemExit) as ended:
                     main([words[1], "--help"])
                 assert ended.value.code == 0
