@@ -7,6 +7,7 @@
 #   make check    run the formatter, the linters and the type checker
 #   make arm64    try Quarry on an emulated ARM64 processor, and test what depends on one (OPTIONS=--smoke: ten minutes)
 #   make windows  try Quarry in the Python of Windows, emulated, and test what depends on files (likewise)
+#   make docs     write docs/api.md and docs/api from the docstrings
 #   make bench    measure the main figures (bench/README.md has the other measurements)
 #   make clean    remove everything that these targets made
 # PYTHON names the interpreter to set up with, VENV the folder of the environment, TESTS what pytest runs, EXTRAS what
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp
 DEV := $(VENV)/.stamp-$(EXTRAS)
 
-.PHONY: demo test test-all torture check arm64 windows bench clean
+.PHONY: demo test test-all torture check arm64 windows docs bench clean
 
 demo: $(CORE)
 	$(BIN)/quarry demo .demo
@@ -48,6 +49,9 @@ check: $(DEV) .links
 
 arm64 windows: $(CORE)
 	PYTHON=$(BIN)/python tests/platforms/$@.sh $(OPTIONS)
+
+docs: $(DEV)
+	$(BIN)/python docs/api.py
 
 bench: $(DEV)
 	$(BIN)/python -m bench figures

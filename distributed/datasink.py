@@ -200,9 +200,9 @@ class QuarryDatasink(ray.data.Datasink):  # type: ignore[misc]  # Ray has no typ
         id: column of the ids; None: "id" or "_id", if there is one.
         text: column of the texts, or several; None: "text".
         title: column of the titles; None: "title", if there is one. The other columns become metadata.
-        **options: see `quarry.engine.building.staged_build.StagedBuild`. Each process opens the bundle `encoder`
-            for the devices that it has; `threads` are those of the driver, for training a quantizer and joining
-            segments.
+        **options: the other arguments of `quarry.build`, except `docs`, `progress` and `workers`. Each process
+            opens the bundle `encoder` for the devices that it has; `threads` are those of the driver, for training
+            a quantizer and joining segments.
 
     Attributes:
         report: numbers about the build, once it is complete.

@@ -99,7 +99,7 @@ class ServedShards:
         Raises:
             InvalidFilter: the filter is not valid.
             InvalidSetting: `offset` or `limit` is not an integer of 0 or more.
-            StaleGeneration: while it was read, the index was changed more often than that.
+            QuarryError: while it was read, the index was changed more often than that.
         """
         if sort is None:
             return self._listed("documents", filter, offset, limit)

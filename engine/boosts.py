@@ -60,6 +60,7 @@ class Recency(Boost):
     texts are no value; a search is refused if the field has no times at all.
 
     Attributes:
+        weight: from 0 to a million.
         half_life: a number and its unit, hours, days, weeks or years: "12h", "30d", "2w", "1.5y".
         now: the time that ages are counted from, a `datetime` or an ISO 8601 text; None: that of the search.
     """
@@ -90,7 +91,11 @@ class Recency(Boost):
 
 @dataclass(frozen=True, kw_only=True)
 class Log1p(Boost):
-    """log(1 + value), for counts that differ by orders of magnitude, such as stars or views; 0 below 0."""
+    """log(1 + value), for counts that differ by orders of magnitude, such as stars or views; 0 below 0.
+
+    Attributes:
+        weight: from 0 to a million.
+    """
 
     def value(self, numbers: Float64Array) -> Float64Array:
         """Return the function of (n,) values."""
@@ -99,7 +104,11 @@ class Log1p(Boost):
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Boost):
-    """The value itself."""
+    """The value itself.
+
+    Attributes:
+        weight: from 0 to a million.
+    """
 
     def value(self, numbers: Float64Array) -> Float64Array:
         """Return the function of (n,) values."""
@@ -111,6 +120,7 @@ class Saturation(Boost):
     """value / (value + pivot), which is 1/2 at the pivot and never reaches 1; 0 below 0.
 
     Attributes:
+        weight: from 0 to a million.
         pivot: above 0.
     """
 

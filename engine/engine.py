@@ -178,8 +178,7 @@ class Engine(IndexReader):
             refresh: whether each request (`search`, `get`, `count`, `facets`, `documents` and the like) begins
                 with `refresh`, so that it sees every earlier commit of any process. If there is none, this costs a
                 listing of the folder.
-            thresholds: advanced settings, such as when segments are merged; see `quarry.engine.thresholds`. None:
-                the defaults.
+            thresholds: advanced settings, such as when segments are merged. None: the defaults.
             **settings: with `create`, as in `build`: fields of `quarry.engine.options.BuildOptions`. An index that
                 exists must have those that are given.
 
@@ -355,7 +354,7 @@ class Engine(IndexReader):
         vectors_up_to: str | int | None = None,
         progress: ProgressSetting = False,
     ) -> SyncReport:
-        """Make the documents of a folder in the index those of its files; see `quarry.readers.sync`.
+        """Make the documents of a folder in the index those of its files.
 
         All changes are one commit, unless they take longer than `Thresholds.sync_s`, 5 minutes: then what was done
         is committed, and the rest follows, so that a process that is killed does not begin again. The shards of an
@@ -667,7 +666,7 @@ class Engine(IndexReader):
     def set_dense_weight(self, weight: float | None) -> int:
         """Store the weight of dense scores that hybrid searches use by default, and return the generation.
 
-        It is committed at once. `quarry.engine.evaluation.tuning.tune` chooses a weight by judged queries.
+        It is committed at once. The command `quarry tune` chooses a weight by judged queries.
 
         Args:
             weight: from 0 to 1; None: the default of searches, see `SearchOptions`.

@@ -87,7 +87,7 @@ class IndexReader:
                 satisfy the conditions of the query, or in lexical mode fewer contain a term of it.
             vector: (dim,) vector of the text, or (n, dim) vectors of several texts, which are then not encoded.
                 None: texts are encoded.
-            **options: the other fields of `quarry.engine.options.SearchOptions`: `mode`, `filter`, `like`,
+            **options: the other fields of `SearchOptions` (docs/search.md): `mode`, `filter`, `like`,
                 `offset`, `candidates`, `nprobe`, `explain`, `fusion`, `dense_weight`, `rerank`, `min_relevance`,
                 `typos`, `operators`, `prefix`, `partial`, `timeout`, `unit`, `context`, `sort`, `boost`,
                 `group_by`, `group_size`, `total`. Without `mode` a search is hybrid; dense if there is no
@@ -172,7 +172,7 @@ class IndexReader:
 
     @finishes_before_exit
     def count(self, filter: Mapping[str, object] | None = None) -> int:  # noqa: A002  # as in search
-        """Return the number of documents that pass a filter, see `quarry.engine.filtering`; None: of all.
+        """Return the number of documents that pass a filter (docs/documents.md); None: of all.
 
         Warns:
             UnknownFieldWarning: the filter compares a field that no document has.
@@ -224,5 +224,13 @@ class IndexReader:
 
     @finishes_before_exit
     def stats(self) -> dict[str, object]:
-        """Return statistics of the index, its backends and its memory, see `quarry.engine.index.statistics`."""
+        """Return statistics of the index, its backends and its memory.
+
+        Returns:
+            generation, n_documents, n_deleted, n_passages and n_centroids (deleted ones included), n_segments,
+            dim, metric, representation, encoder (its name), stored ("int8", "float16" or "none"), code_bytes,
+            dense_weight, size_bytes, drift (how far documents have moved away from the quantizer, with advice),
+            bytes (by part of the files), backend (which one was chosen for how many segments, and why) and memory
+            (bytes by use).
+        """
         return self._view.get(to_read=True).statistics()

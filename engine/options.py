@@ -229,27 +229,27 @@ class SearchOptions:
             from there on. Pages of an answer that is not exact agree with each other if all are searched with the
             same `candidates` and `nprobe`; without these, in hybrid mode, up to the 100th hit of an index without
             inverted lists. Time and memory grow with `offset` + k.
-        candidates: number of documents for stage 2, at least `n_retrieved`; None: a measured default.
+        candidates: number of documents that stage 2 scores exactly, at least `offset` + k, or `rerank`; None: a
+            measured default.
         nprobe: number of inverted lists that stage 1 reads; None: a measured default.
         explain: whether hits hold the passages and the terms that matched.
         mode: "hybrid" (fused dense and lexical scores), "dense" (vectors), or "lexical" (BM25).
         fusion: fusion of hybrid scores: "linear" (weighted mean of min-max normalized scores) or "rrf" (reciprocal
             rank fusion).
         dense_weight: weight of the dense scores in "linear", from 0 to 1; None: the weight that was chosen for the
-            index (see `quarry.engine.evaluation.tuning`), otherwise 0.65, or 0.5 if the calibration of the encoder
-            has no typical spread, without which small differences of dense scores would weigh too much.
+            index by `quarry tune`, otherwise 0.65, or 0.5 if the calibration of the encoder has no typical spread,
+            without which small differences of dense scores would weigh too much.
         rerank: number of hits that the index's reranker scores again, at least `offset` + k; None: no reranking.
         min_relevance: the least `Hit.relevance` of a hit, from 0 to 1; the others are left out. None: no limit.
-        typos: whether words of the query that no document has are replaced by close ones, at a lower weight; see
-            `quarry.engine.lexical.close_terms`.
-        operators: whether signs in the text of a query are operators in hybrid and lexical mode, see
-            `quarry.engine.search.query`: "exact phrase", prefix*, -word, +word and field:value. None: a phrase
-            raises documents that have it, and prefixes are found in lexical mode; all other signs are punctuation.
-            False: all are.
+        typos: whether words of the query that no document has are replaced by close ones, at a lower weight
+            (docs/scores.md).
+        operators: whether signs in the text of a query are operators in hybrid and lexical mode (docs/scores.md):
+            "exact phrase", prefix*, -word, +word and field:value. None: a phrase raises documents that have it,
+            and prefixes are found in lexical mode; all other signs are punctuation. False: all are.
         prefix: whether the last word of a text that ends with it is the beginning of a word: search as you type.
             It is replaced by the likeliest word that begins so, and in hybrid and lexical mode all such words are
-            one more term; see `quarry.engine.lexical.derived_terms.DerivedTerms.count_completions`.
-        filter: filter of metadata, id and title (see `quarry.engine.filtering.filter`); None: all documents.
+            one more term (docs/scores.md).
+        filter: filter of metadata, id, title and text (docs/documents.md); None: all documents.
         partial: whether shards of the index that fail or are late are left out, as `Hits.coverage` and
             `Hits.exactness` then state; otherwise the search raises an error. It concerns sharded indexes only.
         timeout: seconds that the shards of an index have to answer each request of the search, of which there are
@@ -262,7 +262,7 @@ class SearchOptions:
             and equal ones in the order of their scores. ``"-date"`` has the largest value first. Documents without
             a value are last. All documents that match are sorted: in lexical mode those with a term of the query,
             otherwise all that pass the filter. None: by their scores.
-        boost: maps fields of the metadata to what their values add to scores, see `quarry.engine.boosts`:
+        boost: maps fields of the metadata to what their values add to scores (docs/ranking.md):
             ``{"published": Recency(half_life="30d")}``, or ``{"published": {"recency": {"half_life": "30d"}}}``.
             All documents that match are scored. None: nothing is added.
         group_by: a field of the metadata, or "id": hits are `k` groups of documents or passages with one value

@@ -20,7 +20,7 @@ _MOST = 1 << 40  # of a limit of writers; numbers that no machine reaches would 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeLimits:
-    """Limits that decide when segments are merged; see `quarry.engine.indexer.merge_policy`.
+    """Limits that decide when segments are merged.
 
     Attributes:
         width: how many segments of one level are merged, and how many times larger the next level is; at least 2.
@@ -55,8 +55,7 @@ class Thresholds:
         graph_step_rows: centroids that are scored in the time in which a graph collects one; where a graph would
             have to collect too many, backend "hnsw" scores all.
         nlist: number of inverted lists of a quantizer trained from now on, lowered if there are few centroids;
-            None: about 3/4 of the root of the number of centroids, more for millions
-            (`quarry.engine.quantization.training.choose_nlist`).
+            None: about 3/4 of the root of the number of centroids, more for millions.
         calibration_queries: most queries that the searches of a new quantizer are calibrated with; fewer take less
             time and find settings that differ more from those of other queries.
         sync_s: seconds after which `Engine.sync` commits what it has done so far, if there is more to do.

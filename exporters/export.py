@@ -69,13 +69,11 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     """Export the checkpoint of an encoder; the same input gives the same bytes on the same machine.
 
     The exported graph is run and compared with the fp32 graph of the same weights, and the vectors of a few texts
-    are recorded for `quarry.exporters.parity.encoder.check_bundle`.
+    are recorded, so that a bundle can be checked on any machine.
 
     Args:
-        checkpoint: a Hugging Face or sentence-transformers folder, see
-            `quarry.exporters.checkpoint.checkpoint.read_checkpoint` and
-            `quarry.exporters.checkpoint.head_reader`; or ``owner/name`` on the Hugging Face hub, if it can be
-            reached.
+        checkpoint: a Hugging Face or sentence-transformers folder (docs/encoders.md); or ``owner/name`` on the
+            Hugging Face hub, if it can be reached.
         out: the folder to create.
         precision: ``int8`` (small and fast on CPUs), ``fp32`` (exact), ``fp16`` (for GPUs) or ``int8-weights``
             (small, close to fp32, independent of the batch).
@@ -138,7 +136,7 @@ def export_reranker(
     """Export the checkpoint of a cross-encoder; the same input gives the same bytes on the same machine.
 
     The exported graph is run and compared with the fp32 graph of the same weights, and the scores of a few pairs
-    are recorded for `quarry.exporters.parity.reranker.check_reranker_bundle`.
+    are recorded, so that a bundle can be checked on any machine.
 
     The bundle's scores are the classifier's logits: the activation function that the checkpoint's library applies
     to them does not change their order.
@@ -149,7 +147,8 @@ def export_reranker(
         out: the folder to create.
         precision: see `export`.
         name: the reranker's name; None: the ``model_name`` of the checkpoint's README.md, or its folder's name.
-        pairs: (query, text) pairs on which the graph is compared with fp32; None: `sample_pairs`.
+        pairs: (query, text) pairs on which the graph is compared with fp32; None: docstrings of the standard
+            library.
 
     Raises:
         InvalidSetting: the checkpoint or the precision is not supported, the checkpoint is not a reranker, the

@@ -48,7 +48,7 @@ class QuarryVectorStore(VectorStore):
     """A vector store whose documents are those of an index, which other programs can use too.
 
     Searches return passages: a short document as it was added, of a longer one the part that matches, with
-    `quarry.integrations.passages.describe` in the metadata, and an id of its own, such as "book#12". Fields of the
+    the fields of docs/integrations.md in the metadata, and an id of its own, such as "book#12". Fields of the
     document with the same names keep their values. Searches with scores, and `QuarryRetriever`, describe all
     documents, and have the score and the relevance in the metadata. Searches are hybrid, and take the keywords of
     `quarry.engine.Engine.search`: `unit` ("document" for whole ones), `filter`, `min_relevance`, `mode` and so on.
@@ -154,7 +154,7 @@ class QuarryVectorStore(VectorStore):
         return [_as_added(hit) for hit in self._search(query, k, kwargs)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
-        """Return the `k` best passages, all described, with `quarry.engine.Hit.score`, which ranks them."""
+        """Return the `k` best passages, all described, with `Hit.score`, which ranks them."""
         return [(_from_hit(hit), hit.score) for hit in self._search(query, k, kwargs)]
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
@@ -273,7 +273,7 @@ class QuarryVectorStore(VectorStore):
 
 
 class QuarryRetriever(BaseRetriever):
-    """A retriever of the passages of an index, all with `quarry.integrations.passages.describe` in their metadata.
+    """A retriever of the passages of an index, all with the fields of docs/integrations.md in their metadata.
 
     Attributes:
         store: the vector store that is searched.

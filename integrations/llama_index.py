@@ -80,7 +80,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
     computes none. With `dim`, the embeddings of nodes are stored, and queries need one, except in the modes SPARSE
     and TEXT_SEARCH. Every change is one commit, so there is nothing to persist.
 
-    Queries return passages, with `quarry.integrations.passages.describe` in the metadata; fields of the node with
+    Queries return passages, with the fields of docs/integrations.md in the metadata; fields of the node with
     the same names keep their values. A passage of a longer node has an id of its own, such as "book#12", and the
     node as its parent.
 
@@ -218,7 +218,7 @@ class QuarryVectorStore(BasePydanticVectorStore):
         return [_node(each) for each in index.get(ids, vectors=self.dim is not None)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Return the best passages of nodes with `quarry.engine.Hit.score`, by which they are ranked.
+        """Return the best passages of nodes with `Hit.score`, by which they are ranked.
 
         The modes are DEFAULT (embeddings), SPARSE and TEXT_SEARCH (BM25), HYBRID (both, `alpha` is the weight of
         embeddings), and MMR (embeddings, nodes that differ from each other). A query with filters, `doc_ids` or

@@ -62,7 +62,7 @@ def train(recipe_path: Path, out: Path, *, show_progress: bool = False) -> Path:
     """Run a recipe, or resume it from its last checkpoint.
 
     Args:
-        recipe_path: a TOML file; see `quarry.training.recipe`.
+        recipe_path: a TOML file; see docs/training.md.
         out: folder of the run: prepared data, checkpoints, ``history.jsonl``, ``curves.png`` and, in the end,
             ``final``, the trained checkpoint.
         show_progress: draw a progress bar on standard error.

@@ -105,7 +105,7 @@ def build(  # noqa: PLR0913  # keywords, each with a default
     Args:
         docs: an iterable of texts or of mappings {"id"?, "text", "title"?, "metadata"?, "vectors"?, "spans"?}; a
             DataFrame or another table; or the path of a table, of JSON, of a file that is a document or of a
-            folder of such files (see `quarry.engine.documents.reader`). A document without an id gets a random
+            folder of such files (docs/documents.md). A document without an id gets a random
             one; of documents with the same id the last one is kept. "vectors", (dim,) or (n, dim) numbers, are
             stored as the vectors of the document, which is then not encoded and may have no text; "spans" are n
             pairs (start, end): the characters of title, line break and text that each vector stands for.
@@ -139,10 +139,8 @@ def build(  # noqa: PLR0913  # keywords, each with a default
         like: folder of an index with the same encoder. The new one gets its representation and settings, which
             then cannot be given, and its newest quantizer instead of one of its own, so that codes of both can be
             compared and `Engine.add_indexes` can join them. The number of shards is not copied.
-        thresholds: advanced settings, such as the memory of writers; see `quarry.engine.thresholds`. None: the
-            defaults.
-        **settings: fields of `quarry.engine.options.BuildOptions`: `centroids`, `code_bytes`,
-            `language`, `k1`, `b`, `seed`, `metric`.
+        thresholds: advanced settings, such as the memory of writers. None: the defaults.
+        **settings: the fields of `quarry.engine.options.BuildOptions`, which are stored with the index.
 
     Raises:
         IndexExists: there is an index, and `overwrite` is false, or one has shards and the other has not.

@@ -59,7 +59,7 @@ class Document(JsonMapping):
         metadata: str keys; values str, signed 64-bit int, finite float, bool, None, and lists and dicts
             of them (numbers and bools of NumPy become Python's, dates and times their ISO 8601 texts); at most
             64 KiB serialized. Kept and given back; filters read it, with id and title (see
-            `quarry.engine.filtering.filter`). Of a document that ``document_from`` made it cannot be changed.
+            docs/documents.md). Of a document that ``document_from`` made it cannot be changed.
         origin: where it was read, for messages: "document 17 (id 'moon')", "docs.jsonl: line 12"; may be empty.
         vectors: (n, dim) float32, the vectors of the document, which is then not encoded; None: it is encoded, or
             it was read from an index without its vectors.

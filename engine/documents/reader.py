@@ -29,7 +29,7 @@ DocumentSource = Iterable[str | Mapping[str, object] | Document] | str | os.Path
 """What ``read_documents`` reads; tables of other libraries have no type in common."""
 
 Readers: TypeAlias = Mapping[str, Callable[[bytes], Any]] | None
-"""Functions that read files, by the endings of the files; see `quarry.readers.files.kinds.FileReader`."""
+"""Functions that read files, by the endings of the files; see `quarry.readers.FileReader`."""
 
 _log = logging.getLogger(__name__)
 

@@ -96,7 +96,7 @@ class QuarryDocumentStore:
     ) -> list[Document]:
         """Return the best passages with their scores; see `quarry.engine.Engine.search`.
 
-        They have `quarry.integrations.passages.describe` in their metadata; fields of the document with the same
+        They have the fields of docs/integrations.md in their metadata; fields of the document with the same
         names keep their values. A passage of a longer document has an id of its own, such as "book#12".
 
         Args:

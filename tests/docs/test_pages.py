@@ -22,7 +22,8 @@ PAGES = [
     *(path.relative_to(ROOT) for path in (ROOT / "docs").glob("*.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#:]*)(#[^)]*)?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 COLLECTIONS = {"docs.jsonl": ("moon", "bread"), "more.jsonl": ("tea",)}
 
 
@@ -88,10 +89,30 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, 
             assert printed(output) == printed("\n".join(shown))
 
 
+@pytest.mark.parametrize("library", ["langchain_core", "llama_index", "haystack"])
+def test_the_code_for_a_framework_runs(library: str, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip(library, reason="the code is for this library")
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall((ROOT / "docs/integrations.md").read_text(encoding="utf-8"))
+    name = f"quarry.integrations.{library.removesuffix('_core')}"
+    (code,) = (block for kind, block in blocks if kind == "py" and name in block)
+    exec(compile(code, "docs/integrations.md", "exec"), {})
+    assert (tmp_path / "notes").is_dir()
+
+
+def anchors(path: Path) -> set[str]:
+    """Return what links name headings of a page by: their words in lower case, joined by hyphens."""
+    headings = HEADING.findall(path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8")):
-        assert (ROOT / page.parent / target).exists(), target
+    for target, part in LINK.findall((ROOT / page).read_text(encoding="utf-8")):
+        path = ROOT / page.parent / target if target else ROOT / page
+        assert path.exists(), target
+        if part and path.suffix == ".md":
+            assert part[1:] in anchors(path), f"{target}{part}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -101,6 +122,20 @@ def test_the_make_targets_of_a_page_exist(page: Path) -> None:
         for words in commands(block).values():
             if words[0] == "make":
                 assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_commands_that_are_not_run_exist(page: Path, capsys) -> None:
+    """Commands in blocks of the language sh need a server, a checkpoint or judged queries."""
+    for kind, block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        for line in block.splitlines() if kind == "sh" else ():
+            if line.startswith("quarry "):
+                words = shlex.split(line)
+                with pytest.raises(SystemExit) as ended:
+                    main([words[1], "--help"])
+                assert ended.value.code == 0
+                known = capsys.readouterr().out
+                assert [word for word in words if word.startswith("--") and word not in known] == []
 
 
 def test_the_readme_is_short_and_begins_with_an_example() -> None:

@@ -288,7 +288,7 @@ class FunctionEncoder:
         return [[next(windows) for _ in each.passages] for each in prepared]
 
     def windows(self, text: str) -> Iterator[TokenVectors]:
-        """Encode a document, see `quarry.engine.encoding.encoder.Encoder.windows`."""
+        """Encode a document, see `Encoder.windows`."""
         passages = self.prepare(text).passages
         for low in range(0, len(passages), self._batch_size):
             yield from self._windows(passages[low : low + self._batch_size])

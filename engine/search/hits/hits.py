@@ -84,14 +84,14 @@ _ANSWERS = 0.5  # calibrated with as many queries that a collection answers as o
 
 @dataclass(frozen=True, slots=True)
 class Match(JsonRecord):
-    """A passage of a document that contributes to its score: the text of one centroid.
+    """A part of a document that contributes to its score: the text of one centroid.
 
     Attributes:
         spans: (start, end) characters in the document's full text (its title, a line break, its text).
         text: the text of the spans, joined by " … ".
         score: inner product of the query and the centroid.
-        weight: weight of the passage in the document's score, from 0 to 1; the weights of a document add up to 1.
-            The mean over all passages, which is a part of scores in an index of codes alone, is not counted.
+        weight: weight of the part in the document's score, from 0 to 1; the weights of a document add up to 1.
+            The mean over all centroids, which is a part of scores in an index of codes alone, is not counted.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -111,16 +111,16 @@ class Hit(JsonMapping):
         id: the document's id.
         score: what the hits of one query are ranked by; larger is better. It is not comparable between queries: in
             hybrid mode scores are scaled for each query, so that the best document of any query gets a high one.
-        matches: with ``explain=True`` the passages that contribute, by descending weight; otherwise empty.
+        matches: with ``explain=True`` the parts of it that contribute, by descending weight; otherwise empty.
         terms: with ``explain=True`` the analyzed terms of the query that the document contains, and the lexical
             score of each; otherwise empty.
         mistyped: with ``explain=True`` maps each matched term to the misspelled term that it replaced.
         relevance: an estimate of the probability that the document answers the query, from 0 to 1, comparable
-            between queries and collections; None if the encoder has no calibration. See
-            `quarry.engine.search.relevance`.
+            between queries and collections; None if the encoder has no calibration
+            (docs/scores.md).
         group: in a search with `group_by` the value of its group; None: it has none there.
         dense_score: aggregated inner products of vectors, None if not computed. In an index of codes alone it may
-            be below the score of the best passage, see `quarry.engine.scoring.stored_vectors.mean_share`.
+            be below the score of the best passage, see docs/scores.md.
         lexical_score: BM25 score, None if not computed.
     """
 
