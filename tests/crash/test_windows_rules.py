@@ -107,6 +107,23 @@ def test_an_engine_deletes_when_it_closes_what_it_had_open(tmp_path, rules):
     assert not stray_files(path)
 
 
+def test_a_segment_that_was_deleted_and_is_added_again(tmp_path, rules):
+    """Its file is still open in the index, where it cannot be replaced."""
+    path = tmp_path / "index"
+    engine.build(documents(OLD), path, **options())
+    with open_index(path, writable=True) as index:
+        index.snapshot(tmp_path / "copy")
+        index.add(documents(NEW))
+        index.delete(list(OLD))
+        index.commit()
+        index.add_indexes([tmp_path / "copy"])
+        assert {doc.text for doc in index.get(list(OLD))} == set(OLD.values())
+        index.verify()
+    with open_index(path) as index:
+        assert len(index) == len({**OLD, **NEW})
+    assert not stray_files(path)
+
+
 @pytest.mark.parametrize("shards", [None, 2])
 def test_snapshot(tmp_path, rules, shards):
     engine.build(random_documents(20), tmp_path / "index", encoder=ENCODER, shards=shards)
