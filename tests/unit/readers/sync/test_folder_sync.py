@@ -24,7 +24,7 @@ from quarry.formats.errors import AccessFailed, CommitFailed, InvalidDocument, I
 from quarry.readers.folders import without_links
 
 ENCODER = WordEncoder(dim=16)
-OLD = 1_600_000_000_000_000_000  # nanoseconds, of which Windows rounds hundreds; far from the modification times of the tests
+OLD = 1_600_000_000_000_000_000  # nanoseconds, far from the times of the tests; Windows rounds to hundreds
 
 
 @pytest.fixture
