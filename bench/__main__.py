@@ -62,6 +62,8 @@ COMMANDS = {
         "requests a second of a server while documents are added",
         ("prometheus_client", "starlette", "uvicorn"),
     ),
+    "small": Command("system.small", "memory of builds and searches within the limits of a control group"),
+    "machine": Command("system.machine", "quality on this machine, such as an emulated one"),
     "gpu": Command("gpu.command", "all checks and timings of the GPU backend", ("torch",)),
 }
 """Measurements by the name that runs them."""

@@ -174,7 +174,8 @@ class _Addition:
     def _put(self, source: GenerationFiles, name: str, names: list[str]) -> None:
         names.append(name)
         self._directory.delete(name)  # an orphan file, if it is there
-        source.put_file(name, self._directory)
+        if not self._directory.may_hold(name):  # Windows keeps one that is open, which has the same content
+            source.put_file(name, self._directory)
 
     def _with_deletions(
         self, segment: OpenSegment, record: SegmentRecord, names: list[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,26 @@ def build_wheel(source: Path, folder: Path, environment: Path) -> Path:
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(environment)}, check=True)
     (built,) = folder.glob("*.whl")
     return built
+
+
+def test_a_checkout_is_the_same_everywhere(repository: Path) -> None:
+    """Windows has no symbolic links without a privilege, other line ends, and names that it refuses."""
+    command = ["git", "ls-files", "--stage", "--eol"]
+    listed = subprocess.run(command, cwd=repository, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("the sources of a checkout are found with git")
+    names = set()
+    for line in listed.stdout.decode().splitlines():
+        about, _, name = line.rpartition("\t")
+        assert not about.startswith("120000"), name
+        assert not re.search("i/(crlf|mixed)", about), name
+        assert "attr/text=auto eol=lf" in about or "attr/-text" in about, name
+        assert not re.search(r'[<>:"\\|?*]|[ .](/|$)|(^|/)(aux|con|nul|prn|com\d|lpt\d)(\.|/|$)', name.lower()), (
+            name
+        )
+        assert name.lower() not in names, name
+        names.add(name.lower())
+    assert names
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from pathlib import Path
+import sys
 
 import pytest
 from support.faults.windows_rules import WindowsRules
@@ -31,7 +31,7 @@ from quarry import engine
 from quarry.engine import AccessFailed, Engine
 from quarry.formats.container.directory import Directory
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the lists of open files")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs the lists of open files")
 
 
 @pytest.fixture
@@ -104,6 +104,23 @@ def test_an_engine_deletes_when_it_closes_what_it_had_open(tmp_path, rules):
         index.delete(["old1"])
         index.commit()
         assert any(each.startswith("unlink") for each in rules.refused)
+    assert not stray_files(path)
+
+
+def test_a_segment_that_was_deleted_and_is_added_again(tmp_path, rules):
+    """Its file is still open in the index, where it cannot be replaced."""
+    path = tmp_path / "index"
+    engine.build(documents(OLD), path, **options())
+    with open_index(path, writable=True) as index:
+        index.snapshot(tmp_path / "copy")
+        index.add(documents(NEW))
+        index.delete(list(OLD))
+        index.commit()
+        index.add_indexes([tmp_path / "copy"])
+        assert {doc.text for doc in index.get(list(OLD))} == set(OLD.values())
+        index.verify()
+    with open_index(path) as index:
+        assert len(index) == len({**OLD, **NEW})
     assert not stray_files(path)
 
 

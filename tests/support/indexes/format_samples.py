@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ ODD_IDS = [
 def n_descriptors():
     """Return the number of open file descriptors of this process, after garbage collection."""
     gc.collect()
-    if not Path("/dev/fd").exists():
+    if sys.platform == "win32" or not Path("/dev/fd").exists():
         pytest.skip("open files cannot be counted on this system")
     return sum(1 for _ in Path("/dev/fd").iterdir())
 
@@ -105,8 +106,15 @@ def section(offset=64, shape=(8,), dtype="uint8", n_chunks=1, data=bytes(8)):
 def store(directory, blob, name="sample.seg"):
     """Write bytes to a file of the folder and return its path."""
     path: Path = directory.path / name
-    path.write_bytes(blob)
+    write_over(path, blob)
     return path
+
+
+def write_over(path, blob):
+    """Write bytes to a file, which an error about its content keeps open until it is collected."""
+    if sys.platform == "win32":
+        gc.collect()
+    path.write_bytes(blob)
 
 
 def quantizer(

@@ -27,7 +27,7 @@ def test_it_is_an_error_of_both_kinds() -> None:
     assert (error.errno, error.strerror, error.filename) == (errno.EACCES, "Permission denied", "/some/file")
     assert error.path == Path("/some/file")
     assert str(error) == (
-        "/some/file: cannot be opened; expected permission for this user on it and on the folders above it; "
+        f"{error.path}: cannot be opened; expected permission for this user on it and on the folders above it; "
         "or leave it; found Permission denied"
     )
 
@@ -88,7 +88,7 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             checked_path(given, "name")  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match=r"^name is empty"):
         checked_path("", "name")
-    for given in ("a\0b", "\ud800"):
+    for given in ("a\0b", *(["\ud800"] if sys.platform != "win32" else [])):  # Windows has such names
         with pytest.raises(InvalidSetting, match=r"^name has a character that is not allowed in paths"):
             checked_path(given, "name")
 
@@ -103,6 +103,7 @@ def test_long_paths_of_windows(root: str) -> None:
     assert long_path(long_path(nested)) == long_path(nested)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a working directory cannot be deleted on this system")
 def test_a_relative_path_without_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

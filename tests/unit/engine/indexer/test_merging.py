@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from dataclasses import replace
 
@@ -137,6 +138,7 @@ def damage(path, number):
 
 
 class TestInTheBackground:
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_many_commits_leave_few_segments(self, writer, path):
         for number in range(10, 40):
             writer.add(docs(number))
@@ -164,6 +166,7 @@ class TestInTheBackground:
         assert contents(path) == ({}, 0)
         assert not stray_files(path)
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_deletions_that_arrive_meanwhile(self, writer, path, slow):
         writer.add(docs(10, 11, 12))
         writer.delete(["d0"])
@@ -199,6 +202,7 @@ class TestInTheBackground:
         assert writer.commit()[0] == find_latest_generation(Directory(path))
         assert contents(path) == (expected(docs(*range(12))), 1)
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_all_sources_are_deleted_meanwhile(self, writer, path, slow):
         for number in (10, 11):
             writer.add(docs(number))
@@ -302,6 +306,7 @@ class TestFailures:
             assert not stray_files(path)
         assert caught.value.path.suffix == ".seg"
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_a_damaged_segment_is_left_alone_and_the_others_are_merged(self, writer, path):
         """Damage is reported once and again by a requested merge, and the number of segments stays bounded."""
         damage(path, 0)
@@ -366,6 +371,7 @@ class TestFailures:
             assert index.commit() == generation + 1
         assert not stray_files(path)
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_the_disk_is_full(self, directory, path, monkeypatch):
         def full(*_):
             raise OSError(28, "No space left on device")
@@ -427,6 +433,7 @@ class TestFailures:
         assert len(reported) > 1
         assert all("was committed" in note for note in reported)
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, on_segments):
         assert self.commit_some(writer, range(10, 80)) == len(full_for_merges) == 6
         assert contents(path)[1] == 71
@@ -479,6 +486,7 @@ class TestFailures:
         finally:
             gc.enable()
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
         """Graphs of segments that a merge has deleted meanwhile are not written again."""
         small = replace(EAGER, graph_rows=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 import threading
 
 import pytest
@@ -201,6 +202,7 @@ def test_a_relative_path(path, tmp_path, monkeypatch):
     check_equal(path, path / "inside")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_a_missing_file_of_the_source(path, tmp_path):
     with open_index(path) as index:
         next(path.glob("*.seg")).unlink()
@@ -209,6 +211,7 @@ def test_a_missing_file_of_the_source(path, tmp_path):
         assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_a_truncated_file_of_the_source(path, tmp_path):
     with open_index(path) as index:
         file = next(path.glob("*.seg"))
@@ -220,6 +223,7 @@ def test_a_truncated_file_of_the_source(path, tmp_path):
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_an_index_that_was_deleted(path, tmp_path):
     with open_index(path) as index:
         shutil.rmtree(path)

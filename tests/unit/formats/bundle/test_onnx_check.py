@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.indexes.format_samples import write_over
 
 from quarry.engine.bundled import default_bundle_path
 from quarry.formats.bundle.onnx_check import check_graph
@@ -41,14 +42,14 @@ def path(tmp_path):
 
 
 def refused(path, made, match, data=()):
-    path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+    write_over(path, made if isinstance(made, bytes) else made.SerializeToString())
     with pytest.raises(CorruptFile, match=match) as caught:
         check_graph(path, dict(data))
     assert caught.value.path == path
 
 
 def accepted(path, made, data=()):
-    path.write_bytes(made.SerializeToString())
+    write_over(path, made.SerializeToString())
     check_graph(path, dict(data))
 
 

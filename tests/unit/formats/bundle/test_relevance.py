@@ -100,8 +100,8 @@ def test_a_calibration_is_added_to_a_bundle_and_replaced(bundle):
 
 def test_a_changed_calibration_is_found(bundle):
     add_bundle_file(bundle, RELEVANCE_NAME, write_relevance(MODELS))
-    content = (bundle / RELEVANCE_NAME).read_text()
-    (bundle / RELEVANCE_NAME).write_text(content.replace("12.0", "13.0"))
+    content = (bundle / RELEVANCE_NAME).read_bytes()
+    (bundle / RELEVANCE_NAME).write_bytes(content.replace(b"12.0", b"13.0"))
     with pytest.raises(ChecksumMismatch):
         load_bundle(bundle).verify_files([RELEVANCE_NAME])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 
 import msgpack
 import numpy as np
@@ -170,6 +171,7 @@ def test_ordinals_of_any_type_find_their_chunk(directory, dtype):
         rows.rows(np.array([300], dtype))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_arrays_outlive_the_file(directory):
     write_file(directory, {"big": BIG, "small": np.arange(9)[1:].astype(np.uint8)})
     container = opened(directory)

@@ -86,13 +86,21 @@ def test_a_file_is_created_only_once(directory):
     put(directory, "a.seg", b"first")
     with pytest.raises(FileExistsError):
         directory.create("a.seg")
+    assert directory.read("a.seg", 99) == b"first"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege on Windows")
+def test_a_link_is_not_followed_or_replaced(directory):
+    put(directory, "a.tmp", b"a")
     (directory.path / "link.seg").symlink_to(directory.path.parent / "outside")
     with pytest.raises(FileExistsError):
         directory.create("link.seg")
-    assert directory.read("a.seg", 99) == b"first"
+    with pytest.raises(FileExistsError):
+        directory.rename("a.tmp", "link.seg")
     assert not (directory.path.parent / "outside").exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes and links")
 def test_a_file_that_is_not_regular_is_refused(directory):
     put(directory, "real.seg", b"data")
     before = n_descriptors()
@@ -184,13 +192,11 @@ def test_a_system_may_take_a_write_in_parts(directory, monkeypatch):
 def test_rename_moves_and_never_replaces(directory):
     put(directory, "a.tmp", b"a")
     put(directory, "b.seg", b"b")
-    (directory.path / "c.seg").symlink_to("nowhere")
-    for taken in ("b.seg", "c.seg"):
-        with pytest.raises(FileExistsError):
-            directory.rename("a.tmp", taken)
+    with pytest.raises(FileExistsError):
+        directory.rename("a.tmp", "b.seg")
     directory.rename("a.tmp", "d.seg")
     directory.sync()
-    assert directory.names() == ["b.seg", "c.seg", "d.seg"]
+    assert directory.names() == ["b.seg", "d.seg"]
     assert directory.read("b.seg", 9) == b"b"
     assert directory.read("d.seg", 9) == b"a"
 
@@ -223,6 +229,7 @@ def test_a_relative_path_keeps_its_meaning(directory, monkeypatch):
     assert directory.names() == relative.names() == ["a.seg"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot sync folders")
 def test_files_of_a_tree_are_synced_before_their_folders(tmp_path, monkeypatch):
     for name in ("a", "b/c", "b/d/e"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +244,7 @@ def test_files_of_a_tree_are_synced_before_their_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     sync_tree(tmp_path)
     paths = [tmp_path, *tmp_path.rglob("*")]
-    files = {(each.stat().st_dev, each.stat().st_ino): each for each in paths if os.name != "nt" or each.is_file()}
+    files = {(each.stat().st_dev, each.stat().st_ino): each for each in paths}
     order = [files[each] for each in synced]
     assert sorted(order) == sorted(files.values())
     for number, path in enumerate(order):

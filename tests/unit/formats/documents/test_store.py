@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -185,9 +186,11 @@ def test_closing_leaves_out_what_was_not_begun(directory):
 
 def test_documents_too_alike_or_too_short_for_a_dictionary(directory):
     for documents in ([document(0)] * 200, [StoredDocument("", "", {}, b"")] * 200):
-        (directory.path / "sample.seg").unlink(missing_ok=True)
-        store, _ = stored(directory, documents)
+        store, container = stored(directory, documents)
         assert store[199] == documents[199]
+        container.close()
+        del store
+        (directory.path / "sample.seg").unlink()
 
 
 def test_a_document_that_could_not_be_read_is_not_written(directory):
@@ -258,6 +261,8 @@ def test_a_frame_that_states_another_size(directory, size):
     head = bytes.fromhex("28b52ffd e0")
     honest = by_hand(directory, [head + len(body).to_bytes(8, "little") + block])
     assert honest[0].text == "x"
+    del honest
+    gc.collect()  # the file is closed, so that Windows deletes it
     (directory.path / "sample.seg").unlink()
     refused(by_hand(directory, [head + size.to_bytes(8, "little") + block]))
 

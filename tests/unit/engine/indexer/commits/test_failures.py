@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -205,7 +206,7 @@ def test_a_step_that_fails(directory, writer, monkeypatch, case):
     check_after(directory, writer, case.status, case.documents, has_d3=case.step == "add")
     if case.raised is DurabilityUnknown:  # after a power loss the previous generation may be the newest
         assert Manifest.load(directory, 2).file_names() <= {each.name for each in directory.path.iterdir()}
-    else:
+    elif sys.platform != "win32":  # which keeps files that are open
         assert not stray_files(directory.path)
 
 
@@ -218,6 +219,7 @@ def test_documents_that_are_added_in_part(directory, writer, error, raised):
     assert not stray_files(directory.path)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_a_rollback_in_part(directory, writer, monkeypatch):
     unlink, calls = os.unlink, []
 
