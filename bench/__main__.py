@@ -42,6 +42,9 @@ COMMANDS = {
     "panel": Command(
         "panel.command", "many collections in one table, and the rule for ranking", ("ir_measures", "bm25s")
     ),
+    "ensembles": Command(
+        "panel.ensembles", "several encoders together, as teachers of another", ("ir_measures", "bm25s")
+    ),
     "tradeoff": Command(
         "sweep.tradeoff", "quality, speed, memory and size by setting, with plots", ("ir_measures", "matplotlib")
     ),

@@ -22,7 +22,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.options import DEFAULT_B, DEFAULT_K1
 from quarry.formats.container.layout import VERSION
 
-__all__ = ["SEARCHES", "CachedIndexes", "Measured", "changed_constants", "measure"]
+__all__ = ["SEARCHES", "CachedIndexes", "Measured", "changed_constants", "measure", "ndcg"]
 
 _N_HITS = 10
 _INDEXES: Mapping[str, Mapping[str, Any]] = {
@@ -130,10 +130,18 @@ def measure(name: str, indexes: CachedIndexes, options: Mapping[str, Any]) -> Me
             hits = search(text)
             times.append(time.process_time() - started)
             ranked[query] = {key: -float(rank) for rank, key in enumerate(hits)}
+    return Measured(ndcg(collection, ranked), 1e3 * statistics.median(times))
+
+
+def ndcg(collection: Collection, ranked: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return nDCG@10 by query; 0 of those that found nothing.
+
+    Args:
+        collection: its queries and judgments count.
+        ranked: scores of documents by query.
+    """
     values = {each.query_id: each.value for each in ir_measures.iter_calc([nDCG @ 10], collection.qrels, ranked)}
-    return Measured(
-        {query: values.get(query, 0.0) for query in collection.queries}, 1e3 * statistics.median(times)
-    )
+    return {query: values.get(query, 0.0) for query in collection.queries}
 
 
 @contextmanager
