@@ -502,7 +502,7 @@ class View(Generic[P_co]):
         if gathering.missing:
             return
         if not any(counts.values()):
-            values = self.facets(FacetRequest(condition.path, None, 2, None), None).values  # and perhaps None
+            values = self.facets(FacetRequest(condition.path, None, 2), SearchOptions()).values  # and perhaps None
             message = f"boost: no value of the field {shown(condition.path)} is a time"
             found = next((each.value for each in values if each.value is not None), "a text")  # of no column
             expected = "dates or times as ISO 8601 texts, or seconds since 1970"
