@@ -66,7 +66,7 @@ class Document(JsonMapping):
         spans: for each vector the (start, end) characters of `full_text` that it stands for.
         stored_as: of a document of `Engine.get`, how the index stores the vectors: "float16" or "int8", when
             `vectors` are exactly the stored ones, or "codes", when they are decoded approximations. "words": they
-            are zeros, as the document is found by words alone, see `quarry.engine.engine.Engine.sync`; else "".
+            are zeros, as the document is found by words alone, see `Engine.sync`; else "".
     """
 
     __slots__ = ("id", "metadata", "origin", "spans", "stored_as", "text", "title", "vectors")

@@ -129,7 +129,7 @@ def test_features_that_a_writer_must_know(path):
     """An index with unknown features can be read and replaced but not changed, and its lock is released."""
     (name,) = (name for name in names(path) if name.startswith("MANIFEST"))
     part = Container(path / name)
-    part.head = preamble(FileKind.MANIFEST, flags=4, writer=4, file_id=part.file_id)  # 4: how documents are cut
+    part.head = preamble(FileKind.MANIFEST, flags=4, writer=128, file_id=part.file_id)  # 4: how documents are cut
     (path / name).write_bytes(part.blob())
     before = names(path)
     for _ in range(2):

@@ -125,10 +125,10 @@ def test_every_byte_that_is_changed_is_noticed(directory):
 def test_features_that_a_writer_must_know_forbid_changes(directory):
     SET.commit(directory)
     path = directory.path / SET.name
-    path.write_bytes(preamble(FileKind.SHARDS, writer=4, file_id=FILE_ID) + path.read_bytes()[64:])
+    path.write_bytes(preamble(FileKind.SHARDS, writer=128, file_id=FILE_ID) + path.read_bytes()[64:])
     found = load_newest_shard_set(directory)
     assert found.folders == SET.folders
-    with pytest.raises(FormatTooNew, match="features 0x4"):
+    with pytest.raises(FormatTooNew, match="features 0x80"):
         found.check_writable(directory)
     SET.check_writable(directory)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from support.indexes.word_encoder import WordEncoder
 from bench.__main__ import COMMANDS, main
 from bench.data.collections import Collection, CollectionNotFound
 from bench.harness.records import read_records
-from bench.panel import ensembles
 from bench.panel.collections import Member, make_identifiers, make_limit
 from bench.panel.command import add_arguments, run_panel
 from bench.panel.searches import SEARCHES
@@ -58,27 +56,6 @@ def test_a_changed_constant_is_judged_by_the_rule(
     changes = ["dense_weight=.5", "engine.search.fusion._RANK_OFFSET=30"]
     assert measure(*few, "--set", *changes, "--label", "changed", "--against", "default") == 0
     assert "the rule: fails" in capsys.readouterr().out  # nothing rises
-
-
-def test_ensembles_of_encoders(
-    coded_collection: Collection,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    pytest.importorskip("ir_measures", reason="the measurement needs ir_measures")
-    last_found = dict(reversed(coded_collection.documents.items()))
-    collection = replace(coded_collection, documents=last_found)
-    monkeypatch.setattr(ensembles, "PANEL", {"small": Member(lambda: collection, "choosing")})
-    opened = iter([WordEncoder(dim=48), WordEncoder(dim=1)])  # one dimension tells no texts apart
-    monkeypatch.setattr(ensembles, "open_encoder", lambda name: next(opened))
-    out = tmp_path / "results.jsonl"
-    folders = ["--cache", str(tmp_path / "cache"), "--out", str(out)]
-    assert main(["ensembles", "fine", "coarse", "--collections", "small", *folders]) == 0
-    means = {tuple(each["shares"]): each["mean"] for each in read_records(out)}
-    assert list(means) == [(0, 1), (0.25, 0.75), (0.5, 0.5), (0.75, 0.25), (1, 0)]
-    assert means[0, 1] < means[0.5, 0.5] == means[1, 0] == 1
-    assert "against (1.0, 0.0)" in capsys.readouterr().out
 
 
 def test_the_rule() -> None:
