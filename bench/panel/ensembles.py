@@ -9,6 +9,7 @@ of the first encoder alone. Indexes are those that ``python -m bench panel`` kee
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -17,14 +18,14 @@ import numpy.typing as npt
 
 from bench.data.prepared import cache_folder
 from bench.harness.records import add_out, append_result
-from bench.panel.collections import PANEL
+from bench.panel.collections import PANEL, Member
 from bench.panel.searches import CachedIndexes, ndcg
 from bench.panel.statistics import interval_of, judge
 from quarry.engine import Engine
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.opening import open_encoder
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "run", "run_ensembles"]
 
 _LARGE = ("limit", "identifiers")
 """Made by a generator, and large: left out unless they are named."""
@@ -44,11 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print a row for each combination of shares, and append the raw results."""
-    encoders = [open_encoder(name) for name in args.encoders]
+    return run_ensembles(args, PANEL, [open_encoder(name) for name in args.encoders])
+
+
+def run_ensembles(args: argparse.Namespace, panel: Mapping[str, Member], encoders: Sequence[Encoder]) -> int:
+    """Measure encoders on collections of a panel; see `run`."""
     shares = [each for each in product(np.arange(0, 1.25, 0.25).tolist(), repeat=len(encoders)) if sum(each) == 1]
     values: dict[tuple[float, ...], dict[str, npt.NDArray[np.float64]]] = {each: {} for each in shares}
     for name in args.collections:
-        for each, found in _measure_collection(name, encoders, shares, args).items():
+        for each, found in _measure_collection(name, panel[name], encoders, shares, args).items():
             values[each][name] = found
             case = {"collection": name, "encoders": [encoder.name for encoder in encoders], "shares": each}
             append_result(args.out, {**case, "quick": args.quick, **interval_of(found)._asdict()})
@@ -64,10 +69,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_collection(
-    name: str, encoders: list[Encoder], shares: list[tuple[float, ...]], args: argparse.Namespace
+    name: str,
+    member: Member,
+    encoders: Sequence[Encoder],
+    shares: Sequence[tuple[float, ...]],
+    args: argparse.Namespace,
 ) -> dict[tuple[float, ...], npt.NDArray[np.float64]]:
     """Return nDCG@10 of each query of a collection, by the shares of the encoders."""
-    member = PANEL[name]
     collection = member.collection(name, is_quick=args.quick)
     numbers = {key: number for number, key in enumerate(collection.documents)}
     scores = np.zeros((len(encoders), len(collection.queries), len(numbers)))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
 
-from bench.__main__ import COMMANDS, main
+from bench.__main__ import COMMANDS, main, make_parser
 from bench.data.collections import Collection, CollectionNotFound
 from bench.harness.records import read_records
 from bench.panel.collections import Member, make_identifiers, make_limit
 from bench.panel.command import add_arguments, run_panel
+from bench.panel.ensembles import run_ensembles
 from bench.panel.searches import SEARCHES
 from bench.panel.statistics import judge
 from quarry import Engine, build
@@ -56,6 +59,24 @@ def test_a_changed_constant_is_judged_by_the_rule(
     changes = ["dense_weight=.5", "engine.search.fusion._RANK_OFFSET=30"]
     assert measure(*few, "--set", *changes, "--label", "changed", "--against", "default") == 0
     assert "the rule: fails" in capsys.readouterr().out  # nothing rises
+
+
+def test_ensembles_of_encoders(
+    coded_collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ir_measures", reason="the measurement needs ir_measures")
+    last_found = dict(reversed(coded_collection.documents.items()))
+    panel = {"med": Member(lambda: replace(coded_collection, documents=last_found), "choosing")}
+    out = tmp_path / "results.jsonl"
+    folders = ["--cache", str(tmp_path / "cache"), "--out", str(out)]
+    arguments = make_parser("ensembles").parse_args(["fine", "coarse", "--collections", "med", *folders])
+    encoders = [WordEncoder(dim=48), WordEncoder(dim=1)]  # one dimension tells no texts apart
+    assert run_ensembles(arguments, panel, encoders) == 0
+    records: list[dict[str, Any]] = read_records(out)
+    means = {tuple(each["shares"]): each["mean"] for each in records}
+    assert list(means) == [(0, 1), (0.25, 0.75), (0.5, 0.5), (0.75, 0.25), (1, 0)]
+    assert means[0, 1] < means[0.5, 0.5] == means[1, 0] == 1
+    assert "against (1.0, 0.0)" in capsys.readouterr().out
 
 
 def test_the_rule() -> None:
