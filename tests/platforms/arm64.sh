@@ -10,11 +10,12 @@ if [[ ! -e $cache/python ]]; then
     (cd "$cache"/apt && apt-get -qq download "qemu-user:$(dpkg --print-architecture)")
     dpkg-deb --fsys-tarfile "$cache"/apt/qemu-user_*.deb | tar -x -C "$cache" ./usr/bin/qemu-aarch64
     rm -r "$cache"/apt
-    # Programs that this Python starts by sys.executable are emulated too.
+    # Programs that this Python starts by sys.executable are emulated too. Without -cpu QEMU has SME, and products of matrices by
+    # the kernels of OpenBLAS for it are not finite now and then.
     cat >"$cache"/python.new <<END
 #!/bin/sh
 export PYTHONPATH="\${PYTHONPATH:+\$PYTHONPATH:}$cache/site"
-exec "$cache"/usr/bin/qemu-aarch64 -L "$cache"/root -0 "$cache"/python "$cache"/root/usr/bin/python3.13 "\$@"
+exec "$cache"/usr/bin/qemu-aarch64 -cpu neoverse-n1 -L "$cache"/root -0 "$cache"/python "$cache"/root/usr/bin/python3.13 "\$@"
 END
     chmod +x "$cache"/python.new
     mv "$cache"/python.new "$cache"/python
