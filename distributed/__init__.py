@@ -24,6 +24,7 @@ from quarry.engine.process.libraries import requiring
 if TYPE_CHECKING:
     from quarry.distributed.datasink import QuarryDatasink, build_index
     from quarry.distributed.deployments import connect_index, serve_index
+    from quarry.distributed.remote_shard import StaleGeneration
     from quarry.distributed.served_shards import ServedShards
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -31,12 +32,13 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 _PLACES = {
     "QuarryDatasink": "quarry.distributed.datasink",
     "ServedShards": "quarry.distributed.served_shards",
+    "StaleGeneration": "quarry.distributed.remote_shard",
     "build_index": "quarry.distributed.datasink",
     "connect_index": "quarry.distributed.deployments",
     "serve_index": "quarry.distributed.deployments",
 }
 
-__all__ = ["QuarryDatasink", "ServedShards", "build_index", "connect_index", "serve_index"]
+__all__ = ["QuarryDatasink", "ServedShards", "StaleGeneration", "build_index", "connect_index", "serve_index"]
 
 
 def importing_ray() -> AbstractContextManager[None]:

@@ -24,7 +24,10 @@ __all__ = ["RemoteShard", "StaleGeneration"]
 
 
 class StaleGeneration(QuarryError):
-    """A copy of a shard does not have the generation that was requested; the router requests a newer one."""
+    """A copy of a shard does not have the generation that was requested.
+
+    Searches are tried again with a newer one; who lists documents while there are many commits begins again.
+    """
 
 
 def _request(method: str) -> Any:  # noqa: ANN401  # of `Partition`

@@ -101,7 +101,7 @@ def test_a_listing_whose_generation_is_gone_says_so(path, routed):
         routed.refresh()  # the other replica
         if number == 1:
             assert routed.page(part, None, 0, 100, "ids") == listed
-    from quarry.distributed.remote_shard import StaleGeneration
+    from quarry.distributed import StaleGeneration
 
     with pytest.raises(StaleGeneration, match="begin again"):
         routed.page(part, None, 0, 100, "ids")
