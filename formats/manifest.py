@@ -67,6 +67,7 @@ _MAX_NORM = 1e30  # of a vector; larger numbers are damage
 _L2_DIMS = 3  # dimensions that stored vectors have more, at least
 _MAX_ATTEMPTS = 100  # a commit may delete files between the reading of their manifest and their opening
 _MAX_LISTINGS = 5  # listing a large folder is not atomic: during a commit both manifests may be missing
+_MAX_OLD_LISTINGS = 20  # or show only an old one that Windows kept: up to half of them if commits never pause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +352,8 @@ def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
             is_missing = isinstance(error, FileNotFoundError)
             if not is_missing and error.errno != errno.EACCES:  # as Windows answers for what is being deleted
                 raise
-            if attempt + 1 == _MAX_ATTEMPTS or find_latest_generation(directory) == generation:
+            is_last = attempt + 1 == _MAX_ATTEMPTS
+            if is_last or all(find_latest_generation(directory) == generation for _ in range(_MAX_OLD_LISTINGS)):
                 if not is_missing:
                     raise
                 raise CorruptFile("a file of the index is missing", path=error.filename) from error

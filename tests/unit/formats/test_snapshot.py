@@ -158,6 +158,19 @@ def test_opening_an_index_that_changes_all_the_time_fails(directory):
         Snapshot(WatchedDirectory(directory.path, always_newer))
 
 
+def test_listings_that_show_an_old_manifest_alone(directory, first, monkeypatch):
+    """Windows keeps a manifest that is open, and a listing may miss those of commits that are made meanwhile."""
+    third = first.next((segment_record(directory, ["x", "y"]),), ())
+    third.commit(directory)
+    remove(directory, replace(first, generation=0))
+    names, listings = directory.names, iter([[first.name]] * 9)
+    monkeypatch.setattr(directory, "names", lambda: next(listings, None) or names())
+    assert Snapshot(directory).manifest == third
+    monkeypatch.setattr(directory, "names", lambda: [first.name])
+    with pytest.raises(CorruptFile, match="a file of the index is missing"):
+        Snapshot(directory)
+
+
 def test_readers_beside_a_writer_that_commits_continuously(directory):
     made = manifest([segment_record(directory, ["a", "b"], deleted=[0])])
     made.commit(directory)
