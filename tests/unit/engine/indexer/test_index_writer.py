@@ -687,7 +687,6 @@ class TestFailures:
         assert writer.commit() == (2, 0)
 
     @pytest.mark.parametrize("what", ["commit", "merge"])
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_an_interrupt_just_after_a_generation_was_made(self, writer, filled, monkeypatch, what):
         """An interrupt just after a commit does not delete its files."""
         delete, deleted = filled.delete, []
@@ -711,7 +710,7 @@ class TestFailures:
         with pytest.raises(IndexClosed):
             writer.commit()
         assert len(live(filled)) == 10
-        assert not stray_files(filled)
+        assert not stray_files(filled) or sys.platform == "win32"  # which keeps files that are open
 
     @pytest.mark.parametrize(
         "where",

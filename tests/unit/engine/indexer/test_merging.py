@@ -138,7 +138,6 @@ def damage(path, number):
 
 
 class TestInTheBackground:
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_many_commits_leave_few_segments(self, writer, path):
         for number in range(10, 40):
             writer.add(docs(number))
@@ -147,7 +146,7 @@ class TestInTheBackground:
         found, n_segments = contents(path)
         assert found == expected(docs(*range(40)))
         assert n_segments < 3
-        assert not stray_files(path)
+        assert not stray_files(path) or sys.platform == "win32"  # which keeps files that are open
 
     def test_replaced_and_deleted_documents_are_dropped(self, writer, path):
         writer.add(docs(*range(5), word="new"))
@@ -166,7 +165,6 @@ class TestInTheBackground:
         assert contents(path) == ({}, 0)
         assert not stray_files(path)
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_deletions_that_arrive_meanwhile(self, writer, path, slow):
         writer.add(docs(10, 11, 12))
         writer.delete(["d0"])
@@ -183,7 +181,8 @@ class TestInTheBackground:
         wait_for_merges(writer)
         committed = [*docs(3, 4, 5, 6, 7, 8, 9, 10, 12, 13), *docs(2, word="new")]
         assert contents(path)[0] == expected(committed)
-        assert not stray_files(path) - {name for name in stray_files(path) if name.startswith("spool")}
+        if sys.platform != "win32":  # which keeps files that are open
+            assert not stray_files(path) - {name for name in stray_files(path) if name.startswith("spool")}
         writer.commit()
         left = [*docs(5, 6, 7, 8, 9, 10), *docs(2, word="new"), *docs(4, word="newer")]
         assert contents(path)[0] == expected(left)
@@ -202,7 +201,6 @@ class TestInTheBackground:
         assert writer.commit()[0] == find_latest_generation(Directory(path))
         assert contents(path) == (expected(docs(*range(12))), 1)
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_all_sources_are_deleted_meanwhile(self, writer, path, slow):
         for number in (10, 11):
             writer.add(docs(number))
@@ -213,7 +211,7 @@ class TestInTheBackground:
         slow.go.set()
         wait_for_merges(writer)
         assert contents(path) == ({}, 0)
-        assert not stray_files(path)
+        assert not stray_files(path) or sys.platform == "win32"  # which keeps files that are open
 
     def test_the_quantizer_of_new_documents_goes_meanwhile(self, tmp_path, on_segments, slow):
         """Documents that are encoded with a quantizer that a merge drops meanwhile are committed correctly."""
@@ -371,7 +369,6 @@ class TestFailures:
             assert index.commit() == generation + 1
         assert not stray_files(path)
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_the_disk_is_full(self, directory, path, monkeypatch):
         def full(*_):
             raise OSError(28, "No space left on device")
@@ -388,7 +385,7 @@ class TestFailures:
                 writer.merge()
         assert writer.merge() == find_latest_generation(directory)
         assert contents(path) == (expected(docs(0, *range(3, 10))), 1)
-        assert not stray_files(path)
+        assert not stray_files(path) or sys.platform == "win32"  # which keeps files that are open
         writer.close()
 
     @pytest.fixture
@@ -433,17 +430,16 @@ class TestFailures:
         assert len(reported) > 1
         assert all("was committed" in note for note in reported)
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_merging_is_tried_again_and_less_and_less_often(self, writer, path, full_for_merges, on_segments):
         assert self.commit_some(writer, range(10, 80)) == len(full_for_merges) == 6
         assert contents(path)[1] == 71
-        assert not stray_files(path)
+        assert not stray_files(path) or sys.platform == "win32"  # which keeps files that are open
         on_segments.clear()
         assert self.commit_some(writer, range(80, 150)) == 0
         found, n_segments = contents(path)
         assert found == expected(docs(*range(150)))
         assert n_segments < 4
-        assert not stray_files(path)
+        assert not stray_files(path) or sys.platform == "win32"  # which keeps files that are open
 
     def test_a_requested_merge_after_a_failed_one(self, writer, path, full_for_merges, on_segments):
         self.commit_some(writer, range(10, 20))
@@ -486,7 +482,6 @@ class TestFailures:
         finally:
             gc.enable()
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
     def test_graphs_of_segments_that_are_merged_away(self, path, monkeypatch):
         """Graphs of segments that a merge has deleted meanwhile are not written again."""
         small = replace(EAGER, graph_rows=8)
@@ -506,7 +501,7 @@ class TestFailures:
             assert index.optimize() == 1
             assert graphs
             assert index.stats()["n_segments"] == 1
-            assert not stray_files(path)
+            assert not stray_files(path) or sys.platform == "win32"  # which keeps files that are open
 
     def test_the_system_has_no_threads_left(self, path, monkeypatch):
         """Without threads a commit succeeds, and merging is postponed to a later commit."""

@@ -161,7 +161,6 @@ def test_an_invalid_document_loses_none_before_it(tmp_path):
         assert ["good" in index, "bad" in index, "late" in index] == [True, False, False]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_another_number_of_shards_is_another_generation(tmp_path):
     path = built(tmp_path / "idx", 3)
     old = set(load_newest_shard_set(Directory(path)).folders)
@@ -176,6 +175,8 @@ def test_another_number_of_shards_is_another_generation(tmp_path):
         assert len(reader.search("w1", k=99)) == 60
     shard_set = load_newest_shard_set(Directory(path))
     assert (shard_set.generation, len(shard_set.folders)) == (2, 5)
+    if sys.platform == "win32":  # which keeps files that are open; the next writer deletes them
+        opened(path, writable=True).close()
     names = {each.name for each in path.iterdir()}
     assert names == {shard_set.name, "write.lock", *shard_set.folders}
     assert not old & names

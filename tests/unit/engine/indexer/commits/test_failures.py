@@ -219,7 +219,6 @@ def test_documents_that_are_added_in_part(directory, writer, error, raised):
     assert not stray_files(directory.path)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows deletes no open files")
 def test_a_rollback_in_part(directory, writer, monkeypatch):
     unlink, calls = os.unlink, []
 
@@ -235,7 +234,7 @@ def test_a_rollback_in_part(directory, writer, monkeypatch):
         with pytest.raises(MemoryError):
             writer.rollback()
     check_after(directory, writer, CLOSED, BEFORE)
-    assert not stray_files(directory.path)
+    assert not stray_files(directory.path) or sys.platform == "win32"  # which keeps files that are open
 
 
 def check_after(directory, writer, status, documents, has_d3=False):
