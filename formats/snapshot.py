@@ -14,7 +14,14 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord, use_newest
+from quarry.formats.manifest import (
+    AUTO_LANGUAGE,
+    LANGUAGE_MARK,
+    IndexSettings,
+    Manifest,
+    SegmentRecord,
+    use_newest,
+)
 from quarry.formats.segment import SegmentReader
 from quarry.formats.tombstones import read_tombstones
 from quarry.formats.vectors.distances import DistanceReduction
@@ -117,6 +124,10 @@ class Snapshot:
             self._known |= {segment.record.file: segment for segment in opened}
             raise
         self.segments = tuple(opened)
+        if manifest.settings.language == AUTO_LANGUAGE:
+            marks = {mark for each in opened for mark in each.reader.postings.terms_with_prefix(LANGUAGE_MARK)}
+            languages = [mark.removeprefix(LANGUAGE_MARK) for mark in marks]
+            self.manifest = replace(manifest, settings=manifest.settings.with_languages(languages))
 
     def _release_unused(self) -> None:
         """Close the segments that failed attempts opened and the last one did not use."""

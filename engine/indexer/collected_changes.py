@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
@@ -46,16 +47,16 @@ class CollectedChanges:
         directory: Directory,
         committer: Committer,
         plan: ListPlan,
-        terms: Callable[[str], list[str]],
+        analyzer: Analyzer,
         start: StartWork,
     ) -> None:
         self._directory = directory
         self._committer = committer
         self._plan = plan
-        self._terms = terms
+        self._terms = analyzer.terms
         self._start = start
         self._documents: SegmentBuilder | AdoptedSegments | None = None
-        self.updates = MetadataUpdates(terms, SegmentMerger(directory, plan))
+        self.updates = MetadataUpdates(analyzer.document_terms, SegmentMerger(directory, plan))
         self._quantizer: Quantizer | None = None
 
     def __bool__(self) -> bool:
