@@ -10,7 +10,7 @@ import errno
 import math
 import reprlib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -52,6 +52,7 @@ __all__ = [
     "PassageRecord",
     "SegmentRecord",
     "find_latest_generation",
+    "parse_languages",
     "use_newest",
     "with_documents",
 ]
@@ -146,8 +147,9 @@ class IndexSettings:
         searchable: paths of metadata whose values have terms, too, or "id"; each once, ascending.
         synonyms: words with the texts that stand for them in queries, ascending by the words; they may be changed.
         field_weights: how often the terms of "title", or of a searchable path, count, if more than once.
-        analysis: names the analysis of queries: the language, and with "auto" those of the documents, as the
-            postings of the segments say ("auto:english,german"); not stored.
+        analysis: names the analysis of queries: the language, and with "auto" those of the documents with the bits
+            of the number of their passages, as the postings of the segments say ("auto:english=9,german=2"); not
+            stored.
     """
 
     dim: int
@@ -172,15 +174,16 @@ class IndexSettings:
         if not self.analysis:
             object.__setattr__(self, "analysis", self.language)
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """With "auto", the languages of the documents, ascending."""
-        return tuple(filter(None, self.analysis.partition(":")[2].split(",")))
-
-    def with_languages(self, languages: Iterable[str]) -> IndexSettings:
-        """Return the settings with the languages of the documents."""
-        known = ",".join(sorted(languages))
+    def with_languages(self, n_passages: Mapping[str, int]) -> IndexSettings:
+        """Return the settings with the languages of the documents, given numbers of passages above 0."""
+        known = ",".join(f"{language}={n.bit_length()}" for language, n in sorted(n_passages.items()))
         return replace(self, analysis=f"{self.language}:{known}" if known else self.language)
+
+
+def parse_languages(analysis: str) -> dict[str, int]:
+    """Return the languages in `IndexSettings.analysis`, ascending, with about the number of their passages."""
+    pairs = (each.partition("=") for each in analysis.partition(":")[2].split(",") if each)
+    return {language: (1 << int(bits)) - 1 for language, _, bits in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)

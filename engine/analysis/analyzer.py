@@ -139,6 +139,18 @@ class Analyzer:
         """Return the terms of the text of a document, as `terms` does for a query."""
         return self.terms(text)
 
+    def added_terms(self, terms: Sequence[str], text: str) -> list[str]:
+        """Return the terms of a text of a document that has terms already, by the language of these."""
+        return self.terms(text)
+
+    def title_terms(self, text: str) -> list[str]:
+        """Return terms that all documents with a text have."""
+        return self.terms(text)
+
+    def of_query(self, text: str) -> Analyzer:
+        """Return what analyzes a query."""
+        return self
+
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none.
 
@@ -205,10 +217,6 @@ class Analyzer:
                 self._units.clear()
             self._units[word] = units
         return units
-
-    def like(self, terms: Sequence[str]) -> Analyzer:
-        """Return the analyzer of the language that the terms of a document are of, see `document_terms`."""
-        return self
 
     def prefix(self, word: str) -> str | None:
         """Return a raw word as the beginning of other words; None for a letter, or a run of an unspaced script."""
@@ -401,7 +409,7 @@ def _make_stemmer(language: str) -> Callable[[str], str]:
 
     known = Stemmer.algorithms()
     if not is_one_of(language, known):
-        expected = f"none or one of {', '.join(known)}"
+        expected = f"auto, none or one of {', '.join(known)}"
         raise InvalidSetting("no stemmer for that language", expected=expected, actual=shown(language))
     stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return stem

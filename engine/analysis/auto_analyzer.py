@@ -9,53 +9,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import log
 
 from quarry.engine.analysis.analyzer import Analyzer, Terms, Words
 from quarry.engine.analysis.languages import find_language
-from quarry.formats.manifest import AUTO_LANGUAGE, LANGUAGE_MARK
+from quarry.formats.manifest import AUTO_LANGUAGE, LANGUAGE_MARK, parse_languages
 
 __all__ = ["ALTERNATIVE_SIGN", "AutoAnalyzer", "cached_analyzer", "open_analyzer"]
 
 ALTERNATIVE_SIGN = "|"  # between the terms of a group; no term has one
-_CACHED_WORDS = 1 << 14  # of each language
+_CACHED_WORDS = 1 << 14  # of each language,
+_CACHED_QUERY_WORDS = 1 << 12  # and of queries in each
 
 
 class AutoAnalyzer(Analyzer):
     """The analyzer of an index whose documents have several languages; thread-safe.
 
     Args:
-        name: "auto", or with the languages of the documents: "auto:english,german".
+        name: see `quarry.formats.manifest.IndexSettings.analysis`.
         rules: version of the rules.
     """
 
     def __init__(self, name: str, rules: int) -> None:
-        languages = tuple(filter(None, name.partition(":")[2].split(","))) or ("none",)
-        super().__init__("none", rules)
+        languages = parse_languages(name) or {"none": 1}
+        super().__init__("none", rules, _CACHED_WORDS)
         object.__setattr__(self, "language", name)
-        object.__setattr__(self, "_languages", languages)
+        object.__setattr__(self, "_expected", {each: log(n) for each, n in languages.items()})
         object.__setattr__(self, "_grouped", {})
-        self._use(_JointWords(languages, rules))
+        self._use(_JointWords(tuple(languages), rules))
 
-    _languages: tuple[str, ...]
-    _grouped: dict[str, Analyzer]  # by the language of a query
+    _expected: dict[str, float]  # the languages, with the logarithm of the number of passages
+    _grouped: dict[tuple[str, ...], Analyzer]  # by the languages whose stop words have no terms
 
     @property
     def members(self) -> tuple[Analyzer, ...]:
         """The analyzers of its languages, each of one."""
-        return tuple(_member(language, self.rules) for language in self._languages)
+        return tuple(_member(language, self.rules) for language in self._expected)
+
+    def of_query(self, text: str) -> Analyzer:
+        """Return what analyzes a query: terms in which languages differ are a group.
+
+        Stop words of the language of the query have no term: in documents of other languages they are rare. A
+        single word has one unless it is a stop word of all languages: `war` may be English.
+        """
+        return self._without_stop_words(find_language(text, self._expected) if len(text.split()) > 1 else "none")
+
+    def title_terms(self, text: str) -> list[str]:
+        """Return terms, or groups of them, that all documents with a text have, whatever their language."""
+        return self._without_stop_words(*self._expected).terms(text)
+
+    def _without_stop_words(self, *languages: str) -> Analyzer:
+        grouped = self._grouped.get(languages)
+        if grouped is None:
+            grouped = Analyzer("none", self.rules, _CACHED_QUERY_WORDS)
+            grouped._use(_JointWords(tuple(self._expected), self.rules, languages))
+            self._grouped[languages] = grouped
+        return grouped
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of the text of a query in order, and groups of those in which languages differ.
-
-        Stop words of the language of the query have none: in documents of other languages they are rare.
-        """
-        language = find_language(text)
-        grouped = self._grouped.get(language)
-        if grouped is None:
-            grouped = Analyzer("none", self.rules, _CACHED_WORDS)
-            grouped._use(_JointWords(self._languages, self.rules, language))
-            self._grouped[language] = grouped
-        return grouped.terms(text)
+        """Return the terms of the text of a query in order, see `of_query`."""
+        return self.of_query(text).terms(text)
 
     def document_terms(self, text: str) -> list[str]:
         """Return what names the language of a text, and its terms by that language; none without a term."""
@@ -63,9 +76,11 @@ class AutoAnalyzer(Analyzer):
         terms = _member(language, self.rules).terms(text)
         return [LANGUAGE_MARK + language, *terms] if terms else []
 
-    def like(self, terms: Sequence[str]) -> Analyzer:
-        """Return the analyzer of the language that the terms of a document are of, see `document_terms`."""
-        return _member(terms[0].removeprefix(LANGUAGE_MARK), self.rules) if terms else self
+    def added_terms(self, terms: Sequence[str], text: str) -> list[str]:
+        """Return the terms of a text of a document that has terms already, by the language of these."""
+        if not terms:
+            return self.document_terms(text)
+        return _member(terms[0].removeprefix(LANGUAGE_MARK), self.rules).terms(text)
 
     def edited_stems(self, word: str) -> set[str]:
         """Return the stems of the texts within one edit of a word, in all languages."""
@@ -78,22 +93,22 @@ class _JointWords(Words):
     Args:
         languages: the languages.
         rules: version of the rules.
-        query: the language of a query, whose different terms of a word are joined to a group; None: they are not.
+        stopping: languages whose stop words have no term; the others of a word are then joined to a group.
     """
 
-    def __init__(self, languages: Sequence[str], rules: int, query: str | None = None) -> None:
+    def __init__(self, languages: Sequence[str], rules: int, stopping: Sequence[str] = ()) -> None:
         super().__init__("none", rules)
         self._several = [Words(language, rules) for language in languages]
-        self._query = None if query is None else Words(query, rules)
+        self._stopping = [Words(language, rules) for language in stopping]
 
     def _is_stop_word(self, folded: str) -> bool:
         return all(words._is_stop_word(folded) for words in self._several)
 
     def _term(self, word: str) -> Terms:
-        if self._query is not None and not self._query._term(word):
+        if not all(words._term(word) for words in self._stopping):
             return ()
         terms = tuple(sorted({term for words in self._several for term in words._term(word)}))
-        return terms if self._query is None or not terms else (ALTERNATIVE_SIGN.join(terms),)
+        return (ALTERNATIVE_SIGN.join(terms),) if terms and self._stopping else terms
 
 
 @lru_cache(maxsize=64)
@@ -116,7 +131,7 @@ def open_analyzer(language: str, rules: int) -> Analyzer:
     return AutoAnalyzer(language, rules) if is_auto else checked
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def cached_analyzer(language: str, rules: int) -> Analyzer:
     """Return the analyzer of an index, see `open_analyzer`; it is kept with its caches."""
     return open_analyzer(language, rules)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ from quarry.engine.analysis.words import is_unspaced, split_words
 __all__ = ["find_language"]
 
 _MAX_CHARACTERS = 1000  # of a text that are read: more change nothing, and take time
-_ENDING = 0.3  # what an ending counts, where a frequent word counts 1
+_ENDING, _LETTER = "-", "*"  # before those among the signs; no word begins so
+_ENDING_WEIGHT = 0.3  # what an ending counts, where a frequent word counts 1
+_SCRIPT_WEIGHT = 0.01  # what a script counts, if there is nothing else
 _UNSPACED_SHARE = 1 / 3  # of the letters of a text: ideographs say more than letters do
 
 
@@ -123,31 +126,11 @@ _STEMMED = {
         "kan nya",
     ),
     "basque": _Signs(),
-    "estonian": _Signs(
-        "",
-        "",
-        "äõöüšž",
-    ),
-    "irish": _Signs(
-        "",
-        "",
-        "áéíóú",
-    ),
-    "lithuanian": _Signs(
-        "",
-        "",
-        "ąčęėįšųūž",
-    ),
-    "serbian": _Signs(
-        "",
-        "",
-        "čćđšžђјљњћџ",
-    ),
-    "russian": _Signs(
-        "",
-        "",
-        "ёыэъщ",
-    ),
+    "estonian": _Signs(letters="äõöüšž"),
+    "irish": _Signs(letters="áéíóú"),
+    "lithuanian": _Signs(letters="ąčęėįšųūž"),
+    "serbian": _Signs(letters="čćđšžђјљњћџ"),
+    "russian": _Signs(letters="ёыэъщ"),
     "greek": _Signs(),
     "arabic": _Signs(),
     "hindi": _Signs(),
@@ -184,11 +167,7 @@ _OTHERS = {
         "",
         "ъщ",
     ),
-    "persian": _Signs(
-        "",
-        "",
-        "پچژگ",
-    ),
+    "persian": _Signs(letters="پچژگ"),
     "urdu": _Signs(
         "اس اور ایک تھا تھی تک جو سے میں نے نہیں پر کا کر کو کی کے کہ ہے ہیں یہ",
         "",
@@ -209,13 +188,17 @@ _BY_SCRIPT = {
 }
 
 
-def find_language(text: str) -> str:
+_EXPECTED = dict.fromkeys((*_STEMMED, "none"), 0.0)
+
+
+def find_language(text: str, expected: Mapping[str, float] = _EXPECTED) -> str:
     """Return the language of a text, as the analyzer names it; "none" for one that is not stemmed.
 
     Scripts without spaces, such as Chinese and Thai, are not stemmed.
 
     Args:
         text: the text, of which the beginning is read.
+        expected: the languages that it may have, with the logarithm of how often each is expected.
     """
     scores: defaultdict[str, float] = defaultdict(float)
     scripts: Counter[str] = Counter()
@@ -227,24 +210,26 @@ def find_language(text: str) -> str:
             continue
         n_spaced += len(word)
         scripts[_script(word)] += 1
-        several, weight = signs.words.get(word, ((), 0.0))
-        if not several and word.isalpha():
-            endings = (signs.endings.get(word[-n:]) for n in (4, 3, 2) if len(word) > n + 1)
-            several, weight = next((each for each in endings if each), ((), 0.0))
-        for language in several:
-            scores[language] += weight
+        found = [signs.get(word)]
+        if not found[0] and word.isalpha():
+            endings = (signs.get(_ENDING + word[-n:]) for n in (4, 3, 2) if len(word) > n + 1)
+            found = [next(filter(None, endings), None)]
         if not word.isascii():
-            for letter in set(word):
-                several, weight = signs.letters.get(letter, ((), 0.0))
-                for language in several:
-                    scores[language] += weight
+            found += [signs.get(_LETTER + letter) for letter in dict.fromkeys(word)]
+        for languages, weight in filter(None, found):
+            for language in languages:
+                scores[language] += weight
     if n_unspaced and n_unspaced > _UNSPACED_SHARE * n_spaced:
         return "none"
     if not scores:
         (script, _), *_ = scripts.most_common(1) or [("LATIN", 0)]
-        return _BY_SCRIPT.get(script, "none")
-    best = max(scores, key=lambda language: (scores[language], -signs.order[language]))
-    return best if best in _STEMMED else "none"
+        scores[_BY_SCRIPT.get(script, "none")] = _SCRIPT_WEIGHT
+    scores["none"] = max((score for language, score in scores.items() if language not in _STEMMED), default=0.0)
+    return max(
+        (language for language in _EXPECTED if language in expected),
+        key=lambda language: expected[language] + scores.get(language, 0.0),
+        default="none",
+    )
 
 
 def _script(word: str) -> str:
@@ -253,40 +238,20 @@ def _script(word: str) -> str:
     return "LATIN" if word.isascii() else unicodedata.name(letter, "none").split()[0]
 
 
-Sign = tuple[tuple[str, ...], float]
-"""The languages that a sign speaks for, and how much for each: the less, the more languages they are."""
-
-
-class _AllSigns(NamedTuple):
-    words: dict[str, Sign]
-    endings: dict[str, Sign]
-    letters: dict[str, Sign]
-    order: dict[str, int]
-
-
 @cache
-def _signs() -> _AllSigns:
-    """Return the signs of all languages, collected at first use (2 ms)."""
-    words: dict[str, dict[str, None]] = {}
-    endings: dict[str, dict[str, None]] = {}
-    letters: dict[str, dict[str, None]] = {}
-    languages = {**_STEMMED, **_OTHERS}
-    for language, own in languages.items():
+def _signs() -> dict[str, tuple[list[str], float]]:
+    """Return for each word, ending and letter, with `_ENDING` and `_LETTER`, the languages that it speaks for.
+
+    With how much it counts for each: the less, the more they are. It is made at first use (4 ms, 1 MB).
+    """
+    known: defaultdict[str, list[str]] = defaultdict(list)
+    for language, own in {**_STEMMED, **_OTHERS}.items():
         listed = STOP_WORDS.get(language, "") + LATER_STOP_WORDS.get(language, "")
-        for table, several in (
-            (words, f"{own.words} {listed}".casefold().split()),
-            (endings, own.endings.split()),
-            (letters, own.letters),
-        ):
-            for each in several:
-                table.setdefault(each, {})[language] = None
-    return _AllSigns(
-        _weighted(words, 1.0),
-        _weighted(endings, _ENDING),
-        _weighted(letters, 1.0),
-        {language: place for place, language in enumerate(languages)},
-    )
-
-
-def _weighted(table: dict[str, dict[str, None]], weight: float) -> dict[str, Sign]:
-    return {sign: (tuple(several), weight / len(several)) for sign, several in table.items()}
+        words = f"{own.words} {listed}".casefold().split()
+        endings, letters = map(_ENDING.__add__, own.endings.split()), map(_LETTER.__add__, own.letters)
+        for sign in dict.fromkeys((*words, *endings, *letters)):
+            known[sign].append(language)
+    return {
+        sign: (several, (_ENDING_WEIGHT if sign.startswith(_ENDING) else 1) / len(several))
+        for sign, several in known.items()
+    }

@@ -48,15 +48,20 @@ class Synonyms:
         alternatives: dict[tuple[str, ...], dict[str, None]] = {}
         for word, others in entries:
             terms = tuple(analyzer.terms(word))
+            if not terms:
+                continue  # a stop word of the languages of the documents
             known = alternatives.setdefault(terms, {})
-            known.update((" ".join(sorted(set(each.terms(word)))), None) for each in analyzer.members)
+            own = (" ".join(sorted(set(each.terms(word)))) for each in analyzer.members)
+            known.update(dict.fromkeys(filter(None, own)))
             for other in others:
                 known.update(
                     (" ".join(sorted(each)), None) for each in open_phrase(other, language, rules).alternatives
                 )
         self._groups: dict[str, list[tuple[tuple[str, ...], str]]] = {}
         for terms in sorted(alternatives, key=len, reverse=True):
-            self._groups.setdefault(terms[0], []).append((terms, ALTERNATIVE_SIGN.join(alternatives[terms])))
+            keys = {terms, *((term,) for term in terms[0].split(ALTERNATIVE_SIGN) if len(terms) == 1)}
+            for key in keys:  # typing errors are corrected in one language
+                self._groups.setdefault(key[0], []).append((key, ALTERNATIVE_SIGN.join(alternatives[terms])))
 
     def apply(self, terms: Sequence[str]) -> tuple[str, ...]:
         """Return the terms of a query with groups: in the place of a word, and after several words."""

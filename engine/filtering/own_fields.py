@@ -31,7 +31,7 @@ class OwnFields:
 
     Args:
         segment: the segment.
-        terms: the analyzer of the segment's postings: returns the terms of a text.
+        terms: returns terms that all documents with a text have, see `Analyzer.title_terms`.
     """
 
     def __init__(self, segment: OpenSegment, terms: Callable[[str], list[str]]) -> None:

@@ -354,7 +354,7 @@ class OpenPartition:
 
 
 def _terms(settings: IndexSettings, text: str) -> list[str]:
-    return cached_analyzer(settings.analysis, settings.analysis_rules).terms(text)
+    return cached_analyzer(settings.analysis, settings.analysis_rules).title_terms(text)
 
 
 def read_document(

@@ -48,7 +48,7 @@ from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator,
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import with_documents
+from quarry.formats.manifest import parse_languages, with_documents
 from quarry.formats.metadata.values import Scalar, to_value
 from quarry.formats.shard_set import shard_of
 
@@ -96,8 +96,10 @@ class View(Generic[P_co]):
         first = with_documents(partition.manifest for partition in partitions)
         self.failures = failures
         self.partitions = tuple(partitions)
-        languages = {each for partition in partitions for each in partition.manifest.settings.languages}
-        self.settings = first.settings.with_languages(languages)
+        n_passages: Counter[str] = Counter()
+        for partition in partitions:
+            n_passages.update(parse_languages(partition.manifest.settings.analysis))
+        self.settings = first.settings.with_languages(n_passages)
         self.metric = Metric.of(first)
         self.has_encoder = has_encoder(first.encoder)
         self._encoder_record = first.encoder
@@ -204,8 +206,8 @@ class View(Generic[P_co]):
         """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
         descriptions = self._gathering().run(lambda number: self.partitions[number].describe())
         of_all: dict[str, object] = {"dense_weight": self._dense_weight, "language": self.settings.language}
-        if self.settings.languages:
-            of_all["languages"] = list(self.settings.languages)
+        if languages := parse_languages(self.settings.analysis):
+            of_all["languages"] = list(languages)
         if self._threads is None:
             return descriptions[0] | of_all
         return joined_statistics({self._names[number]: each for number, each in descriptions.items()}) | of_all

@@ -228,8 +228,10 @@ class Bm25:
         if self._synonyms is None:
             return close
         group = self._synonyms.group
-        edited = filter(is_expandable, {*one_edit(term), *self._edited_stems(term)})
-        keys = {CloseTerm(group(each), 1) for each in edited if group(each) != each}
+        edited = {
+            each for name in term.split(ALTERNATIVE_SIGN) for each in (*one_edit(name), *self._edited_stems(name))
+        }
+        keys = {CloseTerm(group(each), 1) for each in filter(is_expandable, edited) if group(each) != each}
         return keys | {CloseTerm(group(each.name), each.distance) for each in close}
 
     def expand(self, term: str) -> Sequence[Expansion]:

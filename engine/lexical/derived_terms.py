@@ -309,7 +309,10 @@ def _shorter_stems(prefix: str, analyzer: Analyzer) -> set[str]:
 
 
 class _Words(dict[str, int]):
-    """Remembers for each word of the texts 1 if it begins with a prefix, and none of its terms does; else 0."""
+    """Remembers for each word of the texts 1 if it begins with a prefix, and none of its terms does; else 0.
+
+    The language of a text is not known, so one in which no term does is enough.
+    """
 
     def __init__(self, prefix: str, analyzer: Analyzer) -> None:
         super().__init__()
@@ -325,7 +328,10 @@ class _Words(dict[str, int]):
         if _is_other(word, self._prefix):
             self[word] = 0
             return 0
-        has_term = any(term.startswith(self._prefix) for term in self._analyzer.terms_of_word(word))
+        has_term = all(
+            any(term.startswith(self._prefix) for term in each.terms_of_word(word))
+            for each in self._analyzer.members
+        )
         self[word] = counts = int(not has_term and bool(self._begun_by[word]))
         return counts
 

@@ -395,7 +395,7 @@ def unfinished_word(text: str, analyzer: Analyzer, *, operators: bool) -> WordPo
         return None
     if operators and any(match.end() == len(text) for match in _CONDITION.finditer(text)):
         return None
-    return word if analyzer.terms_of_word(word.word) else None
+    return word if analyzer.of_query(text).terms_of_word(word.word) else None
 
 
 def _without_condition(match: re.Match[str]) -> str:

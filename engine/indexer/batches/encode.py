@@ -237,7 +237,7 @@ class DocumentEncoder:
         both = zip(batch.terms, chain.from_iterable(starmap(searchable_texts, known)), strict=True)
         return replace(
             batch,
-            terms=[[*own, *self.analyzer.like(own).document_terms("\n".join(texts))] for own, texts in both],
+            terms=[[*own, *self.analyzer.added_terms(own, "\n".join(texts))] for own, texts in both],
         )
 
     def _has_directions(self, document: Document) -> bool:

@@ -62,3 +62,19 @@ def test_others_are_not_stemmed(text):
 )
 def test_a_text_without_a_sign(text, language):
     assert find_language(text) == language
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "language"),
+    [
+        ("war in Vietnam", {"english": 9.0, "german": 1.0}, "english"),
+        ("war in Vietnam", {"english": 1.0, "german": 1.0}, "german"),
+        ("war in Vietnam", {"english": 0.0, "none": 0.0}, "english"),
+        ("Wo steht das Haus, und wie alt ist es?", {"english": 3.0, "german": 1.0}, "german"),
+        ("Gdzie jest dom, i jak to się nazywa?", {"english": 1.0, "none": 1.0}, "none"),
+        ("旧城区", {"english": 1.0}, "none"),
+        ("war", {}, "none"),
+    ],
+)
+def test_the_languages_of_an_index_are_expected(text, expected, language):
+    assert find_language(text, expected) == language
