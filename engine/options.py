@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypedDict
 
-from quarry.engine.analysis.analyzer import RULES
+from quarry.engine.analysis.analyzer import RULES, Analyzer
 from quarry.engine.analysis.synonyms import checked_synonyms
 from quarry.engine.arguments import (
     check_names,
@@ -24,7 +24,14 @@ from quarry.engine.choices import FUSIONS, MODES, UNITS, CentroidType, Fusion, M
 from quarry.engine.process.cpus import n_cpus
 from quarry.engine.thresholds import Thresholds
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import MAX_FIELD_WEIGHT, MAX_PASSAGE_WORDS, MAX_SEARCHABLE, METRICS, PassageRecord
+from quarry.formats.manifest import (
+    AUTO_LANGUAGE,
+    MAX_FIELD_WEIGHT,
+    MAX_PASSAGE_WORDS,
+    MAX_SEARCHABLE,
+    METRICS,
+    PassageRecord,
+)
 from quarry.formats.metadata.columns import MAX_PATH_BYTES
 from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
@@ -34,6 +41,7 @@ __all__ = [
     "DEFAULT_B",
     "DEFAULT_DENSE_WEIGHT",
     "DEFAULT_K1",
+    "DEFAULT_LANGUAGE",
     "FUSIONS",
     "MAX_K",
     "MODES",
@@ -49,6 +57,7 @@ MAX_K = 1 << 20  # hits and candidates; bounds the memory of a search
 _MAX_TIMEOUT_S = 86_400  # a day
 _MAX_SORT_FIELDS = 8  # each reads a column
 _MAX_CONTEXT = 100  # passages, which bounds what is read for a hit
+DEFAULT_LANGUAGE = "english"
 DEFAULT_K1 = 1.2  # of BM25, as in Lucene
 DEFAULT_B = 0.75  # of BM25, as in Lucene
 DEFAULT_DENSE_WEIGHT = 0.5  # bench/README.md, the panel
@@ -62,7 +71,7 @@ class BuildKeywords(TypedDict, total=False):
 
     centroids: CentroidType
     code_bytes: int | None
-    language: str
+    language: str | None
     k1: float
     b: float
     seed: int
@@ -86,7 +95,9 @@ class BuildOptions:
             divisible by twice that. None: that of the quantizer that the encoder was trained with, otherwise
             the largest possible value up to 48. 0: no lists, search is exact.
         language: language of the text analysis for lexical search: "english", another language of the Snowball
-            stemmers, or "none" (no stemming and no stop words). A dozen languages have stop words.
+            stemmers, "none" (no stemming and no stop words), or "auto": the language of each passage is found,
+            and a query is analyzed by those of all passages. None: "auto" with a multilingual encoder, otherwise
+            "english".
         k1: BM25's term frequency saturation, 0 or larger.
         b: BM25's length normalization, from 0 to 1.
         seed: seed of every random choice.
@@ -110,7 +121,7 @@ class BuildOptions:
 
     centroids: CentroidType = "int8"
     code_bytes: int | None = None
-    language: str = "english"
+    language: str | None = None
     k1: float = DEFAULT_K1
     b: float = DEFAULT_B
     seed: int = 0
@@ -148,7 +159,9 @@ class BuildOptions:
         if self.code_bytes is not None:
             _check_integer(self, "code_bytes", 0, MAX_DIM)
         object.__setattr__(self, "searchable", _checked_paths(self.searchable))
-        entries = checked_synonyms(self.synonyms, self.language, RULES) if self.synonyms != {} else ()
+        language = DEFAULT_LANGUAGE if self.language is None else self.language
+        Analyzer("none" if language == AUTO_LANGUAGE else language)
+        entries = checked_synonyms(self.synonyms, language, RULES) if self.synonyms != {} else ()
         object.__setattr__(self, "synonyms", entries)
         weights = _checked_weights(self.field_weights, ("title", *self.searchable))
         object.__setattr__(self, "field_weights", weights)

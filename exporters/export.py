@@ -65,6 +65,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
     extra_files: Files | None = None,
     n_recorded: int = 8,
     packed_tables: bool = False,
+    multilingual: bool = False,
 ) -> EncoderBundle:
     """Export the checkpoint of an encoder; the same input gives the same bytes on the same machine.
 
@@ -90,6 +91,8 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         n_recorded: number of texts whose vectors are recorded, about 40 KB each for 384 dimensions.
         packed_tables: whether vectors of tokens have 4 bits, in a file of their own, for large vocabularies; not
             with fp16.
+        multilingual: whether the encoder is for texts of many languages: indexes then find the language of each
+            document, unless they are given one.
 
     Raises:
         InvalidSetting: the checkpoint or an option is not supported, the checkpoint is a reranker, the folder
@@ -108,6 +111,7 @@ def export(  # noqa: PLR0913 - all but three are keywords with defaults
         _check_same_use(first, checkpoints[QUERY_MODEL_NAME])
     networks = {key: open_graph_source(each, graph_source) for key, each in checkpoints.items()}
     settings = _make_encoder_settings(checkpoints, networks[MODEL_NAME].n_hidden, precision, name or first.name)
+    settings = replace(settings, multilingual=multilingual)
     files = {TOKENIZER_NAME: first.tokenizer, **find_license_files(first.path), **(extra_files or {})}
     if first.encoder_use.quantizer is not None and not (head is None and normalize is None):
         raise InvalidSetting(

@@ -10,7 +10,7 @@ import errno
 import math
 import reprlib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -20,6 +20,7 @@ import numpy as np
 from quarry.formats.container.directory import Directory
 from quarry.formats.container.fields import Fields
 from quarry.formats.container.layout import (
+    AUTO_LANGUAGE_FEATURE,
     FIELD_WEIGHTS_FEATURE,
     MEAN_FEATURE,
     METRIC_FEATURE,
@@ -37,6 +38,8 @@ from quarry.formats.vectors.centroids import CENTROID_TYPES
 from quarry.formats.vectors.quantizer import MAX_DIM
 
 __all__ = [
+    "AUTO_LANGUAGE",
+    "LANGUAGE_MARK",
     "MAX_FIELD_WEIGHT",
     "MAX_PASSAGE_WORDS",
     "MAX_SEARCHABLE",
@@ -49,11 +52,14 @@ __all__ = [
     "PassageRecord",
     "SegmentRecord",
     "find_latest_generation",
+    "parse_languages",
     "use_newest",
     "with_documents",
 ]
 
 METRICS = ("ip", "cosine", "l2")
+AUTO_LANGUAGE = "auto"  # that of each document; its passages then have a term that names it
+LANGUAGE_MARK = "\x01"  # at the beginning of that term
 MAX_PASSAGE_WORDS = 1 << 16
 MAX_SEARCHABLE = 64
 MAX_FIELD_WEIGHT = 100  # a frequency takes as many bits (SPEC, 5)
@@ -132,7 +138,7 @@ class IndexSettings:
         beta: inverse temperature of the softmax aggregation, or None for the maximum.
         centroids: how centroids are stored: "int8", "float16", or "none" (codes only).
         code_bytes: bytes of a PQ code, 0 for none.
-        language: the language of the analyzer (see `quarry.engine.analysis.analyzer`).
+        language: the language of the analyzer (see `quarry.engine.analysis.analyzer`), or "auto".
         analysis_rules: version of the analyzer's rules.
         k1: the parameter k1 of BM25.
         b: the parameter b of BM25.
@@ -142,6 +148,9 @@ class IndexSettings:
         searchable: paths of metadata whose values have terms, too, or "id"; each once, ascending.
         synonyms: words with the texts that stand for them in queries, ascending by the words; they may be changed.
         field_weights: how often the terms of "title", or of a searchable path, count, if more than once.
+        analysis: names the analysis of queries: the language, and with "auto" those of the documents with the bits
+            of the number of their passages, as the postings of the segments say ("auto:english=9,german=2"); not
+            stored.
     """
 
     dim: int
@@ -160,6 +169,22 @@ class IndexSettings:
     searchable: tuple[str, ...] = ()
     synonyms: tuple[tuple[str, tuple[str, ...]], ...] = ()
     field_weights: dict[str, int] = field(default_factory=dict)
+    analysis: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.analysis:
+            object.__setattr__(self, "analysis", self.language)
+
+    def with_languages(self, n_passages: Mapping[str, int]) -> IndexSettings:
+        """Return the settings with the languages of the documents, given numbers of passages above 0."""
+        known = ",".join(f"{language}={n.bit_length()}" for language, n in sorted(n_passages.items()))
+        return replace(self, analysis=f"{self.language}:{known}" if known else self.language)
+
+
+def parse_languages(analysis: str) -> dict[str, int]:
+    """Return the languages in `IndexSettings.analysis`, ascending, with about the number of their passages."""
+    pairs = (each.partition("=") for each in analysis.partition(":")[2].split(",") if each)
+    return {language: (1 << int(bits)) - 1 for language, _, bits in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +298,7 @@ class Manifest(RootFile):
         """The features of the file that readers must support."""
         metric = self.settings.metric
         features = (METRIC_FEATURE if metric else 0) | (MEAN_FEATURE if metric and metric.mean else 0)
+        features |= AUTO_LANGUAGE_FEATURE if self.settings.language == AUTO_LANGUAGE else 0
         return features | (PASSAGE_SETTINGS_FEATURE if self.settings.passages else 0)
 
     @property
@@ -395,7 +421,7 @@ def _parse_field_weights(fields: Fields, known: set[str]) -> dict[str, int]:
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
     fields = asdict(settings)
-    del fields["searchable"], fields["synonyms"], fields["field_weights"]
+    del fields["searchable"], fields["synonyms"], fields["field_weights"], fields["analysis"]
     for name, among in (("metric", fields), ("passages", fields), ("mean", fields["metric"] or {})):
         if among.get(name, b"") is None:
             del among[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,14 @@ from quarry.formats.container.directory import Directory
 from quarry.formats.container.layout import FileKind, FileRecord
 from quarry.formats.container.reader import ContainerReader
 from quarry.formats.errors import CorruptFile, FormatError
-from quarry.formats.manifest import IndexSettings, Manifest, SegmentRecord, use_newest
+from quarry.formats.manifest import (
+    AUTO_LANGUAGE,
+    LANGUAGE_MARK,
+    IndexSettings,
+    Manifest,
+    SegmentRecord,
+    use_newest,
+)
 from quarry.formats.segment import SegmentReader
 from quarry.formats.tombstones import read_tombstones
 from quarry.formats.vectors.distances import DistanceReduction
@@ -67,6 +75,28 @@ class OpenSegment:
         deleted = self.deleted_passages
         return self.reader.passages.n_passages - (0 if deleted is None else int(np.count_nonzero(deleted)))
 
+    def count_languages(self) -> Counter[str]:
+        """Return the languages of live documents with the language "auto", and the number of their passages.
+
+        Deleted ones are left out of the number only if all passages of a language may be deleted, as others need
+        not be read then.
+
+        Raises:
+            FormatError: the postings are damaged.
+        """
+        counts: Counter[str] = Counter()
+        postings, deleted = self.reader.postings, self.deleted_passages
+        n_deleted = 0 if deleted is None else int(np.count_nonzero(deleted))
+        for mark in postings.terms_with_prefix(LANGUAGE_MARK):
+            n_passages = postings.document_frequency(mark)
+            if deleted is not None and n_passages <= n_deleted:
+                n_passages -= int(np.count_nonzero(deleted[postings.postings(mark).docs]))
+            language = mark.removeprefix(LANGUAGE_MARK)
+            if not language.isidentifier():
+                raise CorruptFile("a term that names no language", path=postings.path, actual=ascii(language))
+            counts[language] = n_passages
+        return +counts
+
     def live_ordinal(self, doc_id: str) -> int | None:
         """Return the ordinal of the live document with that id, or None."""
         for ordinal in reversed(self.reader.ids.ordinals_of(doc_id)):
@@ -117,6 +147,9 @@ class Snapshot:
             self._known |= {segment.record.file: segment for segment in opened}
             raise
         self.segments = tuple(opened)
+        if manifest.settings.language == AUTO_LANGUAGE:
+            n_passages = sum((each.count_languages() for each in opened), Counter[str]())
+            self.manifest = replace(manifest, settings=manifest.settings.with_languages(n_passages))
 
     def _release_unused(self) -> None:
         """Close the segments that failed attempts opened and the last one did not use."""

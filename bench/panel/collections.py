@@ -131,6 +131,18 @@ def _xquad(code: str, documents: str = "") -> Collection:
     return replace(collection, documents=read_collection(data_folder("xquad") / documents, "test").documents)
 
 
+def _mixed_xquad() -> Collection:
+    """The paragraphs of all languages together; the paragraph in the language of a question answers it."""
+    mixed = Collection("xquad", "test", {}, {}, {})
+    for code in _LANGUAGES:
+        own = read_collection(data_folder("xquad") / code, "test").subset(None, _QUERIES // 10)
+        mixed.documents.update({f"{code}-{key}": text for key, text in own.documents.items()})
+        mixed.queries.update({f"{code}-{key}": text for key, text in own.queries.items()})
+        for key, judged in own.qrels.items():
+            mixed.qrels[f"{code}-{key}"] = {f"{code}-{document}": grade for document, grade in judged.items()}
+    return mixed
+
+
 PANEL: dict[str, Member] = {
     "held-out": Member(_held_out, "choosing"),
     "joined": Member(lambda: join_documents(_held_out(), 8), "choosing"),
@@ -167,6 +179,7 @@ PANEL: dict[str, Member] = {
         for code in _LANGUAGES
         if code != "en"
     },
+    "xquad-mixed": Member(_mixed_xquad, "comparing", "auto", in_mean=False),
 }
 """All collections by name, in the order of the table."""
 

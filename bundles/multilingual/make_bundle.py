@@ -103,6 +103,7 @@ def make_bundle(files: Path, out: Path) -> None:
             n_recorded=len(_RECORDED),
             retrieval=False,
             packed_tables=True,
+            multilingual=True,
             extra_files={name: texts / name for name in ("LICENSE", "NOTICE", RELEVANCE_NAME)},
         )
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from quarry.engine.analysis.edits import edited_words
 from quarry.engine.analysis.positions import locate_words
-from quarry.engine.analysis.stop_words import STOP_WORDS
+from quarry.engine.analysis.stop_words import LATER_STOP_WORDS, STOP_WORDS
 from quarry.engine.analysis.words import (
     is_unspaced,
     normalize_text,
@@ -24,6 +23,7 @@ from quarry.engine.analysis.words import (
 from quarry.engine.arguments import is_one_of, shown
 from quarry.engine.process.libraries import loading
 from quarry.formats.errors import InvalidSetting
+from quarry.formats.manifest import AUTO_LANGUAGE
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
@@ -33,13 +33,15 @@ __all__ = [
     "LocatedTerms",
     "Units",
     "WordUnits",
-    "cached_analyzer",
+    "Words",
+    "rules_of",
 ]
 
 MAX_TERM_BYTES = 64
-RULES = 2
-"""Version of the rules of this package for new indexes, stored in each. Version 1, which older indexes have, keeps
-accents, and has stop words of English alone."""
+RULES = 3
+"""The newest version of the rules of this package; an index stores the version that it was made with. Version 1
+keeps accents, and has stop words of English alone; version 2 has those of Snowball's lists, and version 3 of all
+languages with a stemmer."""
 NO_LANGUAGE = "none"
 _FUNCTION_WORDS = """
 a an and any are as at be been being but by can could did do does for from had has have he her hers him his how i
@@ -104,8 +106,7 @@ class Analyzer:
     words are found however they are spelled. Terms are truncated to 64 bytes of UTF-8.
 
     Attributes:
-        language: the language of the Snowball stemmers and of the stop words, which a dozen languages have; or
-            "none", without both.
+        language: the language of the Snowball stemmers and of the stop words; or "none", without both.
         rules: version of the rules.
 
     Raises:
@@ -115,16 +116,40 @@ class Analyzer:
     language: str = "english"
     rules: int = RULES
     cached_words: int = field(default=_CACHED_WORDS, repr=False, compare=False)
-    _words: _Words = field(init=False, repr=False, compare=False)
+    _words: Words = field(init=False, repr=False, compare=False)
     _expansions: _Expansions = field(init=False, repr=False, compare=False)
     _pieces: _Cache = field(init=False, repr=False, compare=False)
     _units: dict[str, WordUnits] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        words = _Words(_make_stemmer(self.language), self.language, self.rules)
+        self._use(Words(self.language, self.rules))
+
+    def _use(self, words: Words) -> None:
+        """Analyze words by a rule, with empty caches."""
         object.__setattr__(self, "_words", words)
         object.__setattr__(self, "_expansions", _Expansions(words.terms, self.cached_words, words.stem))
         object.__setattr__(self, "_pieces", _Cache(self._terms_of_piece, self.cached_words))
+
+    @property
+    def members(self) -> tuple[Analyzer, ...]:
+        """The analyzers of its languages, each of one."""
+        return (self,)
+
+    def document_terms(self, text: str) -> list[str]:
+        """Return the terms of the text of a document, as `terms` does for a query."""
+        return self.terms(text)
+
+    def added_terms(self, terms: Sequence[str], text: str) -> list[str]:
+        """Return the terms of a text of a document that has terms already, by the language of these."""
+        return self.terms(text)
+
+    def title_terms(self, text: str) -> list[str]:
+        """Return terms that all documents with a text have."""
+        return self.terms(text)
+
+    def of_query(self, text: str) -> Analyzer:
+        """Return what analyzes a query."""
+        return self
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none.
@@ -203,7 +228,7 @@ class Analyzer:
 
     @classmethod
     def from_settings(cls, language: str, rules: int) -> Analyzer:
-        """Return the analyzer of an index, so that queries are analyzed by the same rules as documents.
+        """Return the analyzer of an index of one language; see `quarry.engine.analysis.auto_analyzer`.
 
         Args:
             language: the language of the index.
@@ -217,17 +242,19 @@ class Analyzer:
         return cls(language, rules)
 
 
-@lru_cache(maxsize=16)
-def cached_analyzer(language: str, rules: int) -> Analyzer:
-    """Return the analyzer of an index, see `Analyzer.from_settings`; it is kept with its caches."""
-    return Analyzer.from_settings(language, rules)
+def rules_of(language: str) -> int:
+    """Return the version of the rules for new indexes of a language: the first with all that is known of it.
+
+    So earlier versions of this package read indexes of languages that did not change.
+    """
+    return RULES if language == AUTO_LANGUAGE or language in LATER_STOP_WORDS else 2
 
 
-class _Words:
+class Words:
     """Turns one raw word into terms."""
 
-    def __init__(self, stem: Callable[[str], str], language: str, rules: int) -> None:
-        self._stem = stem
+    def __init__(self, language: str, rules: int) -> None:
+        self._stem = _make_stemmer(language)
         self._stems_plain = language in _NO_ACCENTS
         self._plain: Callable[[str], str] = str if rules == 1 else _remove_accents
         self._stop_words, self._contracted = _stop_words(language, rules)
@@ -306,7 +333,12 @@ def _stop_words(language: str, rules: int) -> tuple[frozenset[str], frozenset[st
     if language == "english" or (language == "porter" and rules > 1):
         return ENGLISH_STOP_WORDS, _CONTRACTED
     listed = STOP_WORDS.get(language.removesuffix("_porter"), "") if rules > 1 else ""
+    if rules > 2 and language in LATER_STOP_WORDS:
+        listed = LATER_STOP_WORDS[language]
     words = frozenset(map(_fold, listed.split()))
+    if language in LATER_STOP_WORDS:
+        words |= {word.replace("\u0131", "i") for word in words}  # as dotless capitals are folded
+        words |= frozenset(map(_remove_accents, words))
     return words, words | {""}
 
 
@@ -377,7 +409,7 @@ def _make_stemmer(language: str) -> Callable[[str], str]:
 
     known = Stemmer.algorithms()
     if not is_one_of(language, known):
-        expected = f"none or one of {', '.join(known)}"
+        expected = f"auto, none or one of {', '.join(known)}"
         raise InvalidSetting("no stemmer for that language", expected=expected, actual=shown(language))
     stem: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return stem

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from quarry.engine.analysis.analyzer import STOP_WORD_MARK, Analyzer, Units, cached_analyzer
+from quarry.engine.analysis.analyzer import STOP_WORD_MARK, Analyzer, Units
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.analysis.positions import WordPosition, locate_words
 from quarry.engine.analysis.words import is_unspaced, split_words
 
@@ -28,13 +29,32 @@ class Phrase:
 
     Args:
         text: the phrase.
-        analyzer: the analyzer of the index.
+        analyzer: the analyzer of the index. A text has the phrase if it has it in one of the languages.
 
     Attributes:
         alternatives: sets of terms; every text with the phrase has all terms of one of them. Empty: the phrase has
             no term, because it has no word, or stop words alone.
         is_term: whether it is one word with one term, which every text with the term has.
     """
+
+    def __init__(self, text: str, analyzer: Analyzer) -> None:
+        self._readings = [_Reading(text, member) for member in analyzer.members]
+        self.alternatives = tuple(dict.fromkeys(chain.from_iterable(each.alternatives for each in self._readings)))
+        self.is_term = all(each.is_term for each in self._readings)
+
+    def occurs_in(self, text: str) -> bool:
+        """Return whether a text has the phrase."""
+        words = split_words(text)
+        return any(each.occurs_in(words) for each in self._readings)
+
+    def find(self, text: str) -> list[tuple[int, int]]:
+        """Return the (start, end) characters of the places where a text has the phrase, ascending."""
+        words = list(locate_words(text))
+        return sorted(set(chain.from_iterable(each.find(words) for each in self._readings)))
+
+
+class _Reading:
+    """A phrase in one language; see `Phrase`."""
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
         self._analyzer = analyzer
@@ -51,19 +71,17 @@ class Phrase:
         self.alternatives = tuple(alternatives) if all(alternatives) else ()
         self.is_term = len(words) == len(parts) == len(self._names) == 1 and not self._has_stop_words
 
-    def occurs_in(self, text: str) -> bool:
-        """Return whether a text has the phrase."""
-        words = split_words(text)
+    def occurs_in(self, words: Sequence[str]) -> bool:
+        """Return whether raw words have the phrase."""
         if self._by_parts.occurs_in(words):
             return True
         if not self._has_compounds and self._compounds.isdisjoint(words):
             return False
         return self._by_wholes.occurs_in(words)
 
-    def find(self, text: str) -> list[tuple[int, int]]:
-        """Return the (start, end) characters of the places where a text has the phrase, ascending."""
-        words = list(locate_words(text))
-        return sorted({*self._by_parts.find(words), *self._by_wholes.find(words)})
+    def find(self, words: Sequence[WordPosition]) -> list[tuple[int, int]]:
+        """Return the (start, end) characters of the places where raw words have the phrase."""
+        return [*self._by_parts.find(words), *self._by_wholes.find(words)]
 
     def _parts(self, word: str) -> Units:
         if self._is_other(word):

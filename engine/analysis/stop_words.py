@@ -1,12 +1,13 @@
-"""Stop words of other languages than English: Snowball's lists, without words that have other meanings.
+"""Stop words of other languages than English: Snowball's lists, and lists of this package for its other stemmers.
 
-Left out are for example ``été`` (French, summer), ``estado`` (Spanish, state) and ``Weg`` (German, path). The
-lists are under a BSD licence (see NOTICE). Indexes depend on them: a change is a new version of the rules.
+Left out are words that have other meanings, for example ``été`` (French, summer), ``estado`` (Spanish, state) and
+``Weg`` (German, path). Snowball's lists are under a BSD licence (see NOTICE). Indexes depend on them: a change is
+a new version of the rules.
 """
 
 from __future__ import annotations
 
-__all__ = ["STOP_WORDS"]
+__all__ = ["LATER_STOP_WORDS", "STOP_WORDS"]
 
 STOP_WORDS = {
     "danish": """
@@ -153,3 +154,132 @@ varit varje vars vart vem vi vid vilka vilkas vilken vilket vår våra vårt än
 """,
 }
 """By the name of the stemmer: words between white space."""
+
+LATER_STOP_WORDS = {
+    "arabic": """
+أن أنا أنت أنه أو أي أين إذا إلا إلى إن ال التي الذي الذين اللتان اللذان الى ان او ب بعض به بها بين تلك ثم حتى
+حيث ذلك على عليه عليها عن عند عندما غير ف فقط في فيه فيها قد كان كانت كل كم كما كيف ل لا لقد لكن لم لماذا لن له
+لها ليس ما ماذا متى مثل مع مما من منذ منه منها هذا هذه هل هم هن هنا هناك هو هي و وهو وهي يا يكون
+""",
+    "armenian": """
+այդ այլ այն այս արդեն բայց բոլոր դա դու դուք եթե եմ են ենք ես երբ եւ եք է էի էին էր ըստ թե ի ինչ ինչու ինչպես իր
+իրեն իրենց համար հետ հետո մեզ մենք մեջ մեր մի մինչ նա նաև նրա նրան նրանց նրանք ոչ ով որ որի որոնք որպես որտեղ ու
+ում սա վրա և
+""",
+    "basque": """
+al ala arabera baina baino bat batzuk bera beraiek bere berriz beste bezala da dago dela den dira ditu du dute
+eta ez ezin gara gu guztiak haiek hau hauek hori horiek hura izan naiz ni nik noiz nola nolako non nor zein zen
+zer zergatik ziren zu zuek zuen zuten
+""",
+    "catalan": """
+això al allò als amb aquell aquella aquest aquesta aquestes aquests com de del dels des doncs el ell ella elles
+ells els em en ens era eren es estan està fins ha han havia he hem hi ho i jo la les li llur lo meu meva molt
+més ni no nosaltres o on per perquè però qual quals quan quant que qui quin quina quines quins què se seu seus
+seva seves si sobre sota són també tan tot tota totes tots tu un una unes uns us va van vosaltres és
+""",
+    "czech": """
+a aby ale ani asi až bez bude budou by byl byla byli bylo co další do ho i jak jako je jeho jej jejich její
+jen ještě ji jiné již jsem jsme jsou jste já k kam kde kdo kdy když ke která které který kteří ku ma mají mezi
+mi mnou mně mít můj na nad ne nebo nejsou není než nic nám námi nás náš o od on ona oni ono pak po pod podle
+pokud pouze pro proto protože proč před při s se si sice svůj ta tak také takže tam te tedy ten to toho tom
+tomto tomu tu ty tě u už v ve vám váš více však vše z za zda ze či že
+""",
+    "esperanto": """
+al ankaŭ aŭ da de do dum el en estas esti estis estos ili ilia iu iuj ja jen kaj ke kial kiam kie kiel kies kio
+kion kiu kiuj kiun kun la li lia mi mia ne nek ni nia ol per plu por post pri se sed si sia sub sur tamen tia
+tio tion tiu tiuj tro tuj vi via ĉar ĉi ĉiu ĉiuj ĉu ĝi ĝia ĝis ŝi ŝia
+""",
+    "estonian": """
+aga ega ehk ei enam et ja jah juba ka kas keda kelle kes kuhu kui kuid kuidas kus kust ma me meie mida miks
+millal mille millest mina minu mis mitu mu nad need nemad nende nii ning nüüd oled oleme olen olete oli olid
+olla oma on pole sa seda see sel selle selles sest siis sina sinu ta te teda teie tema too või
+""",
+    "greek": """
+ένα έναν ένας ή ήταν αλλά αν αντί απ από αυτά αυτές αυτή αυτήν αυτοί αυτού αυτό αυτόν αυτός αυτών για γιατί δε
+δεν εάν είμαι είμαστε είναι είσαι εγώ εκεί εκείνα εκείνες εκείνη εκείνο εκείνοι εκείνος εκείνων εμείς ενός ενώ
+επίσης εσείς εσύ η θα και κατά κι μία μα μας με μετά μη μην μια μιας μου να ο οι ποια ποιας ποιες ποιο ποιοι
+ποιον ποιος ποιου ποιους ποιων πολύ που πού προς πόσα πόσες πόσο πόσοι πώς σας σε σου στα στη στην στης στις στο
+στον στους όταν τα τη την της τι τις το τον του τους των τότε τώρα ως ό όμως όπου όπως όσα όσο όσοι ότι
+""",
+    "hindi": """
+अपना अपनी अपने अब आदि आप इन इस इसका इसकी इसके इसमें इसी उन उनका उनकी उनके उन्हें उन्होंने उस उसका उसकी उसके उसने
+उसे एक एवं ऐसे और कई कब कर करता करते करने करें कहा कहाँ का कि कितना कितनी कितने किया किस किसने किसी किसे की कुछ
+के कैसे को कोई कौन कौनसा क्या क्यों गई गए गया जब जहाँ जा जाता जाती जाते जिन जिनके जिस जिसका जिसकी जिसके जिसने
+जिसमें जो तक तथा तब तो था थी थे दिया द्वारा नहीं ना ने पर फिर बहुत भी में मेरा मैं यदि यह यहाँ यही या ये रहा रही
+रहे लिए लेकिन व वह वहाँ वाला वाली वाले वे सभी साथ से ही हुआ हुई हुए है हैं हो होता होती होते होना
+""",
+    "indonesian": """
+ada adalah agar akan aku anda antara apa apakah atau bagaimana bagi bahwa banyak beberapa belum berapa bisa
+bukan dalam dan dapat dari daripada dengan di dia ia ini itu jika juga kalau kami kamu kapan karena ke kepada
+ketika kita lain lebih maka mana manakah masih mengapa menjadi mereka namun oleh pada para pernah pun saat
+sangat saya sebagai sebuah secara sedang sehingga sejak seperti serta setelah siapa suatu sudah supaya tanpa
+telah tentang tersebut tetapi tidak untuk yaitu yang
+""",
+    "irish": """
+a ach ag agus an ann ar as atá bhfuil bhí cad cathain chuig chun conas cá cé cén de den do don dá eile faoi
+freisin féin gan go gur i iad in is le leis lena mar mo muid má mé na nach nuair ní níl níor nó os roimh sa san
+seo siad sibh sin sna srl sular sé sí tar thar tá tú um é í ó ón
+""",
+    "lithuanian": """
+ant apie ar arba aš bei bet bus buvo būti dar du dėl iki ir iš jai jam jau jei jeigu ji jie jiems jis jo jos jūs
+jų kad kada kai kaip kam kas kiek kita kiti kodėl kol kur kuri kurie kurio kurios kuris kurių ką man mano mes
+mus mūsų ne nei nes net no nuo nėra o pagal per po prie prieš pro sau savo su ta tai taigi taip tas tačiau tie
+to tos tu tų už yra į
+""",
+    "nepali": """
+अझ अनि अब अर्को आज आफू आफ्नो उनको उनले उनी एउटा एक कति कसरी कसले कहाँ कहिले का कि किन की कुन कुनै के को कोही गरे
+गरेको गर्छ गर्न छ छन् छैन जब जसले जस्तो जुन जो त तथा तर त्यस त्यसको त्यसले त्यो थिए थियो देखि न नै पनि पर्छ बाट
+भए भएको भने भन्ने म मा मात्र मेरो यदि यस यसको यसले यी यो र रे लागि ले वा सँग सबै हामी हुन हुने हुन्छ हो
+""",
+    "persian": """
+آن آنان آنها آیا از است اند او اگر این اینها با باید بر برای به بود بودند بی تا تو خواهد خود در درباره دیگر را
+روی زیرا شد شده شما شود ما من مگر می نمی نه نیز نیست ها های هر هست هستند هم همان همه همین و ولی پس پیش چرا چند
+چه چون چگونه چیست کجا کدام کرد کند کنند که کی یا یک
+""",
+    "polish": """
+a aby albo ale ani bardzo bez bo by być był była było były będzie będą ci cię co czy czyli czym dla do gdy gdzie
+go i ich ile im iż ja jak jaka jaki jakie jako je jednak jego jej jemu jest jestem jeszcze jeśli już kiedy kim
+kto która które którego której który których którym którzy lecz lub ma mają mi mnie mną mu my na nad nam nas
+nasz nawet nic nich nie niego niej nim niż o od on ona one oni ono oraz po pod podczas ponieważ poza przed przez
+przy się sobie swoje swoją swój są ta tak także tam te tego tej ten też to tobie tu ty tych tylko tym w was we
+więc wszystko z za ze że
+""",
+    "romanian": """
+a acea aceasta această aceea acei aceia acel acela acele acelea acest acesta aceste acestea acestei acestor
+acestui acești aceștia ai aia al ale alt alta alte altă am ar are asta astfel atât au avea avem aveți avut aș
+ați ca care ce cea cei cel cele cine cu cum când cât câte câți că căror cărora cărui către da dacă dar de deci
+din dintre după ea ei el ele era erau este eu face fi fie fiecare fost i iar la le li lor lui lângă mai mea mei
+mele meu mi mă ne nici nimic noastre noastră noi nostru nu o or ori pe pentru peste pot prea prin sa sale sau se
+sub sunt suntem sunteți să său ta te toate tot toți tu un una unde unei unele unii unor unui unul va voi vom vor
+vostru vă îi îl îmi în într între își îți și
+""",
+    "serbian": """
+a ako ali bez bi bila bile bili bilo bio biti da do dok ga gde i ih ili im iz ja je jer jesam jesu joj još kad
+kada kako kao ko koga koja koje koji kojih kojim koliko kome ku međutim mi mu na nad nakon nam nas naš ne nego
+neki ni nije nisu njega njegov njegova njih njihov nju o od on ona oni ono pa po pod pored posle pre prema pri s
+sa sam samo se smo ste su sve svi svoj ta tada taj tako te ti to toga tome tu u uz već vi za zašto će šta što
+""",
+    "sesotho": """
+a ba bane bona e ea empa ene eo feela ha haholo hape ho hobane hore ka kapa ke la le lena leo mme na nako ne
+neng ntle o oa re sa se seo tla tlo tsa tse tsena wa ya yena
+""",
+    "tamil": """
+அதன் அது அதை அந்த அல்லது அவன் அவர் அவர்கள் அவள் அவை ஆக ஆகிய ஆகும் ஆனால் இதன் இது இதை இந்த இருக்கும் இருந்து
+இல்லை இவர் இவை உள்ள உள்ளது எங்கே எந்த என என்ன என்பது என்று எப்படி எப்போது எவ்வளவு ஏன் ஒரு ஓர் கொண்டு தன் தான்
+நான் நாம் நீ நீங்கள் பற்றி பல போன்ற மட்டும் மற்றும் மீது முதல் மேலும் யார் வரை
+""",
+    "turkish": """
+acaba ama ancak aslında az bana bazı belki ben beni benim beri bile bir biri birkaç biz bize bizi bizim bu buna
+bunda bundan bunlar bunları bunların bunu bunun burada böyle da daha de defa değil diye dolayı en fakat gibi
+göre hangi hangisi hem henüz hep hepsi her hiç hiçbir idi ile ise iyi için işte kadar karşı kaç kendi kendisi
+kez ki kim kimi kimin mi mu mü mı nasıl ne neden nerede nereye niye niçin o olan olarak oldu olduğu olduğunu
+olması olur ona ondan onlar onlara onları onların onu onun rağmen sanki sen seni senin siz sizi sizin sonra
+tarafından tüm var ve veya ya yani yerine yine yok zaten çok çünkü öyle üzere şey şöyle
+""",
+    "yiddish": """
+אַ אַז אַן אָבער אָדער אויב אויך אויס אויף און איז אים אין איר ביז ביסט בײַ דאָ דאָס דו די דעם דער האָבן האָט
+וואָס וואו ווי וועט וועלן ווען ווער זאָל זי זיי זיך זענען זײַן מיט מיר נאָך נאָר ניט נישט עס ער פֿאַר פֿאַרוואָס
+פֿון צו צי קיין קען
+""",
+}
+"""Likewise, in version 3 of the rules."""

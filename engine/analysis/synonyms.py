@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.auto_analyzer import ALTERNATIVE_SIGN, cached_analyzer
 from quarry.engine.analysis.phrases import PHRASE_SIGN, open_phrase
 from quarry.engine.arguments import iterator_of, lone_surrogate, shown
 from quarry.formats.errors import InvalidSetting
 from quarry.formats.manifest import MAX_SYNONYMS
 
 __all__ = [
-    "SYNONYM_SIGN",
     "Entries",
     "Synonyms",
     "alternatives_of",
@@ -27,7 +26,6 @@ __all__ = [
     "without_groups",
 ]
 
-SYNONYM_SIGN = "|"  # between the alternatives of a group; no term has one
 _MAX_ALTERNATIVES = 64  # of a word
 _MAX_CHARACTERS = 200  # of a text
 _MAX_BYTES = 1 << 20  # of all texts: every manifest has them
@@ -50,14 +48,20 @@ class Synonyms:
         alternatives: dict[tuple[str, ...], dict[str, None]] = {}
         for word, others in entries:
             terms = tuple(analyzer.terms(word))
-            known = alternatives.setdefault(terms, {" ".join(sorted(set(terms))): None})
+            if not terms:
+                continue  # a stop word of the languages of the documents
+            known = alternatives.setdefault(terms, {})
+            own = (" ".join(sorted(set(each.terms(word)))) for each in analyzer.members)
+            known.update(dict.fromkeys(filter(None, own)))
             for other in others:
                 known.update(
                     (" ".join(sorted(each)), None) for each in open_phrase(other, language, rules).alternatives
                 )
         self._groups: dict[str, list[tuple[tuple[str, ...], str]]] = {}
         for terms in sorted(alternatives, key=len, reverse=True):
-            self._groups.setdefault(terms[0], []).append((terms, SYNONYM_SIGN.join(alternatives[terms])))
+            keys = {terms, *((term,) for term in terms[0].split(ALTERNATIVE_SIGN) if len(terms) == 1)}
+            for key in keys:  # typing errors are corrected in one language
+                self._groups.setdefault(key[0], []).append((key, ALTERNATIVE_SIGN.join(alternatives[terms])))
 
     def apply(self, terms: Sequence[str]) -> tuple[str, ...]:
         """Return the terms of a query with groups: in the place of a word, and after several words."""
@@ -89,12 +93,12 @@ def open_synonyms(entries: Entries, language: str, rules: int) -> Synonyms | Non
 
 def alternatives_of(name: str) -> list[list[str]]:
     """Return the alternatives of a group, given its name: terms that a passage has together."""
-    return [alternative.split(" ") for alternative in name.split(SYNONYM_SIGN)]
+    return [alternative.split(" ") for alternative in name.split(ALTERNATIVE_SIGN)]
 
 
 def without_groups(weights: Mapping[str, float]) -> Mapping[str, float]:
     """Return the weights of terms, with those of groups given to the terms of their alternatives."""
-    groups = [name for name in weights if SYNONYM_SIGN in name and not name.startswith(PHRASE_SIGN)]
+    groups = [name for name in weights if ALTERNATIVE_SIGN in name and not name.startswith(PHRASE_SIGN)]
     if not groups:
         return weights
     terms = {term: weights[name] for name in groups for several in alternatives_of(name) for term in several}

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.building.builder import checked_shards, open_new_writer
 from quarry.engine.building.plan import BuildPlan
 from quarry.engine.encoding.encoder import Encoder
@@ -59,8 +58,8 @@ class NewIndex:
         checked_shards(self.shards)
         options = BuildOptions.of(self.settings)
         self._wanted.update({name: getattr(options, name) for name in self.settings})
-        if "language" in self.settings:
-            self._wanted["language"] = Analyzer(options.language).language
+        if options.language is None:
+            self._wanted.pop("language", None)
         if options.code_bytes is None:
             self._wanted.pop("code_bytes", None)
         if options.metric is None:

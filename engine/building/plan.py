@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from quarry.engine.analysis.analyzer import RULES, Analyzer
+from quarry.engine.analysis.analyzer import rules_of
 from quarry.engine.arguments import checked_integer
 from quarry.engine.bundled import path_by_identity
 from quarry.engine.encoding.encoder import Encoder, describe_encoder, describe_record, trained_quantizer
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.encoding.opening import EncoderSource, open_encoder
-from quarry.engine.options import BuildKeywords, BuildOptions
+from quarry.engine.options import DEFAULT_LANGUAGE, BuildKeywords, BuildOptions
 from quarry.engine.representation.base import Representation
 from quarry.engine.representation.registry import Given, check_readable, representation_for, representation_from
 from quarry.engine.reuse.generation_files import open_generations
 from quarry.engine.scoring.metric import stored_dim
 from quarry.formats.container.directory import Directory
 from quarry.formats.errors import EncoderMismatch, InvalidSetting
-from quarry.formats.manifest import IndexSettings, MetricRecord, with_documents
+from quarry.formats.manifest import AUTO_LANGUAGE, IndexSettings, MetricRecord, with_documents
 from quarry.formats.vectors.quantizer import MAX_DIM, Quantizer
 
 __all__ = ["BuildPlan"]
@@ -129,6 +129,8 @@ def _settings_of(options: BuildOptions, encoder: Encoder, representation: Repres
     elif options.metric not in (None, "cosine" if encoder.normalize else "ip"):
         record = MetricRecord(name=str(options.metric), dim=dim)
     trained = trained_quantizer(encoder, options.code_bytes)
+    is_multilingual = getattr(encoder, "is_multilingual", False)  # bundles alone say so
+    language = options.language or (AUTO_LANGUAGE if is_multilingual else DEFAULT_LANGUAGE)
     settings = IndexSettings(
         dim=dim,
         representation=representation.name,
@@ -136,8 +138,8 @@ def _settings_of(options: BuildOptions, encoder: Encoder, representation: Repres
         beta=encoder.beta,
         centroids=options.centroids,
         code_bytes=options.code_bytes_for(dim) if trained is None else trained.code_bytes,
-        language=Analyzer(options.language).language,
-        analysis_rules=RULES,
+        language=language,
+        analysis_rules=rules_of(language),
         k1=float(options.k1),
         b=float(options.b),
         seed=options.seed,

@@ -287,7 +287,11 @@ def _add_build(commands: _Subparsers) -> None:
         metavar="NAME",
         help="how a document becomes vectors: pieces (default), kmeans, ...",
     )
-    parser.add_argument("--language", help="language of the analyzer: english (default), german, ..., none")
+    parser.add_argument(
+        "--language",
+        help="language of the texts: english, german, ..., none, or auto: that of each passage (default: english;"
+        " with a multilingual encoder auto)",
+    )
     parser.add_argument(
         "--searchable",
         metavar="FIELD",

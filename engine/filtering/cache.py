@@ -24,7 +24,7 @@ class DocumentFilter:
     Args:
         segments: the segments of the snapshot.
         cache_bytes: memory for the results of recent filters.
-        terms: the analyzer of the segments' postings: returns the terms of a text.
+        terms: returns terms that all documents with a text have, see `Analyzer.title_terms`.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ def evaluate(
     Args:
         condition: the condition.
         segments: the segments of a snapshot; each has a live document.
-        terms: the analyzer of the postings: returns the terms of a text.
+        terms: returns terms that all documents with a text have, see `Analyzer.title_terms`.
 
     Raises:
         FormatError: a segment is damaged.

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from quarry.engine.analysis.auto_analyzer import ALTERNATIVE_SIGN
 from quarry.engine.filtering.bounds import Bounds
 from quarry.engine.filtering.filter import Comparison, Existence
 from quarry.formats.arrays import BoolArray, Int64Array
@@ -30,7 +31,7 @@ class OwnFields:
 
     Args:
         segment: the segment.
-        terms: the analyzer of the segment's postings: returns the terms of a text.
+        terms: returns terms that all documents with a text have, see `Analyzer.title_terms`.
     """
 
     def __init__(self, segment: OpenSegment, terms: Callable[[str], list[str]]) -> None:
@@ -72,10 +73,11 @@ class OwnFields:
         """Return documents with all terms of a title, perhaps with others; it stops reading when few are left."""
         reader, docs = self._segment.reader, self._live
         postings = reader.postings
-        for term in sorted(set(self._terms(title)), key=postings.document_frequency):
+        for name in sorted(set(self._terms(title)), key=postings.document_frequency):
             if len(docs) <= _FEW_DOCS:
                 break
             has_term = np.zeros(self._segment.reader.n_docs, bool)
-            has_term[reader.passages.documents_of(postings.postings(term).docs)] = True
+            for term in name.split(ALTERNATIVE_SIGN):
+                has_term[reader.passages.documents_of(postings.postings(term).docs)] = True
             docs = docs[has_term[docs]]
         return docs

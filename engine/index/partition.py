@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.analysis.phrases import PHRASE_SIGN
 from quarry.engine.backends.protocol import Accelerator
 from quarry.engine.documents.document import Document
@@ -354,7 +354,7 @@ class OpenPartition:
 
 
 def _terms(settings: IndexSettings, text: str) -> list[str]:
-    return cached_analyzer(settings.language, settings.analysis_rules).terms(text)
+    return cached_analyzer(settings.analysis, settings.analysis_rules).title_terms(text)
 
 
 def read_document(

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.analysis.synonyms import open_synonyms
 from quarry.engine.arguments import shown
 from quarry.engine.documents.document import Document
@@ -48,7 +48,7 @@ from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator,
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import with_documents
+from quarry.formats.manifest import parse_languages, with_documents
 from quarry.formats.metadata.values import Scalar, to_value
 from quarry.formats.shard_set import shard_of
 
@@ -96,12 +96,15 @@ class View(Generic[P_co]):
         first = with_documents(partition.manifest for partition in partitions)
         self.failures = failures
         self.partitions = tuple(partitions)
-        self.settings = first.settings
+        n_passages: Counter[str] = Counter()
+        for partition in partitions:
+            n_passages.update(parse_languages(partition.manifest.settings.analysis))
+        self.settings = first.settings.with_languages(n_passages)
         self.metric = Metric.of(first)
         self.has_encoder = has_encoder(first.encoder)
         self._encoder_record = first.encoder
         self._chosen_weight = first.dense_weight
-        entries, language, rules = first.settings.synonyms, first.settings.language, first.settings.analysis_rules
+        entries, language, rules = first.settings.synonyms, self.settings.analysis, first.settings.analysis_rules
         self._synonyms = open_synonyms(entries, language, rules)
         self._path = path
         self._resources = resources
@@ -202,10 +205,12 @@ class View(Generic[P_co]):
     def statistics(self) -> dict[str, object]:
         """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
         descriptions = self._gathering().run(lambda number: self.partitions[number].describe())
-        weight = {"dense_weight": self._dense_weight}
+        of_all: dict[str, object] = {"dense_weight": self._dense_weight, "language": self.settings.language}
+        if languages := parse_languages(self.settings.analysis):
+            of_all["languages"] = list(languages)
         if self._threads is None:
-            return descriptions[0] | weight
-        return joined_statistics({self._names[number]: each for number, each in descriptions.items()}) | weight
+            return descriptions[0] | of_all
+        return joined_statistics({self._names[number]: each for number, each in descriptions.items()}) | of_all
 
     @cached_property
     def _dense_weight(self) -> float:
@@ -273,7 +278,7 @@ class View(Generic[P_co]):
         similar = self._find_similar(str(options.like), options.timeout)
         gathering, collection, words = self._gathering(options.partial, options.timeout), None, None
         if options.mode != "dense":
-            analyzer = cached_analyzer(self.settings.language, self.settings.analysis_rules)
+            analyzer = cached_analyzer(self.settings.analysis, self.settings.analysis_rules)
             if self._threads is not None:
                 # not parsed as the text of a query, in which a character of an unspaced script would be a prefix
                 terms = analyzer.terms(similar.text)
@@ -341,7 +346,7 @@ class View(Generic[P_co]):
 
         A word that is there itself stays, and one with which no word begins is no prefix.
         """
-        analyzer = cached_analyzer(self.settings.language, self.settings.analysis_rules)
+        analyzer = cached_analyzer(self.settings.analysis, self.settings.analysis_rules)
         has_conditions = options.mode != "dense" and bool(options.operators)
         words = [unfinished_word(text, analyzer, operators=has_conditions) for text in texts]
         asked = list({word.word for word in words if word is not None})

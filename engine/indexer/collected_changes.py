@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.documents.place import shown
 from quarry.engine.filtering.evaluation import Kinds, evaluate
 from quarry.engine.filtering.filter import Condition
@@ -34,7 +36,7 @@ class CollectedChanges:
         directory: the folder of the index.
         committer: the committer of the index.
         plan: which segments have inverted lists.
-        terms: returns the terms of a text, as the index stores them.
+        analyzer: the analyzer of the index.
         start: starts work that other threads may do; see `quarry.formats.segment.SegmentWriter`.
 
     Attributes:
@@ -46,16 +48,15 @@ class CollectedChanges:
         directory: Directory,
         committer: Committer,
         plan: ListPlan,
-        terms: Callable[[str], list[str]],
+        analyzer: Analyzer,
         start: StartWork,
     ) -> None:
         self._directory = directory
         self._committer = committer
         self._plan = plan
-        self._terms = terms
         self._start = start
         self._documents: SegmentBuilder | AdoptedSegments | None = None
-        self.updates = MetadataUpdates(terms, SegmentMerger(directory, plan))
+        self.updates = MetadataUpdates(analyzer, SegmentMerger(directory, plan))
         self._quantizer: Quantizer | None = None
 
     def __bool__(self) -> bool:
@@ -69,6 +70,10 @@ class CollectedChanges:
     def use_quantizer(self, quantizer: Quantizer) -> None:
         """Use a quantizer when the index has none yet and has inverted lists, instead of training one."""
         self._quantizer = quantizer
+
+    def _terms(self, text: str) -> list[str]:
+        settings = self._committer.current.manifest.settings
+        return cached_analyzer(settings.analysis, settings.analysis_rules).title_terms(text)
 
     def add(self, batch: Batch) -> None:
         """Add documents; each replaces one with the same id.

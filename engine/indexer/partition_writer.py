@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import open_analyzer
 from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.encoding.no_encoder import NoEncoder, has_encoder
 from quarry.engine.indexer.batches.batch import Batch
@@ -134,13 +134,13 @@ class PartitionWriter:
         self._representation: Representation = stored_representation(
             self.settings.representation, self.settings.representation_settings, self._given
         )
-        self._analyzer = Analyzer.from_settings(self.settings.language, self.settings.analysis_rules)
+        self._analyzer = open_analyzer(self.settings.language, self.settings.analysis_rules)
         is_same = self._encoder.identity == manifest.encoder.identity and not isinstance(self._encoder, NoEncoder)
         encoder = self._encoder if is_same else None  # it counts if vectors of the index are its own
         self._plan = ListPlan(self.settings, self._threads, self._thresholds, encoder)
         self._merges = MergeScheduler(self._committer, self._plan, self._after_merge)
         self._changes = CollectedChanges(
-            self._directory, self._committer, self._plan, self._analyzer.terms, self._pool.submit
+            self._directory, self._committer, self._plan, self._analyzer, self._pool.submit
         )
 
     @property

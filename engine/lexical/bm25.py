@@ -32,10 +32,10 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.auto_analyzer import ALTERNATIVE_SIGN, cached_analyzer
 from quarry.engine.analysis.edits import one_edit
 from quarry.engine.analysis.phrases import PHRASE_SIGN
-from quarry.engine.analysis.synonyms import SYNONYM_SIGN, Synonyms, open_synonyms
+from quarry.engine.analysis.synonyms import Synonyms, open_synonyms
 from quarry.engine.filtering.evaluation import AllowedDocs
 from quarry.engine.lexical.close_terms import (
     CloseTerm,
@@ -167,7 +167,7 @@ class Bm25:
             collection: that the snapshot is a part of; None: it is all of it.
         """
         segments, settings = snapshot.segments, snapshot.manifest.settings
-        analyzer = cached_analyzer(settings.language, settings.analysis_rules)
+        analyzer = cached_analyzer(settings.analysis, settings.analysis_rules)
         return cls(
             [segment.reader.postings for segment in segments],
             [segment.deleted_passages for segment in segments],
@@ -177,7 +177,7 @@ class Bm25:
             collection,
             analyzer.edited_stems,
             [derived_terms(segment, settings).find for segment in segments],
-            synonyms=open_synonyms(settings.synonyms, settings.language, settings.analysis_rules),
+            synonyms=open_synonyms(settings.synonyms, settings.analysis, settings.analysis_rules),
         )
 
     def find_expansions(
@@ -228,8 +228,10 @@ class Bm25:
         if self._synonyms is None:
             return close
         group = self._synonyms.group
-        edited = filter(is_expandable, {*one_edit(term), *self._edited_stems(term)})
-        keys = {CloseTerm(group(each), 1) for each in edited if group(each) != each}
+        edited = {
+            each for name in term.split(ALTERNATIVE_SIGN) for each in (*one_edit(name), *self._edited_stems(name))
+        }
+        keys = {CloseTerm(group(each), 1) for each in filter(is_expandable, edited) if group(each) != each}
         return keys | {CloseTerm(group(each.name), each.distance) for each in close}
 
     def expand(self, term: str) -> Sequence[Expansion]:
@@ -299,7 +301,7 @@ class Bm25:
     def _norms_of(self, term: str, segment: int) -> tuple[Float32Array, float]:
         """Return the norms of the documents of a segment for a term, and the least of them."""
         norms = self._norms[segment]
-        if SYNONYM_SIGN in term or (not _IDENTIFIER.match(term) and not term.startswith(PHRASE_SIGN)):
+        if ALTERNATIVE_SIGN in term or (not _IDENTIFIER.match(term) and not term.startswith(PHRASE_SIGN)):
             return norms, self._least_norms[segment]
         least = self._k1 * (1 - self._b)
         return np.broadcast_to(np.float32(least), norms.shape), least

@@ -21,8 +21,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import ALTERNATIVE_SIGN
 from quarry.engine.analysis.edits import one_edit
-from quarry.engine.analysis.synonyms import SYNONYM_SIGN
 from quarry.engine.analysis.words import is_unspaced
 from quarry.engine.lexical.term_table import TermTable
 from quarry.formats.arrays import BoolArray, UInt8Array, UInt32Array
@@ -82,10 +82,14 @@ def is_expandable(term: str) -> bool:
 
 
 def allowed_edits(term: str) -> tuple[int, ...]:
-    """Return the distances at which close terms are searched, one after the other until there are some."""
-    if not is_expandable(term):
+    """Return the distances at which close terms are searched, one after the other until there are some.
+
+    Of a group it is those of its longest term.
+    """
+    longest = max(term.split(ALTERNATIVE_SIGN), key=len)
+    if not is_expandable(longest):
         return ()
-    return (1, 2) if len(term) >= _TWO_EDITS else (1,)
+    return (1, 2) if len(longest) >= _TWO_EDITS else (1,)
 
 
 def select_expansions(close: Iterable[CloseTerm], frequencies: Mapping[str, int]) -> tuple[Expansion, ...]:
@@ -120,19 +124,21 @@ def find_close_terms(
 
     Args:
         readers: the readers of the segments.
-        term: the mistyped term.
+        term: the mistyped term, or a group of them.
         n_edits: the largest distance.
         edited_stems: returns the stems of the texts within one edit of a term, except those that are such texts
             themselves, which may be left out.
     """
-    related = [each for each in edited_stems(term) if each != term] if n_edits == 1 else []
+    terms = term.split(ALTERNATIVE_SIGN)
+    stems = (stem for each in terms for stem in edited_stems(each)) if n_edits == 1 else ()
+    related = [each for each in stems if each not in terms]
     close: set[CloseTerm] = set()
     for reader in readers:
         with _lock:
             known = _known.get(reader)
             if known is None:
                 known = _known[reader] = CloseTerms(reader)
-        close.update(known.find(term, n_edits))
+        close.update(each for name in terms for each in known.find(name, n_edits))
         close.update(CloseTerm(name, 1) for name in known.select_known(related) if is_expandable(name))
     return close
 
@@ -212,8 +218,8 @@ def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analy
     parts: list[str] = []
     at = 0
     for start, end, terms in analyzer.located_terms(text):
-        expansion = expansions.get(terms[0]) if len(terms) == 1 else None
-        term = expansion[0].name.partition(SYNONYM_SIGN)[0] if expansion else ""
+        expansion = expansions.get(ALTERNATIVE_SIGN.join(terms))
+        term = expansion[0].name.partition(ALTERNATIVE_SIGN)[0] if expansion else ""
         word = _find_word(text[start:end].lower(), term, analyzer) if term else None
         if word is not None:
             parts += [text[at:start], word]
@@ -224,4 +230,5 @@ def correct_text(text: str, expansions: Mapping[str, Sequence[Expansion]], analy
 def _find_word(mistyped: str, term: str, analyzer: Analyzer) -> str | None:
     """Return an ASCII word that has a term and is within one edit of a mistyped word; None if there is none."""
     words = list(dict.fromkeys(one_edit(mistyped)))
-    return next((word for word, stem in zip(words, analyzer.stems(words), strict=True) if stem == term), None)
+    several = (zip(words, each.stems(words), strict=True) for each in analyzer.members)
+    return next((word for pairs in several for word, stem in pairs if stem == term), None)

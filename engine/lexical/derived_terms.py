@@ -16,9 +16,10 @@ from functools import cached_property, partial, reduce
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import ALTERNATIVE_SIGN, cached_analyzer
 from quarry.engine.analysis.phrases import PHRASE_SIGN, Phrase
-from quarry.engine.analysis.synonyms import SYNONYM_SIGN, alternatives_of
+from quarry.engine.analysis.synonyms import alternatives_of
 from quarry.engine.analysis.words import is_unspaced, normalize_word, split_compound, split_words
 from quarry.engine.documents.document import full_text, passage_text, searchable_texts
 from quarry.formats.arrays import BoolArray, Int64Array, UInt8Array, UInt32Array
@@ -45,7 +46,7 @@ _MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 def is_derived(name: str) -> bool:
     """Return whether no dictionary has a term, because it is a prefix, a phrase or a group."""
-    return name.endswith(PREFIX_SIGN) or name.startswith(PHRASE_SIGN) or SYNONYM_SIGN in name
+    return name.endswith(PREFIX_SIGN) or name.startswith(PHRASE_SIGN) or ALTERNATIVE_SIGN in name
 
 
 class DerivedTerms:
@@ -155,10 +156,11 @@ class DerivedTerms:
             FormatError: the segment is damaged.
         """
         prefix, reader = self._analyzer.prefix(word) or word, self._reader
-        same = reader.postings(self._analyzer.terms_of_word(word)[0]).docs
+        own = (each.terms_of_word(word)[:1] for each in self._analyzer.members)
+        same = (reader.postings(term).docs for terms in own for term in terms)
         begun = (batch.postings.docs for batch in reader.batches_with_prefix(prefix))
         shorter = (reader.postings(stem).docs for stem in _shorter_stems(prefix, self._analyzer))
-        docs = reduce(np.union1d, (_sample(self._any_of(each)) for each in ([same], begun, shorter)))
+        docs = reduce(np.union1d, (_sample(self._any_of(each)) for each in (same, begun, shorter)))
         forms: dict[str, set[str]] = {}
         counts: Counter[str] = Counter()
         for text, *_ in self._texts(docs):
@@ -200,7 +202,7 @@ def _sample(docs: Int64Array) -> Int64Array:
 def derived_terms(segment: OpenSegment, settings: IndexSettings) -> DerivedTerms:
     """Return what finds the live documents of a segment that have a derived term, also in searchable fields."""
     texts = partial(_passage_texts, segment.reader, settings)
-    analyzer = cached_analyzer(settings.language, settings.analysis_rules)
+    analyzer = cached_analyzer(settings.analysis, settings.analysis_rules)
     return DerivedTerms(segment.reader.postings, segment.deleted_passages, texts, analyzer)
 
 
@@ -301,12 +303,16 @@ def _read_bigrams(rows: UInt8Array) -> UInt32Array:
 def _shorter_stems(prefix: str, analyzer: Analyzer) -> set[str]:
     """Return terms that words with a prefix may have, though they do not begin with it."""
     heads = [prefix[:end] for end in range(_MIN_STEM, len(prefix) + 1)]
-    stems = {head + letter for head in heads for letter in _LAST_LETTERS} | set(analyzer.stems([prefix]))
+    stems = {head + letter for head in heads for letter in _LAST_LETTERS}
+    stems.update(stem for each in analyzer.members for stem in each.stems([prefix]))
     return {stem for stem in stems if not stem.startswith(prefix)}
 
 
 class _Words(dict[str, int]):
-    """Remembers for each word of the texts 1 if it begins with a prefix, and none of its terms does; else 0."""
+    """Remembers for each word of the texts 1 if it begins with a prefix, and none of its terms does; else 0.
+
+    The language of a text is not known, so one in which no term does is enough.
+    """
 
     def __init__(self, prefix: str, analyzer: Analyzer) -> None:
         super().__init__()
@@ -322,7 +328,10 @@ class _Words(dict[str, int]):
         if _is_other(word, self._prefix):
             self[word] = 0
             return 0
-        has_term = any(term.startswith(self._prefix) for term in self._analyzer.terms_of_word(word))
+        has_term = all(
+            any(term.startswith(self._prefix) for term in each.terms_of_word(word))
+            for each in self._analyzer.members
+        )
         self[word] = counts = int(not has_term and bool(self._begun_by[word]))
         return counts
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import cached_analyzer
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.analysis.words import is_unspaced, normalize_text
 from quarry.engine.documents.document import full_text

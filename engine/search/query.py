@@ -34,7 +34,8 @@ from typing import Self
 
 import numpy as np
 
-from quarry.engine.analysis.analyzer import Analyzer, cached_analyzer
+from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.analysis.phrases import PHRASE_SIGN, open_phrase
 from quarry.engine.analysis.positions import WordPosition, locate_words
 from quarry.engine.analysis.synonyms import Synonyms, without_groups
@@ -214,11 +215,11 @@ class Query:
         self.browses = browses
         self.batch: Queries | None = None
         self.number = 0
-        self._language, self._rules = settings.language, settings.analysis_rules
+        self._language, self._rules = settings.analysis, settings.analysis_rules
         self._operators, self._has_prefixes = operators, has_prefixes
         self._prefix = prefix
         self._searchable, self._synonyms = settings.searchable, synonyms
-        self._has_synonyms = synonyms is not None
+        self._has_groups = synonyms is not None or ":" in settings.analysis
         self.condition = condition
         self.passage_phrases: Sequence[tuple[str, bool]] = ()
         if operators and text is not None:
@@ -312,10 +313,12 @@ class Query:
         if self.text is None:
             return None
         if terms is None:
-            return QueryWords(dict.fromkeys(self._analyzer.terms(self.text), 1.0), self._language, self._rules)
+            weights: Mapping[str, float] = dict.fromkeys(self._analyzer.terms(self.text), 1.0)
+            weights = without_groups(weights) if self._has_groups else weights
+            return QueryWords(weights, self._language, self._rules)
         parsed = self.parsed
         quoted = frozenset(parsed.quoted) - {*parsed.free, *terms.mistyped}
-        weights = without_groups(terms.idf) if self._has_synonyms else terms.idf
+        weights = without_groups(terms.idf) if self._has_groups else terms.idf
         return QueryWords(weights, self._language, self._rules, quoted, parsed.phrases)
 
     @property
@@ -392,7 +395,7 @@ def unfinished_word(text: str, analyzer: Analyzer, *, operators: bool) -> WordPo
         return None
     if operators and any(match.end() == len(text) for match in _CONDITION.finditer(text)):
         return None
-    return word if analyzer.terms_of_word(word.word) else None
+    return word if analyzer.of_query(text).terms_of_word(word.word) else None
 
 
 def _without_condition(match: re.Match[str]) -> str:

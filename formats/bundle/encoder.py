@@ -106,6 +106,7 @@ class EncoderSettings:
         include_prompt: whether the pooling includes the tokens of a prefix, and the special tokens before it.
         cut_queries: whether a query longer than the window is cut, as sentence-transformers does; otherwise its
             vector is the mean over its windows.
+        multilingual: whether it is for texts of many languages.
         source: the trained weights.
         license: the license of the weights, as stated in their folder, or ``unknown``.
         parity: closeness to the weights' own precision; None if the graph was built from them in fp32.
@@ -136,6 +137,7 @@ class EncoderSettings:
     quantizer: str | None = None
     include_prompt: bool = True
     cut_queries: bool = False
+    multilingual: bool = False
 
     @property
     def is_interchangeable(self) -> bool:
@@ -228,6 +230,8 @@ def _to_members(settings: EncoderSettings) -> dict[str, object]:
         members["include_prompt"] = False
     if settings.cut_queries:
         members["cut_queries"] = True
+    if settings.multilingual:
+        members["multilingual"] = True
     return members
 
 
@@ -257,6 +261,7 @@ def _parse_settings(fields: Fields) -> EncoderSettings:
         quantizer=fields.text("quantizer", pattern=_QUANTIZER) if fields.has("quantizer") else None,
         include_prompt=fields.boolean("include_prompt") if fields.has("include_prompt") else True,
         cut_queries=fields.boolean("cut_queries") if fields.has("cut_queries") else False,
+        multilingual=fields.boolean("multilingual") if fields.has("multilingual") else False,
     )
     fields.refuse_unknown()
     if settings.pooling == "aggretriever" and settings.token_vectors:

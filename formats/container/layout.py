@@ -27,6 +27,7 @@ from quarry.formats.container.sections import DIGEST_BYTES, MAX_EXTENT, digest
 from quarry.formats.errors import ChecksumMismatch, CorruptFile, FormatTooNew, FormatTooOld, TruncatedFile
 
 __all__ = [
+    "AUTO_LANGUAGE_FEATURE",
     "CANDIDATE_ROWS_FEATURE",
     "DISTANCES_FEATURE",
     "FIELD_WEIGHTS_FEATURE",
@@ -60,6 +61,7 @@ BYTE_ORDER = 0x0A0B0C0D  # reads otherwise on a machine with another order of by
 METRIC_FEATURE = 1  # a manifest with the field `settings.metric`; readers must support it
 MEAN_FEATURE = 2  # a manifest with the field `settings.metric.mean`; readers must support it
 PASSAGE_SETTINGS_FEATURE = 4  # a manifest with the field `settings.passages`; readers must support it
+AUTO_LANGUAGE_FEATURE = 8  # a manifest with the language "auto"; readers must support it
 PASSAGES_FEATURE = 1  # a segment with the field `n_passages`; readers must support it
 UNIT_LENGTH_FEATURE = 1  # a quantizer with the field `unit_length`; readers must support it
 DISTANCES_FEATURE = 2  # a quantizer with the field `distances`; readers must support it
@@ -165,7 +167,7 @@ def check_preamble(data: memoryview, kind: FileKind, path: Path) -> tuple[bytes,
 def _known_features(kind: int) -> int:
     """Return the bits that a reader must support and this version does, for a kind of file."""
     features: dict[int, int] = {
-        FileKind.MANIFEST: METRIC_FEATURE | MEAN_FEATURE | PASSAGE_SETTINGS_FEATURE,
+        FileKind.MANIFEST: METRIC_FEATURE | MEAN_FEATURE | PASSAGE_SETTINGS_FEATURE | AUTO_LANGUAGE_FEATURE,
         FileKind.SEGMENT: PASSAGES_FEATURE,
         FileKind.QUANTIZER: UNIT_LENGTH_FEATURE | DISTANCES_FEATURE,
     }

@@ -195,6 +195,15 @@ class PostingsReader:
     def _unreadable(self, entry: TermEntry, error: ValueError) -> CorruptFile:
         return CorruptFile(f"the postings at {entry.start} cannot be read", path=self._path, actual=str(error))
 
+    def terms_with_prefix(self, prefix: str) -> list[str]:
+        """Return the terms that begin with a text, ascending.
+
+        Raises:
+            FormatError: they are damaged.
+        """
+        rows = (row for part in self._terms.with_prefix(prefix.encode("utf-8")) for row in part.rows)
+        return [row[: row[-1]].tobytes().decode("utf-8", "surrogatepass") for row in rows]
+
     def batches(self) -> Iterator[TermBatch]:
         """Yield all terms in batches of about 32,768 postings, or with the postings of one term.
 

@@ -24,7 +24,7 @@ from support.indexes.metadata_oracle import (
 from support.indexes.metadata_segments import ids_of, open_index
 
 from quarry.engine import UnknownFieldWarning
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import cached_analyzer
 from quarry.engine.documents.document import full_text
 from quarry.engine.filtering.cache import DocumentFilter
 from quarry.engine.filtering.evaluation import find_unknown_paths
@@ -98,7 +98,7 @@ def test_a_filter_matches_like_plain_python(parts, conditions, data):
 @given(st.text(max_size=60), st.text(max_size=60), st.sampled_from(["english", "german", "none"]))
 def test_a_document_has_the_terms_of_its_title(title, text, language):
     """A document contains the terms of its title, so that they find it."""
-    analyzer = Analyzer(language)
+    analyzer = cached_analyzer(language, 2)
     assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))
 
 
@@ -109,5 +109,5 @@ def test_a_document_has_the_terms_of_its_title(title, text, language):
 )
 def test_a_document_has_the_terms_of_an_odd_title(title, text):
     """Characters that join, sign or compose words where title and text meet change no term of the title."""
-    analyzer = Analyzer()
+    analyzer = cached_analyzer("english", 2)
     assert set(analyzer.terms(title)) <= set(analyzer.terms(full_text(title, text)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
-from quarry.engine.analysis.analyzer import Analyzer
+from quarry.engine.analysis.auto_analyzer import open_analyzer
 from quarry.engine.building.workers.job import N_MESSAGES, BuildJob, WrittenBatch
 from quarry.engine.documents.document import Document
 from quarry.engine.indexer.batches.encode import DocumentEncoder, EncodedBatches
@@ -35,7 +35,7 @@ class BatchWriter:
         self._how = DocumentEncoder(
             self._encoder,
             representation,
-            Analyzer.from_settings(settings.language, settings.analysis_rules),
+            open_analyzer(settings.language, settings.analysis_rules),
             Metric.of_settings(settings, is_normalized=self._encoder.normalize),
             settings,
         )

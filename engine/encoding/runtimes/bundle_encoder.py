@@ -46,6 +46,7 @@ class BundleEncoder(ABC):
         identity: the identity of the bundle's vectors, 32 hexadecimal digits.
         pooling: how the vector of a text is made of token vectors.
         representation_settings: the settings of the representation that the encoder was trained for.
+        is_multilingual: whether it is for texts of many languages.
     """
 
     def __init__(self, bundle: EncoderBundle) -> None:
@@ -61,6 +62,7 @@ class BundleEncoder(ABC):
         self.vector_kinds: frozenset[VectorKind] = frozenset(
             {"token", "pooled"} if settings.token_vectors else {"pooled"}
         )
+        self.is_multilingual = settings.multilingual
         self.trained_representation = settings.trained_representation
         self.representation_settings = settings.representation_settings
         self._passage_tokens: int | None = None

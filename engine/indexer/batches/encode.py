@@ -170,7 +170,7 @@ class DocumentEncoder:
             self.metric.rows(np.ascontiguousarray(given, np.float32).reshape(n_docs * n_each, -1)),
             np.full(n_docs, n_each),
             [pack_spans([((0, len(text)),)] * n_each) if text else no_spans for text in whole],
-            [self.analyzer.terms(text) if text else () for text in whole],
+            [self.analyzer.document_terms(text) if text else () for text in whole],
             [0] * n_docs,
         )
         return self._with_fields(batch).round(self.metric.stored_as)
@@ -193,7 +193,7 @@ class DocumentEncoder:
             vectors = replace(
                 vectors, spans=tuple(_in_document(vectors.spans, repeated_title(document.title), chunk.extent[0]))
             )
-        return Encoded(document, vectors, self.analyzer.terms(chunk.text), n_tokens, chunk.extent)
+        return Encoded(document, vectors, self.analyzer.document_terms(chunk.text), n_tokens, chunk.extent)
 
     def _check_given(self, documents: Sequence[Document]) -> Results:
         """Return documents with the vectors that they come with, which are checked together."""
@@ -219,7 +219,7 @@ class DocumentEncoder:
             extents += parts
             counts += np.bincount(owners).tolist()
             spans.append(pack_spans([(own[number],) if own[number][1] else () for number in ranked]))
-            terms += [self.analyzer.terms(passage_text(document.title, full, extent)) for extent in parts]
+            terms += [self.analyzer.document_terms(passage_text(document.title, full, extent)) for extent in parts]
             order += [len(order) + number for number in ranked]
         no_tokens = [0] * len(documents)
         batch = Batch.of(documents, rows, np.array(counts, np.int64), spans, terms, no_tokens)
@@ -234,9 +234,11 @@ class DocumentEncoder:
             return batch
         sizes = [1] * len(batch) if batch.passages is None else batch.passages[0].tolist()
         known = zip(batch.ids, batch.titles, batch.metadata, repeat(self.settings), sizes)
-        added = chain.from_iterable(starmap(searchable_texts, known))
-        both = zip(batch.terms, added, strict=True)
-        return replace(batch, terms=[[*own, *self.analyzer.terms("\n".join(texts))] for own, texts in both])
+        both = zip(batch.terms, chain.from_iterable(starmap(searchable_texts, known)), strict=True)
+        return replace(
+            batch,
+            terms=[[*own, *self.analyzer.added_terms(own, "\n".join(texts))] for own, texts in both],
+        )
 
     def _has_directions(self, document: Document) -> bool:
         if self.metric.name != "cosine" or document.stored_as == "words":

@@ -122,7 +122,7 @@ class CurrentGeneration:
         before, self._opened = self._opened, opened
         if before is not None:
             before.close()
-        self.manifest = manifest
+        self.manifest = opened.manifest
 
     def close(self) -> None:
         """Close the files."""

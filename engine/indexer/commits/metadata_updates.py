@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from quarry.engine.analysis.analyzer import Analyzer
 from quarry.engine.arguments import shown as shown_value
 from quarry.engine.documents.document import DOCUMENT_FIELDS, full_text, passage_text, searchable_texts
 from quarry.engine.documents.metadata import freeze_metadata
@@ -31,12 +32,12 @@ class MetadataUpdates:
     """New values of metadata fields by document id; None stands for a field that is removed.
 
     Args:
-        terms: returns the terms of a text, as the index stores them.
+        analyzer: the analyzer of the index.
         merger: the merger of the index.
     """
 
-    def __init__(self, terms: Callable[[str], Sequence[str]], merger: SegmentMerger) -> None:
-        self._terms = terms
+    def __init__(self, analyzer: Analyzer, merger: SegmentMerger) -> None:
+        self._analyzer = analyzer
         self._merger = merger
         self._changes: dict[str, Changes] = {}
 
@@ -123,8 +124,10 @@ class MetadataUpdates:
         metadata = freeze_metadata(_changed(stored.metadata, self._changes[doc_id]), Place(shown(doc_id), None))
         text = full_text(stored.title, stored.text)
         texts = [text] if extents is None else [passage_text(stored.title, text, extent) for extent in extents]
-        added = searchable_texts(doc_id, stored.title, metadata, settings, len(texts))
-        return metadata, [self._terms("\n".join([own, *more])) for own, more in zip(texts, added, strict=True)]
+        own = map(self._analyzer.document_terms, texts)
+        added = map("\n".join, searchable_texts(doc_id, stored.title, metadata, settings, len(texts)))
+        both = zip(own, added, strict=True)
+        return metadata, [[*terms, *self._analyzer.added_terms(terms, more)] for terms, more in both]
 
 
 def checked_changes(changes: object, doc_id: str | None = None) -> Changes:

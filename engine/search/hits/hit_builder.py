@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quarry.engine.analysis.phrases import PHRASE_SIGN
+from quarry.engine.analysis.synonyms import alternatives_of
 from quarry.engine.documents.document import full_text, searchable_texts
 from quarry.engine.lexical.bm25 import Bm25Query
 from quarry.engine.options import SearchOptions
@@ -77,7 +78,7 @@ class HitBuilder:
             if self._settings.searchable and shares is not None and words is not None and lexical is not None:
                 by_words = QueryRelevance(lexical, 0.0).estimate(None, shares, len(ids))
                 for number in np.flatnonzero((shares > _ALL_WORDS) & (estimated < by_words)).tolist():
-                    if self._names(words, ids[number], documents[number].unpack()):
+                    if self._names(words, answer, ids[number], documents[number].unpack()):
                         estimated[number] = by_words[number]
             relevance = estimated.tolist()
         columns = zip(
@@ -104,11 +105,12 @@ class HitBuilder:
                 self._explain(hit, documents[number].unpack(), answer, number, finders[number])
         return hits
 
-    def _names(self, words: QueryWords, doc_id: str, stored: StoredDocument) -> bool:
+    def _names(self, words: QueryWords, answer: Answer, doc_id: str, stored: StoredDocument) -> bool:
         """Return whether the searchable fields of a document have all words of a query."""
         ((text, *_),) = searchable_texts(doc_id, stored.title, stored.metadata, self._settings, 1)
         found = {term for word in words.find(text) for term in word.terms}
-        return all(term in found for term in words.weights if not term.startswith(PHRASE_SIGN))
+        names = [] if answer.terms is None else [name for name in answer.terms.idf if name[0] != PHRASE_SIGN]
+        return all(any(found.issuperset(each) for each in alternatives_of(name)) for name in names)
 
     def _shares(self, answer: Answer) -> Float32Array | None:
         """Return the share of the query's information that each document of an answer has; None without terms."""

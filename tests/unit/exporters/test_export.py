@@ -122,6 +122,13 @@ def test_pooling_and_normalization_may_be_chosen(checkpoint: Path, tmp_path: Pat
     assert chosen.identity != usual.identity
 
 
+def test_it_may_be_for_texts_of_many_languages(checkpoint: Path, tmp_path: Path) -> None:
+    usual = export(checkpoint, tmp_path / "usual", "fp32", texts=TEXTS)
+    chosen = export(checkpoint, tmp_path / "out", "fp32", texts=TEXTS, multilingual=True)
+    assert chosen.identity == usual.identity
+    assert [load_bundle(each.path).settings.multilingual for each in (usual, chosen)] == [False, True]
+
+
 def test_documents_and_queries_may_have_networks_of_their_own(checkpoint: Path, tmp_path: Path) -> None:
     other = write_checkpoint(tmp_path / "query", weights=random_weights(1), prompts={"query": "q: "})
     edit_json(checkpoint / "config_sentence_transformers.json", prompts={"document": "d: "})

@@ -48,6 +48,24 @@ def test_a_snapshot_opens_all_files(directory, first):
     assert snapshot.segments == ()
 
 
+def test_languages_are_counted(directory):
+    """Exactly, if all passages of a language may be deleted."""
+    names = ["\x01english", "\x01english", "\x01english", "\x01greek", "\x01none"]
+    ids = ["a", "b", "c", "d", "e"]
+    segments = [segment_record(directory, ids, title=names.__getitem__, deleted=[2, 3])]
+    manifest(segments, language="auto").commit(directory)
+    snapshot = Snapshot(directory)
+    assert snapshot.manifest.settings.analysis == "auto:english=2,none=1"
+    snapshot.close()
+
+
+@pytest.mark.parametrize("name", ["\x01", "\x01a=b", "\x01a,b", "\x01a:b"])
+def test_a_term_that_names_no_language(directory, name):
+    manifest([segment_record(directory, ["a"], title=lambda _: name)], language="auto").commit(directory)
+    with pytest.raises(CorruptFile, match="names no language"):
+        Snapshot(directory)
+
+
 def test_documents_are_found_where_they_are_live(directory, first):
     snapshot = Snapshot(directory)
     old, new = snapshot.segments

@@ -69,7 +69,7 @@ def test_it_is_found_by_name_and_by_identity(encoder: Encoder, capsys: pytest.Ca
 
 def test_questions_find_documents_in_other_languages(tmp_path: Path) -> None:
     documents = [{"id": key, "text": text} for key, text in DOCS.items()]
-    build(documents[::2], tmp_path / "index", encoder="multilingual", language="none")
+    build(documents[::2], tmp_path / "index", encoder="multilingual")
     with Engine.open(tmp_path / "index", writable=True) as index:
         index.add(documents[1::2])
         index.commit()
@@ -79,6 +79,7 @@ def test_questions_find_documents_in_other_languages(tmp_path: Path) -> None:
     with Engine.open(tmp_path / "index") as index:  # by the identity, without a name
         found = {question: index.search(question, k=1, mode="dense")[0].id for question in QUESTIONS}
         assert found == QUESTIONS
+        assert index.stats()["language"] == "auto"
         assert [index.search(text, k=1)[0].id for text in DOCS.values()] == list(DOCS)
 
 

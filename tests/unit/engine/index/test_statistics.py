@@ -40,6 +40,7 @@ def test_statistics_of_an_index(path):
         "dim": 32,
         "metric": "cosine",
         "dense_weight": 0.5,
+        "language": "english",
         "representation": {"name": "kmeans", "n_centroids": 3},
         "encoder": "words",
         "stored": "int8",
