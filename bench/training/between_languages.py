@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
         found |= _search(path, name, encoder, collections, questions, vectors, half)
         print(f"searched {name}", flush=True)
     if args.write is None:
-        _measure(found, encoder.name, args.out)
+        shipped = models.models.get(BETWEEN_LANGUAGES)
+        about = {"encoder": encoder.name, "model": None if shipped is None else asdict(shipped)}
+        _measure(found, about, args.out)
         return 0
     hits = _join([each for (_, paragraphs, asked), each in found.items() if paragraphs != asked])
     n = len(hits.dense)
@@ -151,7 +153,7 @@ def _join(parts: Sequence[FirstHits]) -> FirstHits:
     return FirstHits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _measure(found: Mapping[tuple[Mode, str, str], FirstHits], encoder: str, out: Path) -> None:
+def _measure(found: Mapping[tuple[Mode, str, str], FirstHits], about: Mapping[str, object], out: Path) -> None:
     print(f"{'first hits':<28} {'mode':<7} {'right':>6} {'wrong':>6} {'none':>6} {'AUC':>6} right, by relevance")
     groups = {
         "same language": lambda one, two: one == two,
@@ -171,7 +173,7 @@ def _measure(found: Mapping[tuple[Mode, str, str], FirstHits], encoder: str, out
         values = [*record.values(), *(share for _, share in bins)]
         row = " ".join("     -" if value is None else f"{value:6.3f}" for value in values)
         print(f"{group:<28} {mode:<7} {row}", flush=True)
-        append_result(out, {**record, "bins": bins, "first_hits": group, "mode": mode, "encoder": encoder})
+        append_result(out, {**record, "bins": bins, "first_hits": group, "mode": mode, **about})
 
 
 def _mean(values: npt.NDArray[np.generic]) -> float | None:
