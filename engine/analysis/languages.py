@@ -26,6 +26,8 @@ _OWN_SHARE = 0.5  # of the score of its likeliest language: with more a text may
 _LEAST_SURE = 1.0  # score that a language that is not in doubt is above: more than one word of it
 _UNSPACED_SHARE = 1 / 3  # of the letters of a text: ideographs say more than letters do
 
+_Weighted = tuple[list[str], float]  # languages that a sign speaks for, and how much for each
+
 
 class _Signs(NamedTuple):
     """What texts of a language have, between white space, besides its stop words.
@@ -302,9 +304,6 @@ def _script(word: str) -> str:
         return "LATIN"
     name = unicodedata.name(letter, "").split(" ")[0]
     return "CJK" if name in _JAPANESE_SCRIPTS else name
-
-
-_Weighted = tuple[list[str], float]  # languages that a sign speaks for, and how much for each
 
 
 @cache
