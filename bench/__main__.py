@@ -54,6 +54,9 @@ COMMANDS = {
     "relevance": Command(
         "training.relevance", "whether relevance tells queries that a collection answers from others"
     ),
+    "between_languages": Command(
+        "training.between_languages", "the relevance of hits in another language than the question"
+    ),
     "trained_encoders": Command("training.encoders", "trained encoders and the bundled one", ("ir_measures",)),
     "durability": Command("system.durability", "commits, merges, updates, and searches during merges"),
     "ingest": Command("system.ingest", "documents with given vectors, and columns, beside FAISS"),

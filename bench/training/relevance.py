@@ -38,11 +38,27 @@ from quarry.engine.search.query import Query, give_vectors
 from quarry.engine.search.relevance import QueryRelevance, sample_background
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.bundle.folder import add_bundle_file
-from quarry.formats.bundle.relevance import RELEVANCE_NAME, LogisticModel, RelevanceModels, write_relevance
+from quarry.formats.bundle.relevance import (
+    BETWEEN_LANGUAGES,
+    RELEVANCE_NAME,
+    LogisticModel,
+    RelevanceModels,
+    write_relevance,
+)
 from quarry.formats.container.directory import Directory
 from quarry.formats.snapshot import Snapshot
 
-__all__ = ["Example", "add_arguments", "area_under_curve", "fit_model", "run"]
+__all__ = [
+    "Example",
+    "Floats",
+    "Vectors",
+    "add_arguments",
+    "area_under_curve",
+    "fit_logistic",
+    "fit_model",
+    "run",
+    "shipped_models",
+]
 
 _MODES: dict[Mode, tuple[str, ...]] = {
     "hybrid": ("dense", "share", "spread"),
@@ -110,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         )
     encoder = open_encoder(args.encoder)
     names = [collection.name for collection in collections]
-    shipped = _shipped_models(encoder) if args.shipped else None
+    shipped = shipped_models(encoder) if args.shipped else None
     fitted = [name for name in names if name not in args.only_measure] if shipped is None else shipped.collections
     paths = {each.name: _index(each, encoder, args.indexes) for each in collections}
     vectors = {
@@ -141,12 +157,19 @@ def run(args: argparse.Namespace) -> int:
         models: dict[str, LogisticModel] = {
             mode: fit_model(_without(examples[mode], fitted, None), features) for mode, features in _MODES.items()
         }
+        kept = getattr(encoder, "relevance", None) or RelevanceModels({}, ())
+        models |= {name: model for name, model in kept.models.items() if name == BETWEEN_LANGUAGES}
         written = write_relevance(RelevanceModels(models, tuple(fitted), typical))
         add_bundle_file(args.write, RELEVANCE_NAME, written)
     return 0
 
 
-def _shipped_models(encoder: Encoder) -> RelevanceModels:
+def shipped_models(encoder: Encoder) -> RelevanceModels:
+    """Return the calibration of an encoder.
+
+    Raises:
+        InvalidSetting: it has none.
+    """
     models = getattr(encoder, "relevance", None)
     if not isinstance(models, RelevanceModels):
         raise InvalidSetting("the encoder has no calibration", expected="a bundle with one", actual=encoder.name)
@@ -261,7 +284,7 @@ def _without(examples: Sequence[Example], fitted: Sequence[str], left_out: str |
 
 
 def fit_model(examples: Sequence[Example], features: Sequence[str]) -> LogisticModel:
-    """Fit a logistic model by Newton's method: relevant hits against the first hits of foreign queries.
+    """Fit a logistic model: relevant hits against the first hits of foreign queries.
 
     Args:
         examples: hits of own and foreign queries of several collections, which weigh the same.
@@ -275,7 +298,18 @@ def fit_model(examples: Sequence[Example], features: Sequence[str]) -> LogisticM
         groups += [(each.collection, each.is_own)] * len(chosen)
     sizes = {group: groups.count(group) for group in dict.fromkeys(groups)}
     weights = np.array([len(groups) / len(sizes) / sizes[group] for group in groups])
-    x, y = np.concatenate(rows), np.array(labels)
+    return fit_logistic(np.concatenate(rows), np.array(labels), weights, features)
+
+
+def fit_logistic(x: Floats, y: Floats, weights: Floats, features: Sequence[str]) -> LogisticModel:
+    """Fit a logistic model by Newton's method.
+
+    Args:
+        x: (n, n_features) features of the examples.
+        y: (n,) whether they are positive, 0 or 1.
+        weights: (n,) weights of the examples.
+        features: names of the features.
+    """
     mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
     design = np.column_stack([(x - mean) / scale, np.ones(len(x))])
     coefficients = np.zeros(design.shape[1])

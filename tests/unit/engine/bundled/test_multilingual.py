@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,8 @@ from tokenizers import Tokenizer
 from quarry.engine import Encoder, Engine, build, open_encoder
 from quarry.engine.bundled import path_by_identity
 from quarry.engine.cli.commands import main
+from quarry.formats.bundle.folder import add_bundle_file
+from quarry.formats.bundle.relevance import BETWEEN_LANGUAGES, RELEVANCE_NAME, read_relevance, write_relevance
 
 BUNDLE = BUNDLES / "multilingual" / "src" / "quarry_multilingual" / "multilingual-e5-small"
 WORDS = WordEncoder()
@@ -120,3 +124,64 @@ def test_words_are_marked_where_they_are(text: str, query: str, words: list[str]
         passage = hit.passages[0]
         assert passage.text in hit.text
         assert [passage.text[start:end] for start, end in passage.words] == words
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    """The encoder with a calibration for one language alone, as bundles of other encoders have it."""
+    folder = tmp_path_factory.mktemp("older") / "bundle"
+    shutil.copytree(BUNDLE, folder)
+    models = read_relevance(BUNDLE / RELEVANCE_NAME)
+    kept = {name: model for name, model in models.models.items() if name != BETWEEN_LANGUAGES}
+    add_bundle_file(folder, RELEVANCE_NAME, write_relevance(replace(models, models=kept)))
+    return open_encoder(folder)
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("language", ["auto", "none"])
+def test_hits_in_other_languages_are_relevant(
+    shards: int | None, language: str, encoder: Encoder, older: Encoder, tmp_path: Path
+) -> None:
+    documents = [{"id": key, "text": text} for key, text in DOCS.items()]
+    build(documents, tmp_path / "index", encoder=encoder, language=language, shards=shards)
+    mean: dict[str, list[float]] = {"now": [], "older": [], "nonsense": []}
+    with (
+        Engine.open(tmp_path / "index", encoder=encoder) as index,
+        Engine.open(tmp_path / "index", encoder=older) as before,
+    ):
+        for mode in ("hybrid", "dense"):
+            for question, right in QUESTIONS.items():
+                now = {hit.id: hit.relevance or 0 for hit in index.search(question, k=15, mode=mode)}
+                then = {hit.id: hit.relevance or 0 for hit in before.search(question, k=15, mode=mode)}
+                assert now.keys() == then.keys()
+                assert all(now[key] >= then[key] for key in now)
+                own = "de" if right == "en" else "en"
+                assert now[own] == then[own] or question == "war novel"  # which is taken for German
+                mean["now"].append(now[right])
+                mean["older"].append(then[right])
+            for question in ("install a printer driver", "wie wechselt man einen Reifen?"):
+                mean["nonsense"] += [hit.relevance or 0 for hit in index.search(question, mode=mode)]
+    assert np.mean(mean["now"]) > 0.7 > np.mean(mean["older"]) + 0.1
+    assert np.mean(mean["nonsense"]) < 0.1
+
+
+def test_relevance_in_one_language_is_the_same_in_every_digit(
+    encoder: Encoder, older: Encoder, tmp_path: Path
+) -> None:
+    texts = {
+        "tides": "The Moon raises the tides of the sea twice a day.",
+        "bread": "The baker makes the bread with flour, yeast and water.",
+        "train": "The night train to the coast leaves from the station at nine.",
+    }
+    build([{"id": key, "text": text} for key, text in texts.items()], tmp_path / "index", encoder=encoder)
+    with (
+        Engine.open(tmp_path / "index", encoder=encoder) as index,
+        Engine.open(tmp_path / "index", encoder=older) as before,
+    ):
+        for question in ("how is bread baked?", "train", "Moon and tides", "2024", "install a printer driver"):
+            for mode in ("hybrid", "dense", "lexical"):
+                now, then = (each.search(question, mode=mode) for each in (index, before))
+                assert [(hit.id, hit.relevance) for hit in now] == [(hit.id, hit.relevance) for hit in then]
+        by_vector = index.search(vector=encoder.encode_query("Mond und Gezeiten"))  # of an unknown language
+        then = before.search(vector=encoder.encode_query("Mond und Gezeiten"))
+        assert [hit.relevance for hit in by_vector] == [hit.relevance for hit in then]

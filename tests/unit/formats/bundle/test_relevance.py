@@ -11,6 +11,7 @@ from quarry.engine.bundled import BUNDLED, INSTALLABLE, bundled_path, default_bu
 from quarry.formats.bundle.encoder import load_bundle
 from quarry.formats.bundle.folder import MODEL_NAME, add_bundle_file
 from quarry.formats.bundle.relevance import (
+    BETWEEN_LANGUAGES,
     RELEVANCE_NAME,
     LogisticModel,
     RelevanceModels,
@@ -30,6 +31,14 @@ def test_what_was_written_is_read(tmp_path, typical):
     path, models = tmp_path / RELEVANCE_NAME, replace(MODELS, typical_spread=typical)
     path.write_bytes(write_relevance(models))
     assert read_relevance(path) == models
+
+
+def test_a_model_between_languages_has_a_format_of_its_own(tmp_path):
+    path, between = tmp_path / RELEVANCE_NAME, LogisticModel(-65.2, {"dense": 81.5})
+    models = replace(MODELS, models={**MODELS.models, BETWEEN_LANGUAGES: between})
+    path.write_bytes(write_relevance(models))
+    assert read_relevance(path) == models
+    assert [json.loads(write_relevance(each))["format"] for each in (MODELS, models)] == [1, 2]
 
 
 @pytest.mark.parametrize("typical", [-0.1, float("nan"), 1e9])
@@ -61,7 +70,7 @@ def test_other_contents_are_refused(tmp_path, change):
 
 def test_a_later_format_is_refused(tmp_path):
     path = tmp_path / RELEVANCE_NAME
-    path.write_text(json.dumps({"format": 2}))
+    path.write_text(json.dumps({"format": 3}))
     with pytest.raises(FormatTooNew):
         read_relevance(path)
 
@@ -122,6 +131,7 @@ def test_a_bundled_encoder_is_calibrated_for_every_mode(name):
     bundle = load_bundle(bundled_path(name))
     bundle.verify_files([RELEVANCE_NAME])
     models = read_relevance(bundle.path / RELEVANCE_NAME).models
-    assert set(models) == {"hybrid", "dense", "lexical"}
+    between = {BETWEEN_LANGUAGES} if load_bundle(bundled_path(name)).settings.multilingual else set()
+    assert set(models) == {"hybrid", "dense", "lexical"} | between
     for model in models.values():  # a higher score never lowers the relevance
         assert all(weight > 0 for name, weight in model.weights.items() if name != "spread")
