@@ -160,7 +160,7 @@ class BuildOptions:
             _check_integer(self, "code_bytes", 0, MAX_DIM)
         object.__setattr__(self, "searchable", _checked_paths(self.searchable))
         language = DEFAULT_LANGUAGE if self.language is None else self.language
-        Analyzer("none" if language == AUTO_LANGUAGE else language)
+        Analyzer("none" if is_one_of(language, (AUTO_LANGUAGE,)) else language)
         entries = checked_synonyms(self.synonyms, language, RULES) if self.synonyms != {} else ()
         object.__setattr__(self, "synonyms", entries)
         weights = _checked_weights(self.field_weights, ("title", *self.searchable))

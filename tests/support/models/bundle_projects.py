@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quarry.engine.bundled import is_installed
+from quarry.formats.bundle.folder import add_bundle_file
+from quarry.formats.bundle.relevance import BETWEEN_LANGUAGES, RELEVANCE_NAME, read_relevance, write_relevance
 
 BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 
@@ -48,3 +52,12 @@ def none_installed() -> Iterator[None]:
         is_installed.cache_clear()
         yield
     is_installed.cache_clear()
+
+
+def with_one_calibration(bundle: Path, out: Path) -> Path:
+    """Copy a bundle without the calibration of relevance between languages; return its folder."""
+    shutil.copytree(bundle, out)
+    models = read_relevance(bundle / RELEVANCE_NAME)
+    kept = {name: model for name, model in models.models.items() if name != BETWEEN_LANGUAGES}
+    add_bundle_file(out, RELEVANCE_NAME, write_relevance(replace(models, models=kept)))
+    return out

@@ -15,7 +15,7 @@ from quarry.engine import InvalidSetting, open_encoder
 from quarry.engine.bundled import default_bundle_path
 from quarry.formats.bundle.relevance import BETWEEN_LANGUAGES, RELEVANCE_NAME, read_relevance
 
-LANGUAGES = ("en", "es", "de", "el")
+LANGUAGES = ("en", "es", "ar", "zh", "ru", "tr", "de", "el", "hi", "ro", "th", "vi")  # six are fitted on
 
 
 @pytest.fixture
@@ -34,9 +34,7 @@ def folders(small_corpus: list[dict[str, object]], tmp_path: Path, monkeypatch: 
         (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
         lines = [f"q{place}\td{place}\t1" for place in range(len(texts))]
         (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]))
-    monkeypatch.setattr(between_languages, "data_folder", tmp_path.joinpath)
-    monkeypatch.setattr(between_languages, "_FITTED", LANGUAGES[:2])
-    monkeypatch.setattr(between_languages, "_MEASURED", LANGUAGES[2:])
+    monkeypatch.setenv("QUARRY_DATA", str(tmp_path))
     return tmp_path
 
 
@@ -59,8 +57,14 @@ def test_a_bundle_is_calibrated_and_measured(folders: Path) -> None:
     for record in records:
         assert record["right"] > record["none"]
         assert record["auc"] > 0.9
-        assert sum(n for n, _ in record["bins"]) == 12 * {"same language": 4, "other, one fitted on": 8}.get(
-            record["first_hits"], 2
+        assert (
+            sum(n for n, _ in record["bins"])
+            == 12
+            * {
+                "same language": 12,
+                "other, none fitted on": 6 * 5,
+                "other, one fitted on": 2 * 6 * 6,
+            }[record["first_hits"]]
         )
 
 

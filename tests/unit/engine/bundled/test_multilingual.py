@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.indexes.word_encoder import WordEncoder
-from support.models.bundle_projects import BUNDLES
+from support.models.bundle_projects import BUNDLES, with_one_calibration
 from tokenizers import Tokenizer
 
 from quarry.engine import Encoder, Engine, build, open_encoder
 from quarry.engine.bundled import path_by_identity
 from quarry.engine.cli.commands import main
-from quarry.formats.bundle.folder import add_bundle_file
-from quarry.formats.bundle.relevance import BETWEEN_LANGUAGES, RELEVANCE_NAME, read_relevance, write_relevance
 
 BUNDLE = BUNDLES / "multilingual" / "src" / "quarry_multilingual" / "multilingual-e5-small"
 WORDS = WordEncoder()
@@ -129,12 +125,7 @@ def test_words_are_marked_where_they_are(text: str, query: str, words: list[str]
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     """The encoder with a calibration for one language alone, as bundles of other encoders have it."""
-    folder = tmp_path_factory.mktemp("older") / "bundle"
-    shutil.copytree(BUNDLE, folder)
-    models = read_relevance(BUNDLE / RELEVANCE_NAME)
-    kept = {name: model for name, model in models.models.items() if name != BETWEEN_LANGUAGES}
-    add_bundle_file(folder, RELEVANCE_NAME, write_relevance(replace(models, models=kept)))
-    return open_encoder(folder)
+    return open_encoder(with_one_calibration(BUNDLE, tmp_path_factory.mktemp("older") / "bundle"))
 
 
 @pytest.mark.parametrize("shards", [None, 2])
