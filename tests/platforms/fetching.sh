@@ -39,7 +39,8 @@ install_quarry() { # platforms..., -- more packages...: what is in the tree now,
     local wheels platforms=()
     while [[ $1 != -- ]]; do platforms+=(--platform "$1") && shift; done
     wheels=$(mktemp -d)
-    printf '[build]\nbuild_base = %s/build\n' "$wheels" >"$wheels"/settings # not in the tree, where tests would find it
+    # Nothing is written into the tree, where tests would find it.
+    printf '[build]\nbuild_base = %s/build\n[egg_info]\negg_base = %s\n' "$wheels" "$wheels" >"$wheels"/settings
     DIST_EXTRA_CONFIG=$wheels/settings "$python" -m pip wheel --quiet --no-deps --wheel-dir "$wheels" .
     rm -rf "$cache"/site
     "$python" -m pip install --quiet --no-compile --target "$cache"/site --python-version 3.13 --only-binary :all: \
