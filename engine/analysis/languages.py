@@ -23,6 +23,7 @@ _ENDING, _LETTER = "-", "*"  # before those among the signs; no word begins so
 _ENDING_WEIGHT = 0.3  # what an ending counts, where a frequent word counts 1
 _SCRIPT_WEIGHT = 0.01  # what a script counts, if there is nothing else
 _OWN_SHARE = 0.5  # of the score of its likeliest language: with more a text may be of another one, too
+_LEAST_WORDS = 2  # of a text that is not in doubt, or characters without spaces
 _LEAST_SURE = 1.0  # score that a language that is not in doubt is above: more than one word of it
 _UNSPACED_SHARE = 1 / 3  # of the letters of a text: ideographs say more than letters do
 
@@ -214,7 +215,12 @@ class LanguageEvidence(NamedTuple):
     scores: Mapping[str, float]
 
     def is_foreign_to(self, other: LanguageEvidence) -> bool:
-        """Return whether this is certainly of another language than another text; False in doubt."""
+        """Return whether this is certainly of another language than another text; False in doubt.
+
+        One word is in doubt in any script: it may be a name, and its vector says little.
+        """
+        if min(sum(each.scripts.values()) for each in (self, other)) < _LEAST_WORDS:
+            return False
         are_sure = min(max(each.scores.values(), default=0.0) for each in (self, other)) > _LEAST_SURE
         return _are_apart(self.scripts, other.scripts) or (are_sure and _are_apart(self.scores, other.scores))
 

@@ -119,6 +119,8 @@ def test_a_question_is_foreign_to_texts_of_other_languages_alone(language):
         ("旧市街", "chinese"),  # ideographs
         ("旧市街", "japanese"),
         ("Was?", "english"),
+        ("weather", "russian"),  # one word
+        ("кошка", "german"),
         ("1984 дом", "russian"),
         ("Что такое Windows Server Update?", "russian"),
     ],
