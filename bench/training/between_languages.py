@@ -25,8 +25,14 @@ import numpy.typing as npt
 
 from bench.data.collections import Collection, data_folder, read_collection
 from bench.harness.records import add_out, append_result
-from bench.training.relevance import Floats, Vectors, area_under_curve, fit_logistic, shipped_models
-from quarry import engine
+from bench.training.relevance import (
+    Floats,
+    Vectors,
+    area_under_curve,
+    fit_logistic,
+    index_collection,
+    shipped_models,
+)
 from quarry.engine import Encoder, Engine, open_encoder
 from quarry.engine.choices import Mode
 from quarry.formats.bundle.folder import add_bundle_file
@@ -87,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
     }
     found: dict[tuple[Mode, str, str], FirstHits] = {}
     for name, collection in collections.items():
-        path = _index(collection, name, half, encoder, args.indexes)
+        documents = {key: collection.documents[key] for key in _half(collection, half)}
+        indexed = replace(collection, name=f"{name}-{half}", documents=documents)
+        path = index_collection(indexed, encoder, args.indexes)
         found |= _search(path, name, encoder, collections, questions, vectors, half)
         print(f"searched {name}", flush=True)
     if args.write is None:
@@ -116,15 +124,6 @@ def _choose_questions(collection: Collection, half: int) -> list[str]:
     paragraphs = set(_half(collection, half))
     names = [name for name, judged in collection.qrels.items() if not paragraphs.isdisjoint(judged)]
     return names[:: max(1, len(names) // _N_QUESTIONS)][:_N_QUESTIONS]
-
-
-def _index(collection: Collection, name: str, half: int, encoder: Encoder, indexes: Path) -> Path:
-    """Build the index of half of the paragraphs unless it is there; return its folder."""
-    path = indexes / f"{name}-{half}.idx"
-    if not path.exists():
-        documents = [{"id": key, "text": collection.documents[key]} for key in _half(collection, half)]
-        engine.build(documents, path, encoder=encoder)
-    return path
 
 
 def _search(

@@ -56,6 +56,7 @@ __all__ = [
     "area_under_curve",
     "fit_logistic",
     "fit_model",
+    "index_collection",
     "run",
     "shipped_models",
 ]
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     names = [collection.name for collection in collections]
     shipped = shipped_models(encoder) if args.shipped else None
     fitted = [name for name in names if name not in args.only_measure] if shipped is None else shipped.collections
-    paths = {each.name: _index(each, encoder, args.indexes) for each in collections}
+    paths = {each.name: index_collection(each, encoder, args.indexes) for each in collections}
     vectors = {
         each.name: np.stack([encoder.encode_query(text) for text in each.queries.values()]) for each in collections
     }
@@ -181,7 +182,7 @@ def _load(name: str) -> Collection:
     return read_collection(folder, split_of(folder))
 
 
-def _index(collection: Collection, encoder: Encoder, indexes: Path) -> Path:
+def index_collection(collection: Collection, encoder: Encoder, indexes: Path) -> Path:
     """Build the index of a collection unless it is there; return its folder."""
     path = indexes / f"{collection.name}.idx"
     if not path.exists():

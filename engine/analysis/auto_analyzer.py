@@ -18,8 +18,8 @@ from quarry.formats.manifest import AUTO_LANGUAGE, LANGUAGE_MARK, parse_language
 __all__ = ["ALTERNATIVE_SIGN", "AutoAnalyzer", "cached_analyzer", "open_analyzer"]
 
 ALTERNATIVE_SIGN = "|"  # between the terms of a group; no term has one
-_CACHED_WORDS = 1 << 14  # of each language,
-_CACHED_QUERY_WORDS = 1 << 12  # and of queries in each
+_CACHED_WORDS = 1 << 14  # of the documents in each language
+_CACHED_QUERY_WORDS = 1 << 12  # of the queries in each language
 
 
 class AutoAnalyzer(Analyzer):

@@ -87,7 +87,7 @@ class HitBuilder:
                 foreign = between.estimate(ranking.dense, None, len(ids))
                 language = weigh_languages(answer.query.text)
                 for number in np.flatnonzero(foreign > estimated).tolist():
-                    if language.is_foreign_to(_find_language(documents[number].unpack(), places[number])):
+                    if language.is_foreign_to(_weigh_languages_of(documents[number].unpack(), places[number])):
                         estimated[number] = foreign[number]
             relevance = estimated.tolist()
         columns = zip(
@@ -185,7 +185,7 @@ class HitBuilder:
             hit.mistyped = {term: mistyped[term] for term in hit.terms if term in mistyped}
 
 
-def _find_language(stored: StoredDocument, place: PassagePlace) -> LanguageEvidence:
+def _weigh_languages_of(stored: StoredDocument, place: PassagePlace) -> LanguageEvidence:
     """Return what speaks for the languages of a passage, given its document."""
     return weigh_languages((place.text(stored) or stored.title)[:_MAX_CHARACTERS])
 
