@@ -98,13 +98,25 @@ class Page:
         browser.get("about:blank")
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.get(server.url)
+        self.settle()
 
     def all(self, selector: str) -> list[Any]:
         return list(self.browser.find_elements(By.CSS_SELECTOR, selector))
 
     def one(self, selector: str) -> Any:
-        until(lambda: self.all(selector))
-        return self.all(selector)[0]
+        found: list[Any] = []
+        until(lambda: found.extend(self.all(selector)) or found)
+        return found[0]
+
+    def settle(self) -> None:
+        """Wait until no answer is awaited, so that no element is replaced any more."""
+        until(lambda: not self.all("[aria-busy=true]"))
+
+    def click(self, selector: str, place: int = 0) -> None:
+        """Click an element and wait for the answer to what it asks for."""
+        until(lambda: len(self.all(selector)) > place)
+        self.all(selector)[place].click()
+        self.settle()
 
     def texts(self, selector: str) -> list[str]:
         return self.browser.execute_script(
@@ -120,6 +132,7 @@ class Page:
         """Type a query and wait for its answer."""
         self.type(text)
         until(lambda: self.browser.title.startswith(text) and "result" in self.one("#status").text)
+        self.settle()
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -169,7 +182,7 @@ def test_the_passage_and_the_words_that_matched_are_marked(page: Page, path: Pat
         best.text[low:high] for low, high in best.words
     ]
     assert {"moon", "pulls", "sea"} <= set(page.texts(".hit:first-child mark"))
-    page.one(".acts button").click()
+    page.click(".acts button")
     text = page.one(".hit:first-child .text")
     full = f"{DOCUMENTS[0]['title']}\n{DOCUMENTS[0]['text']}"
     assert text.get_property("textContent") == full
@@ -183,9 +196,9 @@ def test_what_documents_hold_is_text(page: Page, server: RunningServer) -> None:
     page.search("comet")
     assert page.texts(".hit:first-child h2") == ["<script>window.broken = 1</script>"]
     assert "<img src=x onerror='window.broken = 1'> &amp; comet" in page.texts(".hit:first-child .passage")[0]
-    page.one(".acts button").click()
+    page.click(".acts button")
     page.one(".hit:first-child .text")
-    page.one(".acts button:nth-child(2)").click()
+    page.click(".acts button:nth-child(2)")
     page.search("moon comet")
     until(lambda: "<i>sky</i>" in page.texts("#facets label span"))
     assert page.run("return window.broken") is None
@@ -195,7 +208,7 @@ def test_what_documents_hold_is_text(page: Page, server: RunningServer) -> None:
 def test_each_text_has_the_direction_of_its_script(page: Page) -> None:
     """Results in Arabic begin at the right, those beside them at the left, and so does each line of a result."""
     page.search("القمر lunar note")
-    page.one(".hit:first-child .acts button").click()
+    page.click(".hit:first-child .acts button")
     page.one(".hit:first-child .text")
     directions = """return [...document.querySelectorAll('.hit')].map(hit => [...hit.querySelectorAll(
         'h2, .where, .passage, .text, dd')].map(each => getComputedStyle(each).direction))"""
@@ -211,7 +224,7 @@ def test_each_text_has_the_direction_of_its_script(page: Page) -> None:
         each => { const place = each.getBoundingClientRect(); return [place.left, place.right]; })"""
     passage, moon, lunar, note = page.run(places)
     assert passage[0] < note[1] < sum(passage) / 2 < lunar[0] < lunar[1] < moon[0]
-    page.one(".hit:first-child .acts button:nth-child(2)").click()
+    page.click(".hit:first-child .acts button:nth-child(2)")
     assert page.texts(".hit:first-child .terms bdi") != []
     page.keep("right-to-left")
 
@@ -245,7 +258,7 @@ def test_an_index_that_disappears_is_an_error_that_ends(page: Page, path: Path) 
         page.keep("error")
     finally:
         path.with_name("away").rename(path)
-    page.one("#problem button").click()
+    page.click("#problem button")
     until(lambda: page.all(".hit"))
     assert page.texts("#problem h2") == []
 
@@ -275,6 +288,22 @@ def test_answers_that_come_late_are_dropped(page: Page) -> None:
     assert page.browser.title.startswith("sea")
 
 
+def test_a_query_typed_while_the_page_loads_is_kept(page: Page, server: RunningServer, browser: Any) -> None:
+    slow = """
+        const usual = window.fetch, ready = new Promise(resolve => { window.letGo = resolve; });
+        window.fetch = (...request) => ready.then(() => usual(...request));
+    """
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": slow})
+    browser.get("about:blank")
+    browser.get(f"{server.url}#q=sea&mode=lexical")
+    browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    page.type("moon")
+    page.run("window.letGo()")
+    until(lambda: browser.title.startswith("moon"))
+    assert page.one("#query").get_property("value") == "moon"
+    assert page.one("[value=lexical]").is_selected()
+
+
 def test_not_every_key_is_a_search(page: Page) -> None:
     page.search("moon")
     page.run(SLOW_FETCH)
@@ -291,12 +320,13 @@ def test_results_are_narrowed_down(page: Page) -> None:
     labels = {label.text.split()[0]: label for label in page.all("#facets label") if label.text}
     assert page.texts("#facets legend") == ["kind"]
     labels["sea"].click()
-    until(lambda: page.texts("#applied button") == ["kind: sea ×"])
-    until(lambda: len(page.all(".hit")) == 6)
+    page.settle()
+    assert page.texts("#applied button") == ["kind: sea ×"]
+    assert len(page.all(".hit")) == 6
     counts = dict(zip(page.texts("#facets label span"), page.texts("#facets label small"), strict=True))
     assert (counts["sea"], counts["sky"]) == ("6", "10")
     page.keep("filters")
-    page.one("#applied button").click()
+    page.click("#applied button")
     until(lambda: len(page.all(".hit")) == 10)
 
 
@@ -337,7 +367,7 @@ def test_filters_follow_the_query_and_are_kept_in_the_address(
         assert page.texts("#applied button") == ["price: 3.5 – … ×", "day: … – 2025-01-06 ×"]
         until(lambda: page.all("[aria-label='day to']"))
         assert page.one("[aria-label='day to']").get_property("value") == "2025-01-06"
-        page.one("#applied button").click()
+        page.click("#applied button")
         until(lambda: len(page.all(".hit")) == 6)
         for odd in ("{", '{"chosen": [[1, 2]], "ranges": [["price", [null, null]]]}', "null", "[]"):
             browser.get("about:blank")
@@ -388,7 +418,7 @@ def test_hits_show_fields_that_can_be_chosen(shop_page: Page, browser: Any) -> N
     assert [list(hit) for hit in hits] == [["sku", "brand", "price", "stock.count", "rating", "published"]] * 10
     assert all(re.fullmatch(r"SKU-\d{5}", hit["sku"]) and float(hit["price"]) > 0 for hit in hits)
     assert page.texts("#shown label") == ["sku", "brand", "price", "stock.count", "rating", "published", "tags"]
-    page.one("#columns summary").click()
+    page.click("#columns summary")
     page.keep("fields")
     assert {each.accessible_name for each in page.all("#sort, #shown")} == {"Order", "Fields of results"}
     metrics = {"width": 320, "height": 700, "deviceScaleFactor": 2, "mobile": True}
@@ -435,11 +465,11 @@ def test_hits_are_sorted_by_numbers_and_dates(shop_page: Page, shop: RunningServ
     until(lambda: [hit["published"] for hit in fields_of_hits(page)] == shown)
     assert page.one("#sort").get_property("value") == "-published"
 
-    page.one("#clear").click()  # all products, the newest first
+    page.click("#clear")  # all products, the newest first
     until(lambda: "10 of 300 results" in page.one("#status").text)
-    page.all(".acts button")[1].click()
+    page.click(".acts button", 1)
     until(lambda: "Ranked by" in page.one(".panel").text and "published" in page.one(".panel").text)
-    page.all(".modes label")[0].click()  # by meaning nothing is sorted, and without a query nothing is found
+    page.click(".modes label", 0)  # by meaning nothing is sorted, and without a query nothing is found
     until(lambda: "sort" not in browser.current_url and not page.all(".hit"))
     assert page.one("#sort").get_property("value") == ""
 
@@ -456,9 +486,9 @@ def test_filters_alone_find_documents(shop_page: Page) -> None:
     until(lambda: page.texts("#facets legend"))
     next(each for each in page.all("#facets label") if each.text.startswith("Pallas")).click()
     until(lambda: page.texts("#applied button") == ["brand: Pallas ×"])
-    page.one("#clear").click()
+    page.click("#clear")
     until(lambda: {hit["brand"] for hit in fields_of_hits(page)} == {"Pallas"} and not page.all("mark"))
-    page.one("#applied button").click()
+    page.click("#applied button")
     until(lambda: not page.all(".hit"))
 
 
@@ -483,7 +513,7 @@ def test_the_requests_are_described_on_a_page(page: Page, server: RunningServer,
 
 def test_more_results_can_be_had(page: Page) -> None:
     page.search("moon")
-    page.one("#further").click()
+    page.click("#further")
     until(lambda: len(page.all(".hit")) > 10)
     until(lambda: page.focused_hit() == 10)
 
@@ -576,7 +606,7 @@ def test_a_key_is_asked_for(path: Path, open_page: Callable[[RunningServer], Pag
 
 def test_a_query_is_kept_in_the_address(page: Page, server: RunningServer, browser: Any) -> None:
     page.search("moon pulls")
-    page.all(".modes label")[2].click()
+    page.click(".modes label", 2)
     until(lambda: "mode=lexical" in browser.current_url)
     address = browser.current_url
     browser.get("about:blank")
@@ -588,16 +618,13 @@ def test_a_query_is_kept_in_the_address(page: Page, server: RunningServer, brows
 
 def test_passages_are_shown_whole_with_their_words_marked(page: Page, browser: Any) -> None:
     page.search("moon pulls the sea twice")
-    page.all(".modes label")[4].click()
-    until(
-        lambda: (
-            "unit=passage" in browser.current_url and page.texts(".hit:first-child mark")[:2] == ["moon", "pulls"]
-        )
-    )
-    (passage,) = page.all(".hit:first-child .passage")
-    assert "twice a day. Filler number 0 says" in passage.text
-    page.all(".modes label")[3].click()
-    until(lambda: "unit" not in browser.current_url)
+    page.click(".modes label", 4)
+    assert "unit=passage" in browser.current_url
+    assert page.texts(".hit:first-child mark")[:2] == ["moon", "pulls"]
+    (passage,) = page.texts(".hit:first-child .passage")
+    assert "twice a day. Filler number 0 says" in passage
+    page.click(".modes label", 3)
+    assert "unit" not in browser.current_url
 
 
 def test_a_query_that_cannot_be_searched_for_is_explained(page: Page) -> None:
