@@ -207,7 +207,7 @@ class ShardReplica:
         if last is not None and last[0].name == name and last[0].manifest.is_newest(directory):
             return n_shards
         before = last[1] if last is not None and last[0].name == name else None
-        snapshot = Snapshot(directory, before.segments if before is not None else ())
+        snapshot = Snapshot(directory) if before is None else before.snapshot.reopen()
         shard = OpenPartition(name, snapshot, self._options, self._device, before)
         state = ShardState(name=name, set_id=shard_set.set_id, manifest=snapshot.manifest, size=shard.measure())
         with self._lock:

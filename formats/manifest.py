@@ -286,7 +286,8 @@ class Manifest(RootFile):
         Raises:
             IndexNotFound: the index was deleted.
         """
-        return find_latest_generation(directory) == self.generation and self.has_id_in(directory)
+        newest = find_latest_generation(directory, at_least=self.generation)
+        return newest == self.generation and self.has_id_in(directory)
 
     @property
     def optional_features(self) -> int:
@@ -345,25 +346,34 @@ class Manifest(RootFile):
         return replace(manifest, unknown_features=container.unknown_writer_features)
 
 
-def find_latest_generation(directory: Directory) -> int:
+def find_latest_generation(directory: Directory, at_least: int = 0) -> int:
     """Return the highest generation in the folder.
+
+    Args:
+        directory: the folder of the index.
+        at_least: a generation that was in the folder. An older one is returned only if several listings show none
+            that is newer: after another index took its place.
 
     Raises:
         IndexNotFound: there is no manifest.
     """
-    for _ in range(_MAX_LISTINGS):
+    latest = None
+    for _ in range(_MAX_OLD_LISTINGS if at_least else _MAX_LISTINGS):
         latest = Manifest.find_latest(directory)
-        if latest is not None:
+        if latest is not None and latest >= at_least:
             return latest
+    if latest is not None:
+        return latest
     raise IndexNotFound("no index here", path=directory.path, expected="a file MANIFEST-<generation>")
 
 
-def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
+def use_newest(directory: Directory, use: Callable[[Manifest], T], at_least: int = 0) -> T:
     """Call a function with the newest manifest; again if a commit has deleted files of it meanwhile.
 
     Args:
         directory: the folder of the index.
         use: opens files that the manifest names, and raises FileNotFoundError if one is missing.
+        at_least: see `find_latest_generation`.
 
     Raises:
         IndexNotFound: there is no index.
@@ -371,7 +381,7 @@ def use_newest(directory: Directory, use: Callable[[Manifest], T]) -> T:
         AccessFailed: a file of the newest generation cannot be opened.
     """
     for attempt in range(_MAX_ATTEMPTS):
-        generation = find_latest_generation(directory)
+        generation = find_latest_generation(directory, at_least)
         try:
             return use(Manifest.load(directory, generation))
         except (FileNotFoundError, AccessFailed) as error:

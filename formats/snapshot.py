@@ -113,6 +113,7 @@ class Snapshot:
         known: open segments of other snapshots of the index, which are shared if they are in this generation too.
             A file is closed with the last snapshot that uses it.
         manifest: the manifest of the generation; None: the newest.
+        at_least: see `quarry.formats.manifest.find_latest_generation`.
 
     Raises:
         IndexNotFound: there is no index.
@@ -120,7 +121,11 @@ class Snapshot:
     """
 
     def __init__(
-        self, directory: Directory, known: Iterable[OpenSegment] = (), manifest: Manifest | None = None
+        self,
+        directory: Directory,
+        known: Iterable[OpenSegment] = (),
+        manifest: Manifest | None = None,
+        at_least: int = 0,
     ) -> None:
         self.directory = directory
         self.segments: tuple[OpenSegment, ...] = ()
@@ -130,7 +135,7 @@ class Snapshot:
             if manifest is not None:
                 self._open(manifest)
             else:
-                use_newest(directory, self._open)
+                use_newest(directory, self._open, at_least)
         finally:
             self._release_unused()
 
@@ -206,6 +211,10 @@ class Snapshot:
             if ordinal is not None:
                 return segment, ordinal
         return None
+
+    def reopen(self) -> Snapshot:
+        """Open the newest generation; it shares the segments that are in this one, too."""
+        return Snapshot(self.directory, self.segments, at_least=self.manifest.generation)
 
     def close(self) -> None:
         """Close all files that no other snapshot uses."""

@@ -151,6 +151,10 @@ class Analyzer:
         """Return what analyzes a query."""
         return self
 
+    def stop_terms(self, text: str) -> list[str]:
+        """Return the terms of a query that are stop words of one of its languages, and so are not mistyped."""
+        return []
+
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, repeated as often as they occur; possibly none.
 

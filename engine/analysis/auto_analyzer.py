@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from math import log
 
 from quarry.engine.analysis.analyzer import Analyzer, Terms, Words
 from quarry.engine.analysis.languages import find_language
+from quarry.engine.analysis.words import split_words
 from quarry.formats.manifest import AUTO_LANGUAGE, LANGUAGE_MARK, parse_languages
 
 __all__ = ["ALTERNATIVE_SIGN", "AutoAnalyzer", "cached_analyzer", "open_analyzer"]
@@ -53,6 +55,12 @@ class AutoAnalyzer(Analyzer):
         single word has one unless it is a stop word of all languages: `war` may be English.
         """
         return self._without_stop_words(find_language(text, self._expected) if len(text.split()) > 1 else "none")
+
+    def stop_terms(self, text: str) -> list[str]:
+        """Return the terms of a query that are stop words of one of its languages, and so are not mistyped."""
+        analyzer, members = self.of_query(text), self.members
+        words = (word for word in split_words(text) if not all(each.terms_of_word(word) for each in members))
+        return list(chain.from_iterable(map(analyzer.terms_of_word, words)))
 
     def title_terms(self, text: str) -> list[str]:
         """Return terms, or groups of them, that all documents with a text have, whatever their language."""

@@ -37,11 +37,14 @@ class WordPosition(NamedTuple):
     end: int
 
     def bigram_span(self, place: int) -> tuple[int, int]:
-        """Return where the bigram that begins at a character is in the text as given, in whole groups."""
-        starts = self.starts
-        if place + 2 < len(starts) and starts[place + 1] < starts[place + 2]:
-            return starts[place], starts[place + 2]
-        following = bisect_right(starts, starts[min(place + 1, len(starts) - 1)], lo=place)
+        """Return where the bigram that begins at a character is in the text as given: whole letters with marks."""
+        starts, following = self.starts, min(place + 2, len(self.starts))
+        while place > 0 and _joins_the_last(self.word[place]):
+            place -= 1
+        while following < len(starts) and _joins_the_last(self.word[following]):
+            following += 1
+        if following < len(starts) and starts[following - 1] == starts[following]:
+            following = bisect_right(starts, starts[following - 1], lo=following)
         return starts[place], starts[following] if following < len(starts) else self.end
 
 

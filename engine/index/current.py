@@ -143,7 +143,7 @@ class Current:
         for number, snapshot in enumerate(each.snapshot for each in partitions):
             try:
                 is_newest = snapshot.manifest.is_newest(snapshot.directory)
-                snapshots.append(snapshot if is_newest else Snapshot(snapshot.directory, snapshot.segments))
+                snapshots.append(snapshot if is_newest else snapshot.reopen())
             except QuarryError as error:
                 if self._shard_set is None:
                     raise
@@ -171,7 +171,7 @@ class Current:
         """Open the newest generation, and choose a backend for each segment again; return the snapshots."""
         with self._lock:
             before = [each.snapshot for each in self.get().partitions]
-            snapshots = [Snapshot(each.directory, each.segments) for each in before]
+            snapshots = [each.reopen() for each in before]
             self._make(self._shard_set, snapshots, ())
         return snapshots
 

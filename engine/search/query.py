@@ -290,8 +290,9 @@ class Query:
             bm25: the scorer of the collection that is searched, or of a part with the statistics of all of it.
         """
         if self._expansions is None:
-            parsed = self.parsed
-            self._expansions = bm25.find_expansions(parsed.terms, parsed.quoted) if self._typos else {}
+            parsed, unchanged = self.parsed, self._analyzer.stop_terms(self._known_text)
+            unchanged.extend(parsed.quoted)
+            self._expansions = bm25.find_expansions(parsed.terms, unchanged) if self._typos else {}
         return self._expansions
 
     def correct(self, bm25: Bm25) -> str:

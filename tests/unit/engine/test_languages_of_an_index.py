@@ -326,6 +326,19 @@ def test_a_mistyped_word_has_its_synonyms(tmp_path):
         assert ids(index, "dwelling") == ids(index, "dweling") == ["en"]
 
 
+def test_a_stop_word_of_a_language_is_not_mistyped(tmp_path):
+    """French documents have no term for "pour", and no document has another: "four" is another word."""
+    texts = {
+        "en": "There are four cats in the garden, and they sleep there all day long.",
+        "fr": "La cour du palais est grande, et les enfants jouent pour le plaisir de tous.",
+    }
+    build(documents(texts), tmp_path / "index", dim=8, language="auto")
+    with Engine.open(tmp_path / "index") as index:
+        assert ids(index, "fuor") == ["en"]
+        assert ids(index, "pour") == []
+        assert ids(index, "pour cats") == ["en"]
+
+
 def test_odd_texts(tmp_path):
     texts = {
         "numbers": "12345 678",

@@ -189,6 +189,23 @@ def test_listings_that_show_an_old_manifest_alone(directory, first, monkeypatch)
         Snapshot(directory)
 
 
+def test_listings_that_show_only_a_manifest_before_the_one_that_is_open(directory, first, monkeypatch):
+    """Its files may all be there, if no commit since then has deleted one."""
+    second = first.next(first.segments, first.quantizers)
+    second.commit(directory)
+    snapshot, third = Snapshot(directory), second.next(second.segments, second.quantizers)
+    third.commit(directory)
+    names, listings = directory.names, iter([[first.name]] * 9)
+    monkeypatch.setattr(directory, "names", lambda: next(listings, None) or names())
+    assert not second.is_newest(directory)
+    listings = iter([[first.name]] * 9)
+    assert snapshot.reopen().manifest == third
+    for each in (second, third):
+        directory.delete(each.name)
+    assert not second.is_newest(directory)
+    assert snapshot.reopen().manifest == first
+
+
 def test_readers_beside_a_writer_that_commits_continuously(directory):
     made = manifest([segment_record(directory, ["a", "b"], deleted=[0])])
     made.commit(directory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from quarry.engine.analysis.analyzer import Analyzer
@@ -53,6 +55,22 @@ def test_positions_are_those_of_the_text_as_given():
     assert found["o\ufb03ce"] == ("office",)
     assert found["cafe\u0301"] == ("cafe",)
     assert "\uff8a\uff9e\uff9d" in found  # two characters in the normal form
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48", "\u0e17\u0e35\u0e48"),  # Thai: two letters, each with two marks
+        ("\u1019\u103c\u1014\u103a\u1019\u102c", "\u1019\u103c"),  # Myanmar
+        ("\u1780\u1798\u17d2\u1796\u17bb", "\u1780\u1798\u17d2"),  # Khmer
+        ("\u6771\u4eac\u90fd", "\u6771\u4eac"),
+    ],
+)
+def test_letters_keep_their_marks(text, found):
+    bounds = [(start, end) for start, end, _ in Analyzer("none").located_terms(text)]
+    assert text[slice(*bounds[0])] == found
+    for place in {place for each in bounds for place in each} - {len(text)}:
+        assert unicodedata.category(text[place])[0] != "M"
 
 
 @pytest.mark.parametrize("text", TEXTS)
