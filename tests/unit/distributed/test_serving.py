@@ -267,7 +267,7 @@ def test_a_shard_that_hangs_meets_its_timeout(served):
     try:
         with pytest.raises(ShardTimeout):
             served.search("w1", timeout=0.5)
-        found = served.search("w1", timeout=0.5, partial=True)
+        found = served.search("w1", timeout=2, partial=True)
         assert not found.coverage.is_complete
         assert 0 < found.coverage.n_reached < found.coverage.n_documents
         assert found.exactness == "partial"
@@ -281,14 +281,22 @@ def test_a_shard_that_hangs_meets_its_timeout(served):
 
 def test_all_copies_of_a_shard_are_killed(served):
     """Answers without the shard are marked as partial, and complete again when the shard is back."""
-    for process in processes(1):
-        os.kill(process, signal.SIGKILL)
-    found = served.search("w1", partial=True, timeout=0.5)
+    answers = []
+
+    def is_partial():
+        """Kill them, and return whether the other shard answered in time, which it may not on a busy machine."""
+        for process in processes(1):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(ShardTimeout):
+            answers.append(served.search("w1", partial=True, timeout=0.5))
+        return answers and not answers[-1].coverage.is_complete
+
+    wait_until(is_partial)
     with pytest.raises(ShardTimeout):
         served.search("w2", timeout=0.2)
-    assert found.coverage.n_reached < len(served)
-    assert not found.coverage.is_complete
-    assert found.exactness == "partial"
+    assert answers[-1].coverage.n_reached < len(served)
+    assert answers[-1].exactness == "partial"
     wait_until(lambda: served.search("w1", partial=True, timeout=5).coverage.is_complete)
 
 
