@@ -166,4 +166,6 @@ def _statistics(queries: Iterable[Query], collection: Collection | None) -> Give
     }
     names = terms | {each.name for several in expansions.values() for each in several}
     frequencies = {name: collection.document_frequency(name) for name in names}
-    return GivenStatistics(collection.n_docs, collection.average_length, frequencies, expansions)
+    return GivenStatistics(
+        collection.analysis, collection.n_docs, collection.average_length, frequencies, expansions
+    )

@@ -84,12 +84,14 @@ class GivenStatistics:
     """Statistics of the documents of all shards, as a router sends them with a query.
 
     Attributes:
+        analysis: names the analysis of the query.
         n_docs: live documents.
         average_length: mean number of terms of a live document.
         frequencies: number of documents with each term of the query, and with what stands for it.
         expansions: what stands for the terms that no document has.
     """
 
+    analysis: str
     n_docs: int
     average_length: float
     frequencies: Mapping[str, int]

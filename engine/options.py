@@ -161,7 +161,8 @@ class BuildOptions:
         object.__setattr__(self, "searchable", _checked_paths(self.searchable))
         language = DEFAULT_LANGUAGE if self.language is None else self.language
         Analyzer("none" if is_one_of(language, (AUTO_LANGUAGE,)) else language)
-        entries = checked_synonyms(self.synonyms, language, RULES) if self.synonyms != {} else ()
+        are_none = isinstance(self.synonyms, Mapping) and not self.synonyms
+        entries = () if are_none else checked_synonyms(self.synonyms, language, RULES)
         object.__setattr__(self, "synonyms", entries)
         weights = _checked_weights(self.field_weights, ("title", *self.searchable))
         object.__setattr__(self, "field_weights", weights)
@@ -352,7 +353,8 @@ class SearchOptions:
             object.__setattr__(self, "operators", checked_flag(self.operators, "operators"))
         object.__setattr__(self, "prefix", checked_flag(self.prefix, "prefix"))
         object.__setattr__(self, "partial", checked_flag(self.partial, "partial"))
-        if self.is_arranged or self.group_size != 1 or self.total is not False:  # all three are rare
+        has_size = type(self.group_size) is not int or self.group_size != 1
+        if self.is_arranged or has_size or self.total is not False:  # all three are rare
             self._check_arrangement()
 
     def _check_arrangement(self) -> None:

@@ -148,9 +148,10 @@ class IndexSettings:
         searchable: paths of metadata whose values have terms, too, or "id"; each once, ascending.
         synonyms: words with the texts that stand for them in queries, ascending by the words; they may be changed.
         field_weights: how often the terms of "title", or of a searchable path, count, if more than once.
+        languages: with "auto" the languages of the documents, and the number of their passages, as the postings of
+            the segments say; not stored.
         analysis: names the analysis of queries: the language, and with "auto" those of the documents with the bits
-            of the number of their passages, as the postings of the segments say ("auto:english=9,german=2"); not
-            stored.
+            of these numbers ("auto:english=9,german=2"); not stored.
     """
 
     dim: int
@@ -169,6 +170,7 @@ class IndexSettings:
     searchable: tuple[str, ...] = ()
     synonyms: tuple[tuple[str, tuple[str, ...]], ...] = ()
     field_weights: dict[str, int] = field(default_factory=dict)
+    languages: Mapping[str, int] = field(default_factory=dict, compare=False)
     analysis: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -178,7 +180,8 @@ class IndexSettings:
     def with_languages(self, n_passages: Mapping[str, int]) -> IndexSettings:
         """Return the settings with the languages of the documents, given numbers of passages above 0."""
         known = ",".join(f"{language}={n.bit_length()}" for language, n in sorted(n_passages.items()))
-        return replace(self, analysis=f"{self.language}:{known}" if known else self.language)
+        analysis = f"{self.language}:{known}" if known else self.language
+        return replace(self, languages=dict(n_passages), analysis=analysis)
 
 
 def parse_languages(analysis: str) -> dict[str, int]:
@@ -431,7 +434,7 @@ def _parse_field_weights(fields: Fields, known: set[str]) -> dict[str, int]:
 
 def _settings_to_fields(settings: IndexSettings) -> dict[str, object]:
     fields = asdict(settings)
-    del fields["searchable"], fields["synonyms"], fields["field_weights"], fields["analysis"]
+    del fields["searchable"], fields["synonyms"], fields["field_weights"], fields["languages"], fields["analysis"]
     for name, among in (("metric", fields), ("passages", fields), ("mean", fields["metric"] or {})):
         if among.get(name, b"") is None:
             del among[name]

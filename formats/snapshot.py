@@ -78,18 +78,14 @@ class OpenSegment:
     def count_languages(self) -> Counter[str]:
         """Return the languages of live documents with the language "auto", and the number of their passages.
 
-        Deleted ones are left out of the number only if all passages of a language may be deleted, as others need
-        not be read then.
-
         Raises:
             FormatError: the postings are damaged.
         """
         counts: Counter[str] = Counter()
         postings, deleted = self.reader.postings, self.deleted_passages
-        n_deleted = 0 if deleted is None else int(np.count_nonzero(deleted))
         for mark in postings.terms_with_prefix(LANGUAGE_MARK):
             n_passages = postings.document_frequency(mark)
-            if deleted is not None and n_passages <= n_deleted:
+            if deleted is not None:
                 n_passages -= int(np.count_nonzero(deleted[postings.postings(mark).docs]))
             language = mark.removeprefix(LANGUAGE_MARK)
             if not language.isidentifier():

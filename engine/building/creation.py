@@ -112,7 +112,9 @@ class NewIndex:
             InvalidSetting: one of them has another value; the message names it.
         """
         wanted = dict(self._wanted)
-        has = {name: getattr(settings, name) for name in wanted} | {"metric": metric.name, "dim": metric.dim}
+        cut = settings.passages
+        has = {name: getattr(settings, name, None) for name in wanted} | {"metric": metric.name, "dim": metric.dim}
+        has |= {"passage_words": cut and cut.max_words, "passage_overlap": cut.overlap if cut else 0}
         if self.shards is not None:
             wanted["shards"], has["shards"] = self.shards, n_shards or "no shards"
         for name, value in wanted.items():

@@ -21,6 +21,7 @@ from quarry.engine.filtering.bounds import Bounds
 from quarry.engine.filtering.filter import (
     AllOf,
     AnyOf,
+    Between,
     Comparison,
     Condition,
     Existence,
@@ -228,7 +229,8 @@ class _SegmentEvaluation:
         if isinstance(condition, HasPhrase):
             return self._bound_phrase(condition)
         certain = self._bound_metadata(condition)
-        return certain | self._own.bound(condition) if condition.path in FILTERED_FIELDS else certain
+        own = condition.low if isinstance(condition, Between) else condition  # of which all are read
+        return certain | self._own.bound(own) if condition.path in FILTERED_FIELDS else certain
 
     def _bound_list(self, condition: HasMember | ListSize) -> Bounds:
         there = self._bound_metadata(Existence(condition.path))
@@ -245,7 +247,7 @@ class _SegmentEvaluation:
         docs = np.logical_or.reduce([_find_all(terms, self._reader) for terms in phrase.alternatives])
         return Bounds.of(docs) if phrase.is_term else Bounds(self._nothing, docs)
 
-    def _bound_metadata(self, condition: Comparison | Existence) -> Bounds:
+    def _bound_metadata(self, condition: Comparison | Between | Existence) -> Bounds:
         column = self._reader.metadata.column(condition.path)
         if column is None:
             beyond = self._reader.metadata.beyond
@@ -270,9 +272,11 @@ class _SegmentEvaluation:
         self._kinds[path] |= new
 
 
-def _find_codes(column: Column, condition: Comparison | Existence) -> Codes:
+def _find_codes(column: Column, condition: Comparison | Between | Existence) -> Codes:
     if isinstance(condition, Existence):
         return Codes((column.dictionary.everything,))
+    if isinstance(condition, Between):
+        return _find_codes(column, condition.low) & _find_codes(column, condition.high)
     if (test := text_test(condition)) is not None:
         return column.dictionary.find_texts(test)
     each = [column.dictionary.compare(condition.operator, operand) for operand in condition.operands]

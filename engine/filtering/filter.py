@@ -72,6 +72,7 @@ from quarry.formats.metadata.values import Kind, Scalar, to_scalar
 __all__ = [
     "AllOf",
     "AnyOf",
+    "Between",
     "Comparison",
     "Condition",
     "Existence",
@@ -199,6 +200,28 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """The condition that one value at a path is neither below nor above two bounds.
+
+    Attributes:
+        low: the comparison with the least value.
+        high: that with the largest one, at the same path.
+    """
+
+    low: Comparison
+    high: Comparison
+
+    @property
+    def path(self) -> str:
+        """The path of both."""
+        return self.low.path
+
+    def holds(self, values: Iterable[Scalar]) -> bool:
+        """Return whether the condition holds for the values at the path."""
+        return any(self.low.holds((value,)) and self.high.holds((value,)) for value in values)
+
+
+@dataclass(frozen=True, slots=True)
 class Existence:
     """The condition that there is a value at the path."""
 
@@ -275,7 +298,9 @@ class Negation:
     part: Condition
 
 
-Condition: TypeAlias = Comparison | Existence | ListSize | HasMember | HasId | HasPhrase | AllOf | AnyOf | Negation
+Condition: TypeAlias = (
+    Comparison | Between | Existence | ListSize | HasMember | HasId | HasPhrase | AllOf | AnyOf | Negation
+)
 
 
 def iterate_comparisons(condition: Condition) -> Iterable[Comparison]:
@@ -307,6 +332,8 @@ def iterate_leaves(condition: Condition) -> Iterable[Condition]:
     elif isinstance(condition, AllOf | AnyOf):
         for part in condition.parts:
             yield from iterate_leaves(part)
+    elif isinstance(condition, Between):
+        yield from (condition.low, condition.high)
     else:
         yield condition
 
@@ -443,15 +470,16 @@ def _parse_operands(path: str, operands: object) -> tuple[Scalar, ...]:
 
 
 def _make_order_parser(name: str) -> Callable[[str, object], Condition]:
-    def make(path: str, operand: object) -> Condition:
-        value = _parse_operand(path, operand)
-        if get_type_name(value.kind) not in ("number", "text"):
-            raise _make_error(f"{path}: ${name}", "a number or a text", operand)
-        if name in _AFTER_DAY and (after := _day_after(value)) is not None:
-            return Comparison(path, _AFTER_DAY[name], (after,))
-        return Comparison(path, name, (value,))
+    return lambda path, operand: _parse_order(path, name, operand)
 
-    return make
+
+def _parse_order(path: str, name: str, operand: object) -> Comparison:
+    value = _parse_operand(path, operand)
+    if get_type_name(value.kind) not in ("number", "text"):
+        raise _make_error(f"{path}: ${name}", "a number or a text", operand)
+    if name in _AFTER_DAY and (after := _day_after(value)) is not None:
+        return Comparison(path, _AFTER_DAY[name], (after,))
+    return Comparison(path, name, (value,))
 
 
 _AFTER_DAY = {"lte": "lt", "gt": "gte"}
@@ -471,8 +499,7 @@ def _day_after(value: Scalar) -> Scalar | None:
 def _parse_between(path: str, operands: object) -> Condition:
     if not isinstance(operands, list | tuple) or len(operands) != 2:
         raise _make_error(f"{path}: $between", "a list of the least and the largest value", operands)
-    low, high = (_OPERATORS[name](path, each) for name, each in zip(("$gte", "$lte"), operands, strict=True))
-    return AllOf((low, high))
+    return Between(_parse_order(path, "gte", operands[0]), _parse_order(path, "lte", operands[1]))
 
 
 def _make_text_parser(name: str) -> Callable[[str, object], Condition]:

@@ -8,6 +8,7 @@ from quarry.engine.analysis.phrases import open_phrase
 from quarry.engine.filtering.filter import (
     AllOf,
     AnyOf,
+    Between,
     Comparison,
     Condition,
     Existence,
@@ -75,7 +76,9 @@ def make_test(condition: Condition) -> Callable[[DocumentValues], bool]:
     return _make_leaf_test(condition)
 
 
-def _make_leaf_test(condition: Comparison | Existence | HasId | HasPhrase) -> Callable[[DocumentValues], bool]:
+def _make_leaf_test(
+    condition: Comparison | Between | Existence | HasId | HasPhrase,
+) -> Callable[[DocumentValues], bool]:
     if isinstance(condition, HasId):
         return lambda document: document.doc_id == condition.doc_id
     if isinstance(condition, HasPhrase):

@@ -22,12 +22,14 @@ class ShardedCollection:
     Document frequencies are learned once for each term, and hold as long as no shard is at another generation.
 
     Attributes:
+        analysis: names the analysis of queries, see `quarry.formats.manifest.IndexSettings`.
         n_docs: live documents.
         average_length: mean number of terms of a live document.
     """
 
-    def __init__(self, sizes: Iterable[PartitionSize]) -> None:
+    def __init__(self, sizes: Iterable[PartitionSize], analysis: str) -> None:
         known = list(sizes)
+        self.analysis = analysis
         self.n_docs = sum(size.n_docs for size in known)
         self.average_length = sum(size.total_length for size in known) / max(1, self.n_docs)
         self._frequencies: dict[str, int] = {}  # of terms that occur, so as many as there are at most
@@ -85,10 +87,12 @@ class Collections:
 
     Args:
         shards: the shards of one index, at their generations.
+        analysis: see `ShardedCollection`.
     """
 
-    def __init__(self, shards: Sequence[Partition]) -> None:
+    def __init__(self, shards: Sequence[Partition], analysis: str) -> None:
         self._shards = shards
+        self._analysis = analysis
         self._known: dict[frozenset[int], ShardedCollection] = {}  # by the shards that are missing
         self._lock = threading.Lock()
 
@@ -110,7 +114,7 @@ class Collections:
                 sizes = gathering.run(lambda number: self._shards[number].measure())
                 if missing != gathering.missing.keys():
                     continue
-                made = self._keep(missing, ShardedCollection(sizes.values()))
+                made = self._keep(missing, ShardedCollection(sizes.values(), self._analysis))
             edits = (1, 2) if corrects else ()
             if self._learn(made, terms, gathering) and all(
                 self._learn_expansions(made, free, each, gathering) for each in edits
@@ -127,7 +131,9 @@ class Collections:
         """Learn the frequencies of terms; return whether the same shards are missing as before."""
         new, n_missing = made.find_unknown(terms), len(gathering.missing)
         if new:
-            frequencies = gathering.run(lambda number: self._shards[number].document_frequencies(new))
+            frequencies = gathering.run(
+                lambda number: self._shards[number].document_frequencies(new, self._analysis)
+            )
             if len(gathering.missing) > n_missing:
                 return False
             made.learn(new, frequencies.values())
@@ -140,7 +146,7 @@ class Collections:
         mistyped, n_missing = made.find_unexpanded(terms, n_edits), len(gathering.missing)
         if not mistyped:
             return True
-        close = gathering.run(lambda number: self._shards[number].close_terms(mistyped, n_edits))
+        close = gathering.run(lambda number: self._shards[number].close_terms(mistyped, n_edits, self._analysis))
         together = [set[CloseTerm]().union(*several) for several in zip(*close.values(), strict=True)]
         names = [each.name for several in together for each in several]
         if len(gathering.missing) > n_missing or not self._learn(made, names, gathering):

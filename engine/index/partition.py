@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -67,9 +68,11 @@ class Partition(Protocol):
     @property
     def background(self) -> BackgroundSample: ...  # noqa: D102
     def measure(self) -> PartitionSize: ...  # noqa: D102
-    def document_frequencies(self, terms: Sequence[str]) -> list[int]: ...  # noqa: D102
-    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]: ...  # noqa: D102
-    def count_completions(self, words: Sequence[str]) -> list[Counter[str]]: ...  # noqa: D102
+    def document_frequencies(self, terms: Sequence[str], analysis: str) -> list[int]: ...  # noqa: D102
+    def close_terms(  # noqa: D102
+        self, terms: Sequence[str], n_edits: int, analysis: str
+    ) -> list[set[CloseTerm]]: ...
+    def count_completions(self, words: Sequence[str], analysis: str) -> list[Counter[str]]: ...  # noqa: D102
     def evaluate(self, condition: Condition) -> Kinds | None: ...  # noqa: D102
     def count(self, condition: Condition) -> int: ...  # noqa: D102
     def find_nearest(self, field: str) -> Sequence[str]: ...  # noqa: D102
@@ -104,7 +107,8 @@ class OpenPartition:
     """A snapshot with its searchers: a `Partition` whose files are open in this process.
 
     The argument `collection` of its methods has the statistics of all documents that it is a part of; None: it is
-    all of them.
+    all of them. `analysis` names the analysis of queries, which is that of all of them, too: those of a shard
+    may not have all languages.
 
     Args:
         name: the name of its folder.
@@ -144,6 +148,7 @@ class OpenPartition:
         self._retriever = Retriever(self.segments, self.searcher)
         self._hits = HitBuilder(snapshot, self.searcher)
         self._together: tuple[Collection, Bm25] | None = None  # of the collection that was asked about last
+        self._analyzed: Bm25 | None = None  # as `_alone`, by the analysis that was asked for last
         # not a method: a cycle would keep backends, and what they hold on devices, until it is collected
         terms = partial(_terms, self.manifest.settings)
         self.filter = DocumentFilter(self.segments, self._plan.filter_bytes, terms)
@@ -161,8 +166,18 @@ class OpenPartition:
             return self._alone
         known = self._together
         if known is None or known[0] is not collection:
-            known = self._together = collection, Bm25.of(self.snapshot, self._plan.posting_bytes, collection)
+            bm25 = Bm25.of(self.snapshot, self._plan.posting_bytes, collection, collection.analysis)
+            known = self._together = collection, bm25
         return known[1]
+
+    def _by(self, analysis: str) -> Bm25:
+        """Return the lexical scores of its documents by their own statistics, and an analysis of all documents."""
+        if analysis == self.manifest.settings.analysis:
+            return self._alone
+        known = self._analyzed
+        if known is None or known.analysis != analysis:
+            known = self._analyzed = Bm25.of(self.snapshot, self._plan.posting_bytes, analysis=analysis)
+        return known
 
     def has_same(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot is of the same generation and shares all open files."""
@@ -182,17 +197,19 @@ class OpenPartition:
         """Return its size."""
         return PartitionSize(self._alone.n_docs, self._alone.total_length)
 
-    def document_frequencies(self, terms: Sequence[str]) -> list[int]:
+    def document_frequencies(self, terms: Sequence[str], analysis: str) -> list[int]:
         """Return for each term the number of live documents that have it."""
-        return [self._alone.document_frequency(term) for term in terms]
+        bm25 = self._by(analysis)
+        return [bm25.document_frequency(term) for term in terms]
 
-    def close_terms(self, terms: Sequence[str], n_edits: int) -> list[set[CloseTerm]]:
+    def close_terms(self, terms: Sequence[str], n_edits: int, analysis: str) -> list[set[CloseTerm]]:
         """Return for each term those of the dictionaries within a distance of it."""
-        return [self._alone.close_terms(term, n_edits) for term in terms]
+        bm25 = self._by(analysis)
+        return [bm25.close_terms(term, n_edits) for term in terms]
 
-    def count_completions(self, words: Sequence[str]) -> list[Counter[str]]:
+    def count_completions(self, words: Sequence[str], analysis: str) -> list[Counter[str]]:
         """Return for each word the words that begin with it, see `DerivedTerms.count_completions`."""
-        settings = self.manifest.settings
+        settings = replace(self.manifest.settings, analysis=analysis)
         finders = [derived_terms(segment, settings) for segment in self.segments]
         return [sum((each.count_completions(word) for each in finders), Counter()) for word in words]
 
@@ -303,16 +320,17 @@ class OpenPartition:
         allowed = []
         for query in queries:
             docs = None if query.condition is None else self.filter.allowed_passages(query.condition)
-            allowed.append(self._find_passages(docs, query.passage_phrases) if query.passage_phrases else docs)
+            allowed.append(self._find_passages(docs, query) if query.passage_phrases else docs)
         return allowed
 
-    def _find_passages(self, allowed: AllowedDocs | None, phrases: Sequence[tuple[str, bool]]) -> AllowedDocs:
-        """Return for each segment those of some passages that have phrases, or do not have them."""
+    def _find_passages(self, allowed: AllowedDocs | None, query: Query) -> AllowedDocs:
+        """Return for each segment those of some passages that have the phrases of a query, or do not have them."""
         found = []
-        for number, (segment, postings) in enumerate(zip(self.segments, self._alone.segments, strict=True)):
+        segments = self._by(query.analysis).segments
+        for number, (segment, postings) in enumerate(zip(self.segments, segments, strict=True)):
             docs = None if allowed is None else allowed[number]
             flags = segment.live_passages if docs is None else docs.flags
-            for phrase, is_wanted in phrases:
+            for phrase, is_wanted in query.passage_phrases:
                 has_phrase = np.zeros(len(flags), bool)
                 has_phrase[postings.postings(PHRASE_SIGN + phrase).docs] = True
                 flags = flags & (has_phrase == is_wanted)
@@ -344,9 +362,9 @@ class OpenPartition:
 
     def describe(self) -> dict[str, object]:
         """Return numbers about it, what searches it, and the memory held for it."""
-        used = [self._alone] if self._together is None else [self._alone, self._together[1]]
+        used = [self._alone, self._analyzed, None if self._together is None else self._together[1]]
         held = {
-            "postings": sum(each.cached_bytes for each in used),
+            "postings": sum(each.cached_bytes for each in used if each is not None),
             "filters": self.filter.resident_bytes,
         }
         resources = resource_statistics(self.snapshot, self._options, self.searcher, self._plan, held)

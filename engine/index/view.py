@@ -48,7 +48,7 @@ from quarry.engine.search.relevance import BackgroundSample, RelevanceEstimator,
 from quarry.engine.search.reranker import rerank
 from quarry.engine.search.similar import SimilarQuery
 from quarry.formats.errors import InvalidSetting
-from quarry.formats.manifest import parse_languages, with_documents
+from quarry.formats.manifest import with_documents
 from quarry.formats.metadata.values import Scalar, to_value
 from quarry.formats.shard_set import shard_of
 
@@ -96,10 +96,8 @@ class View(Generic[P_co]):
         first = with_documents(partition.manifest for partition in partitions)
         self.failures = failures
         self.partitions = tuple(partitions)
-        n_passages: Counter[str] = Counter()
-        for partition in partitions:
-            n_passages.update(parse_languages(partition.manifest.settings.analysis))
-        self.settings = first.settings.with_languages(n_passages)
+        languages = (partition.manifest.settings.languages for partition in partitions)
+        self.settings = first.settings.with_languages(sum(map(Counter, languages), Counter[str]()))
         self.metric = Metric.of(first)
         self.has_encoder = has_encoder(first.encoder)
         self._encoder_record = first.encoder
@@ -112,7 +110,7 @@ class View(Generic[P_co]):
         self._names = [each.name for each in partitions]
         self._alone = Gathering(None, self._names)
         self._lock = threading.Lock()
-        self._collections = Collections(partitions)
+        self._collections = Collections(partitions, self.settings.analysis)
         self._checked: set[Condition] = set()
         first_sample = BackgroundSample.empty if threads else lambda: partitions[0].background
         self._estimator = self._make_estimator(first_sample)  # of the only partition, or without a background
@@ -206,8 +204,8 @@ class View(Generic[P_co]):
         """Describe the partitions and what searches them; see `quarry.engine.index.statistics`."""
         descriptions = self._gathering().run(lambda number: self.partitions[number].describe())
         of_all: dict[str, object] = {"dense_weight": self._dense_weight, "language": self.settings.language}
-        if languages := parse_languages(self.settings.analysis):
-            of_all["languages"] = list(languages)
+        if self.settings.languages:
+            of_all["languages"] = sorted(self.settings.languages)
         if self._threads is None:
             return descriptions[0] | of_all
         return joined_statistics({self._names[number]: each for number, each in descriptions.items()}) | of_all
@@ -351,7 +349,10 @@ class View(Generic[P_co]):
         words = [unfinished_word(text, analyzer, operators=has_conditions) for text in texts]
         asked = list({word.word for word in words if word is not None})
         gathering = self._gathering(options.partial, options.timeout)
-        parts = gathering.run(lambda number: self.partitions[number].count_completions(asked)) if asked else {}
+        parts: Mapping[int, list[Counter[str]]] = {}
+        if asked:
+            analysis = self.settings.analysis
+            parts = gathering.run(lambda number: self.partitions[number].count_completions(asked, analysis))
         totals = {word: sum(own, Counter[str]()) for word, *own in zip(asked, *parts.values(), strict=True)}
         completed = list(texts)
         prefixes: list[str | None] = [None] * len(texts)

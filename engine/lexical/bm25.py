@@ -27,6 +27,7 @@ import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol, Self
 
@@ -70,6 +71,11 @@ _TERM_BYTES, _PART_BYTES = 256, 320  # approximate size of the Python objects
 
 class Collection(Protocol):
     """The statistics that BM25 takes from a collection of live documents; they never change."""
+
+    @property
+    def analysis(self) -> str:
+        """What names the analysis of its queries, see `quarry.formats.manifest.IndexSettings`; "" if unknown."""
+        ...
 
     @property
     def n_docs(self) -> int:
@@ -116,8 +122,10 @@ class Bm25:
             there are none among the terms.
         costs: where methods change.
         synonyms: of the index; a word that has some may be what a mistyped one stands for. None: there are none.
+        analysis: see `Collection`.
 
     Attributes:
+        analysis: see above.
         segments: the postings of the live documents of each.
 
     Raises:
@@ -137,11 +145,13 @@ class Bm25:
         *,
         costs: Costs | None = None,
         synonyms: Synonyms | None = None,
+        analysis: str = "",
     ) -> None:
         if not (0 <= k1 < math.inf and 0 <= b <= 1):
             raise InvalidSetting("settings of BM25 out of bounds", expected="k1 >= 0, 0 <= b <= 1", actual=(k1, b))
         each: Sequence[Callable[[str], Postings] | None] = prefixes or [None] * len(readers)
         self.segments = [LivePostings(*parts) for parts in zip(readers, deleted, each, strict=True)]
+        self.analysis = analysis
         self._costs = costs or Costs()
         self._scorers = [SegmentScorer(segment.n_ordinals, self._costs) for segment in self.segments]
         self._k1 = k1
@@ -158,15 +168,23 @@ class Bm25:
         return self if self._larger is None else self._larger
 
     @classmethod
-    def of(cls, snapshot: Snapshot, cache_bytes: int, collection: Collection | None = None) -> Self:
+    def of(
+        cls,
+        snapshot: Snapshot,
+        cache_bytes: int,
+        collection: Collection | None = None,
+        analysis: str | None = None,
+    ) -> Self:
         """Return the scores of a snapshot by its own settings; prefixes are found.
 
         Args:
             snapshot: the generation that is searched; it is used even after it is closed.
             cache_bytes: memory for the decoded postings of recently used terms.
             collection: that the snapshot is a part of; None: it is all of it.
+            analysis: that of queries, if the snapshot is a part of a collection; None: its own.
         """
         segments, settings = snapshot.segments, snapshot.manifest.settings
+        settings = settings if analysis is None else replace(settings, analysis=analysis)
         analyzer = cached_analyzer(settings.analysis, settings.analysis_rules)
         return cls(
             [segment.reader.postings for segment in segments],
@@ -178,6 +196,7 @@ class Bm25:
             analyzer.edited_stems,
             [derived_terms(segment, settings).find for segment in segments],
             synonyms=open_synonyms(settings.synonyms, settings.analysis, settings.analysis_rules),
+            analysis=settings.analysis,
         )
 
     def find_expansions(

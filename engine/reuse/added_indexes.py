@@ -30,7 +30,7 @@ from quarry.formats.vectors.quantizer import write_quantizer
 
 __all__ = ["AddIndexesReport", "LiveDocuments", "add_indexes"]
 
-_FREE_SETTINGS = frozenset({"analysis", "k1", "b", "seed", "passages", "synonyms"})
+_FREE_SETTINGS = frozenset({"languages", "analysis", "k1", "b", "seed", "passages", "synonyms"})
 """Settings that nothing in a segment depends on: those of the index that takes the segments apply."""
 
 _BATCH_IDS = 1 << 16  # compared at once

@@ -189,6 +189,7 @@ class Query:
 
     Attributes:
         text: the text of the query, without conditions; None: it is a vector alone.
+        analysis: see `quarry.formats.manifest.IndexSettings`.
         browses: see above.
         condition: that documents must satisfy: the filter, and the conditions of the text; None: all may be found.
         passage_phrases: texts that passages must have, with True, or must not have, with False.
@@ -215,7 +216,7 @@ class Query:
         self.browses = browses
         self.batch: Queries | None = None
         self.number = 0
-        self._language, self._rules = settings.analysis, settings.analysis_rules
+        self.analysis, self._rules = settings.analysis, settings.analysis_rules
         self._operators, self._has_prefixes = operators, has_prefixes
         self._prefix = prefix
         self._searchable, self._synonyms = settings.searchable, synonyms
@@ -256,7 +257,7 @@ class Query:
             conditions.append(Negation(equal) if match["sign"] == "-" else equal)
         self.text = _CONDITION.sub(_without_condition, text)
         phrases += [(phrase, True) for phrase in find_phrases(self.text)]
-        language, rules = self._language, self._rules
+        language, rules = self.analysis, self._rules
         phrases = [each for each in dict.fromkeys(phrases) if open_phrase(each[0], language, rules).alternatives]
         if in_passages:
             self.passage_phrases = phrases
@@ -316,11 +317,11 @@ class Query:
         if terms is None:
             weights: Mapping[str, float] = dict.fromkeys(self._analyzer.terms(self.text), 1.0)
             weights = without_groups(weights) if self._has_groups else weights
-            return QueryWords(weights, self._language, self._rules)
+            return QueryWords(weights, self.analysis, self._rules)
         parsed = self.parsed
         quoted = frozenset(parsed.quoted) - {*parsed.free, *terms.mistyped}
         weights = without_groups(terms.idf) if self._has_groups else terms.idf
-        return QueryWords(weights, self._language, self._rules, quoted, parsed.phrases)
+        return QueryWords(weights, self.analysis, self._rules, quoted, parsed.phrases)
 
     @property
     def _known_text(self) -> str:
@@ -329,7 +330,7 @@ class Query:
 
     @property
     def _analyzer(self) -> Analyzer:
-        return cached_analyzer(self._language, self._rules)
+        return cached_analyzer(self.analysis, self._rules)
 
 
 def give_vectors(queries: Sequence[Query], vectors: Queries) -> None:

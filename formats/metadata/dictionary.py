@@ -32,6 +32,11 @@ class Codes(NamedTuple):
     certain: tuple[Run, ...] = ()
     possible: tuple[Run, ...] = ()
 
+    def __and__(self, other: Codes) -> Codes:
+        """Return the values of both."""
+        both = _intersect(self.certain + self.possible, other.certain + other.possible)
+        return Codes(_intersect(self.certain, other.certain), both if self.possible or other.possible else ())
+
 
 class _Texts(Protocol):
     def __getitem__(self, number: int, /) -> bytes: ...
@@ -187,6 +192,10 @@ def _join_codes(codes: Sequence[int]) -> Iterator[Run]:
         if place + 1 == len(codes) or codes[place + 1] != code + 1:
             yield codes[start], code + 1
             start = place + 1
+
+
+def _intersect(runs: Sequence[Run], others: Sequence[Run]) -> tuple[Run, ...]:
+    return _drop_empty(*((max(one[0], two[0]), min(one[1], two[1])) for one in runs for two in others))
 
 
 def _drop_empty(*runs: Run) -> tuple[Run, ...]:

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.indexes.inside import view_of
 from support.indexes.word_encoder import WordEncoder
 
 from quarry.engine import Engine, InvalidSetting, build
@@ -372,3 +373,51 @@ def test_the_default_follows_the_encoder(tmp_path):
     with Engine.open(tmp_path / "index", encoder=multilingual_encoder) as index:
         assert index.stats()["languages"] == ["german"]
         assert ids(index, "Haus") == ["a"]
+
+
+@pytest.mark.parametrize("unit", ["document", "passage"])
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_shards_analyze_queries_by_the_languages_of_all(tmp_path, mode, unit):
+    """A shard without texts of a language answers as one index does, to phrases, prefixes, errors and synonyms."""
+    texts = {
+        "hi-1": "चाँद पर क्या है और यह क्या है",
+        "hi-2": "यह आटा है और यह रोटी है",
+        "th-1": "ดวงจันทร์ आटा है है",
+        "de-1": "Das Brot ist gut, und das Brot ist warm.",
+        **{f"en-{n}": f"Bread number {n} is of the old bakery, and it is good." for n in range(6)},
+    }
+    settings = {"dim": 8, "language": "auto", "synonyms": {"bread": ["Brot", "old bakery"]}}
+    build(documents(texts), tmp_path / "one", **settings)
+    build(documents(texts), tmp_path / "shards", shards=3, **settings)
+    vector = np.ones(8)
+    queries = ['आटा "है है"', 'आटा +"है है"', "brzad", "baker* gut", "the old bak", "Brto bread", "है"]
+    with Engine.open(tmp_path / "one") as one, Engine.open(tmp_path / "shards") as shards:
+        for query, operators, prefix in product(queries, (None, True), (False, True)):
+            options = {"mode": mode, "unit": unit, "operators": operators, "prefix": prefix, "explain": True}
+            options |= {"vector": vector} if mode == "hybrid" else {}
+            expected, found = (
+                [
+                    (hit.id, hit.score, dict(hit.terms), dict(hit.mistyped))
+                    for hit in index.search(query, **options)
+                ]
+                for index in (one, shards)
+            )
+            assert found == expected, (query, options)
+
+
+def test_languages_are_expected_alike_after_deletions_and_in_shards(tmp_path):
+    texts = {f"en-{n}": TEXTS["en"] for n in range(7)} | {f"de-{n}": TEXTS["de"] for n in range(3)}
+    build(documents(texts), tmp_path / "one", dim=8, language="auto")
+    build(
+        documents(texts | {f"en-{n}": TEXTS["en"] for n in range(7, 20)}),
+        tmp_path / "more",
+        dim=8,
+        language="auto",
+    )
+    build(documents(texts), tmp_path / "shards", dim=8, language="auto", shards=3)
+    with Engine.open(tmp_path / "more", writable=True) as index:
+        index.delete([f"en-{n}" for n in range(7, 20)])
+        index.commit()
+    for name in ("one", "more", "shards"):
+        with Engine.open(tmp_path / name) as index:
+            assert view_of(index).settings.analysis == "auto:english=3,german=2", name

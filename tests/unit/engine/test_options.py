@@ -99,6 +99,17 @@ class TestSearchOptions:
             SearchOptions(k=10, candidates=candidates)
         assert SearchOptions(k=10, candidates=10).candidates == 10
 
+    @pytest.mark.parametrize("size", [np.array([1, 2]), np.array([]), 0, True, "1", None])
+    def test_group_size(self, size):
+        with pytest.raises(InvalidSetting, match="group_size is out of range"):
+            SearchOptions(group_by="brand", group_size=size)
+        with pytest.raises(InvalidSetting, match="group_size is out of range"):
+            SearchOptions(group_size=size)
+
+    def test_synonyms_are_a_mapping(self):
+        with pytest.raises(InvalidSetting, match="synonyms are no mapping"):
+            BuildOptions(synonyms=np.array([1, 2]))
+
     @pytest.mark.parametrize("nprobe", [0, -1, 1.0, "1", True])
     def test_nprobe(self, nprobe):
         with pytest.raises(InvalidSetting, match="nprobe is out of range"):

@@ -54,6 +54,23 @@ def test_a_created_index_has_the_settings(tmp_path):
         assert {name: getattr(found, name) for name in wanted} == wanted
 
 
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize(
+    "wanted",
+    [{"passage_words": 5, "passage_overlap": 2}, {"passage_words": None}, {"passage_overlap": 3}],
+    ids=["both", "not cut", "overlap"],
+)
+def test_a_created_index_cuts_passages_as_given(tmp_path, wanted, shards):
+    text = "one two three four five six seven"
+    with opened(tmp_path / "index", create=True, writable=True, shards=shards, **wanted) as index:
+        index.add([text])
+        index.commit()
+        assert index.stats()["n_passages"] == (1 if wanted.get("passage_words", 260) != 5 else 2)
+    opened(tmp_path / "index", create=True, **wanted).close()
+    with pytest.raises(InvalidSetting, match="another value of passage_words; expected 7"):
+        opened(tmp_path / "index", create=True, passage_words=7)
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [

@@ -623,6 +623,10 @@ def dated(tmp_path_factory):
         ({"at": {"$not": {"$between": ["2025-01-02", "2025-01-02"]}}}, "next last"),
         ({"at": {"$lte": "9999-12-31"}}, "day evening next"),  # no day is after it
         ({"at": {"$lte": "2025-13-99"}}, "day evening next"),  # a text
+        ({"tags": {"$between": ["aa", "b"]}}, "day next"),
+        ({"tags": {"$between": ["bb", "bz"]}}, ""),  # one member is above, and another below, but none between
+        ({"tags": {"$not": {"$between": ["bb", "bz"]}}}, "day evening next last"),
+        ({"id": {"$between": ["e", "m"]}}, "evening last"),
         ({"tags": {"$all": ["a", "b"]}}, "day next"),
         ({"tags": {"$all": ("a",)}}, "day evening next last"),
     ],
