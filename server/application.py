@@ -73,7 +73,7 @@ class SearchApp:
         cors = Middleware(
             CORSMiddleware,
             allow_origins=access.origins,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=sorted({each.method for each in operations}),
             allow_headers=["Authorization", "Content-Type"],
         )
         inner = Starlette(

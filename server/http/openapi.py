@@ -91,8 +91,8 @@ def _statuses(operation: Operation) -> Iterator[int]:
         yield from (408, 413, 415)
     if operation.needs == "write":
         yield from (403, 409, 507)
-    if "/search" in operation.path:  # by another encoder
-        yield 409
+    if operation.method == "POST" and operation.path.endswith(("/search", "/batch", "/documents")):
+        yield from (409, 502)  # the index is of another encoder; the encoder failed
 
 
 def _parameters(operation: Operation) -> list[dict[str, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.models.embedding_models import stand_in_modules
 
+import quarry
 from quarry.engine.bundled import default_bundle_path
 from quarry.engine.cli.commands import main
 
@@ -100,6 +102,28 @@ def test_the_code_for_a_framework_runs(library: str, tmp_path: Path, monkeypatch
     assert (tmp_path / "notes").is_dir()
 
 
+def test_the_commands_of_the_page_about_the_server_run(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("uvicorn", reason="serving needs the extra server")
+    if shutil.which("curl") is None:
+        pytest.skip("the requests of the page are made by curl")
+    from support.server.running_server import WRITE_KEY, running_command
+
+    monkeypatch.chdir(tmp_path)
+    prepare_files()
+    for folder in ("notes", "archive/papers-index"):
+        quarry.build([{"id": "tides", "text": "The sea level changes.", "metadata": {"year": 2020}}], folder)
+    blocks = BLOCK.findall((ROOT / "docs/server.md").read_text(encoding="utf-8"))
+    serving, requests = (block for kind, block in blocks if kind == "sh")
+    (error,) = (block for kind, block in blocks if kind == "json")
+    monkeypatch.setenv("QUARRY_WRITE_KEY", WRITE_KEY)
+    with running_command(*shlex.split(serving)[2:], QUARRY_WRITE_KEY=WRITE_KEY) as (_, server, _):
+        script = requests.replace("http://127.0.0.1:8000/", server.url)
+        answers = subprocess.run(script, shell=True, check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert answers.startswith('{"hits":[{"id":"tides",')
+        assert answers.endswith('{"n_added":1,"generation":2}')
+        assert server.search("notes", query="sea", k=0).json == json.loads(error)
+
+
 def anchors(path: Path) -> set[str]:
     """Return what links name headings of a page by: their words in lower case, joined by hyphens."""
     headings = HEADING.findall(path.read_text(encoding="utf-8"))
@@ -151,7 +175,6 @@ def test_every_guide_is_linked_from_the_readme() -> None:
 
 
 def test_every_error_is_in_the_guide() -> None:
-    import quarry
     from quarry.formats import errors
 
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")

@@ -905,8 +905,9 @@ def test_other_origins_may_ask_only_if_they_are_allowed(indexes: dict[str, Path]
     assert "access-control-allow-origin" not in reader.ask("OPTIONS", SEARCH, **preflight).headers
     access = Access(origins=("https://example.org",))
     with app(indexes, encoder=ENCODER, access=access) as served, running(served) as server:
-        allowed = server.ask("OPTIONS", SEARCH, **preflight)
-        assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, "https://example.org")
+        for method in ("GET", "POST", "PATCH", "DELETE"):
+            allowed = server.ask("OPTIONS", SEARCH, **(preflight | {"access_control_request_method": method}))
+            assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, "https://example.org")
         other = server.ask("OPTIONS", SEARCH, **(preflight | {"origin": "https://example.com"}))
         assert "access-control-allow-origin" not in other.headers
 
@@ -930,6 +931,8 @@ def test_the_description_has_every_operation(reader: RunningServer) -> None:
         value = described
         for name in reference.split("/"):
             value = value[name]
+    page = Path(__file__).parents[3].joinpath("docs/server.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"\d{3}", " ".join(re.findall(r"^\| (\d{3}[\d, ]*) \|", page, re.MULTILINE))))
     names = [each["operationId"] for methods in described["paths"].values() for each in methods.values()]
     assert len(names) == len(set(names)) == 17
     for path, methods in described["paths"].items():
@@ -937,6 +940,7 @@ def test_the_description_has_every_operation(reader: RunningServer) -> None:
         for method, operation in methods.items():
             answer = reader.ask(method.upper(), filled)
             assert str(answer.status) in operation["responses"], (method, path, answer.status)
+            assert operation["responses"].keys() - {"200"} <= explained
             assert answer.status != 405
         other = reader.ask("PUT", filled)
         assert (other.status, other.headers["allow"]) == (405, other.headers["allow"])
