@@ -229,7 +229,7 @@ class _SegmentEvaluation:
         if isinstance(condition, HasPhrase):
             return self._bound_phrase(condition)
         certain = self._bound_metadata(condition)
-        own = condition.low if isinstance(condition, Between) else condition  # of which all are read
+        own = condition.low if isinstance(condition, Between) else condition  # an order is known only when read
         return certain | self._own.bound(own) if condition.path in FILTERED_FIELDS else certain
 
     def _bound_list(self, condition: HasMember | ListSize) -> Bounds:

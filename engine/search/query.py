@@ -290,10 +290,11 @@ class Query:
         Args:
             bm25: the scorer of the collection that is searched, or of a part with the statistics of all of it.
         """
+        if not self._typos:
+            return {}
         if self._expansions is None:
-            parsed, unchanged = self.parsed, self._analyzer.stop_terms(self._known_text)
-            unchanged.extend(parsed.quoted)
-            self._expansions = bm25.find_expansions(parsed.terms, unchanged) if self._typos else {}
+            unchanged = (*self.parsed.quoted, *self._analyzer.stop_terms(self._known_text))
+            self._expansions = bm25.find_expansions(self.parsed.terms, unchanged)
         return self._expansions
 
     def correct(self, bm25: Bm25) -> str:
